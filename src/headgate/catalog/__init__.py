@@ -1,0 +1,1 @@
+"""The catalog's core: ratifying, registering, publishing; no HTTP."""

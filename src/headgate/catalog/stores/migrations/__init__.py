@@ -1,0 +1,1 @@
+"""Numbered SQL, a folder per store."""

@@ -1,0 +1,1 @@
+"""The Delta client: sessions, tables, reads and writes."""

@@ -1,0 +1,1 @@
+"""Unity Catalog's dialects, in their own words."""

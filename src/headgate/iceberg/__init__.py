@@ -1,0 +1,1 @@
+"""The table as Iceberg sees it, and the pointer."""

@@ -1,0 +1,1 @@
+"""The Delta protocol, pure: values in, values out; no I/O, no clock, no chance."""

@@ -1,0 +1,1 @@
+"""Bytes under names: local disk, object stores, memory."""
