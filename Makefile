@@ -1,0 +1,39 @@
+# Each target does its own set-up: a virtual environment in .venv, made anew when pyproject.toml changes.
+
+PY ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help run check test bench model docs
+
+help: ## print this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(READY) ## the demonstration: a small lake in ./lake-demo, and what happened to it
+	$(BIN)/python examples/demo.py
+
+check: $(READY) ## the quick gate: format, lint, types, imports, generated docs, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/python -m pytest -m "not slow and not faults and not interop" -n 2
+
+test: $(READY) ## every test but interop; LONG=1 for the long campaigns
+	$(if $(LONG),HEADGATE_LONG=1) $(BIN)/python -m pytest -m "not interop" -n 2
+
+bench: $(READY) ## scenarios beside their peers and floors, into docs/benchmarks.md; QUICK=1 for a short run
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+model: $(READY) ## the TLA+ model, and its broken variants, which must fail; needs Java
+	$(BIN)/python model/run.py
+
+docs: $(READY) ## write the generated pages anew
+	$(BIN)/python docs/generate.py
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PY) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
