@@ -1,0 +1,22 @@
+"""The names users rely on, and what importing them costs."""
+
+import subprocess
+import sys
+
+import headgate
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(headgate.__all__) == ["Session", "Table", "connect", "errors", "open"]
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert all(getattr(headgate, name) is not None for name in headgate.__all__)
+
+
+def test_importing_headgate_loads_no_library_that_is_heavy() -> None:
+    program = "import sys, headgate; print(*{m.partition('.')[0] for m in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert {"pyarrow", "obstore", "apsw", "rich", "typer"} & set(done.stdout.split()) == set()
