@@ -1,0 +1,1 @@
+"""Headgate: the catalog every commit of a Delta table passes through."""

@@ -1,0 +1,107 @@
+"""Named places where a test may kill, raise, leave or wait; nothing happens in normal runs.
+
+`HEADGATE_FAIL=name:kill`, `name:raise`, `name:exit`, `name:sleep:250`, each with `@nth` for the
+nth crossing; several separated by commas. A process reads it once, when this module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+POINTS: Final = frozenset(
+    {
+        "client.before_stage",
+        "client.after_stage",
+        "client.before_propose",
+        "client.after_propose",
+        "ratifier.before_begin",
+        "ratifier.after_decide",
+        "ratifier.before_commit",
+        "ratifier.after_commit",
+        "ratifier.before_answer",
+        "publisher.before_put",
+        "publisher.after_put",
+        "publisher.before_record",
+        "publisher.after_record",
+        "registry.before_version_zero",
+        "registry.after_version_zero",
+        "registry.before_register",
+        "registry.after_register",
+        "registry.after_drop",
+        "registry.purge_between_files",
+        "registry.before_forget_purged",
+        "filesystem.before_put",
+        "filesystem.after_put",
+        "checkpoint.before_put",
+        "checkpoint.after_part",
+        "checkpoint.after_put",
+        "checkpoint.before_hint",
+        "store.migrate_before_commit",
+        "fsck.before_adopt",
+        "fsck.after_adopt",
+    }
+)
+
+
+class FailPointError(BaseException):
+    """Raised by an armed point. Not an `Exception`: nothing may catch it and go on."""
+
+
+@dataclass(slots=True)
+class _Armed:
+    action: str
+    nth: int
+    crossed: int = 0
+
+
+_armed: dict[str, _Armed] = {}
+_lock = threading.Lock()
+
+
+def fail_point(name: str) -> None:
+    """Do what was armed for this place; in normal runs one look into an empty dictionary."""
+    if _armed:
+        _cross(name)
+
+
+def arm(text: str) -> None:
+    """Arm the places named in `text`, in the form of `HEADGATE_FAIL`; empty disarms all."""
+    armed: dict[str, _Armed] = {}
+    for item in filter(None, text.split(",")):
+        item, _, nth = item.partition("@")
+        name, _, action = item.partition(":")
+        if name not in POINTS:
+            raise ValueError(f"There is no fail point {name!r}.")
+        if action.partition(":")[0] not in ("kill", "raise", "exit", "sleep"):
+            raise ValueError(f"A fail point cannot {action!r}.")
+        armed[name] = _Armed(action, int(nth or 1))
+    with _lock:
+        _armed.clear()
+        _armed.update(armed)
+
+
+def _cross(name: str) -> None:
+    assert name in POINTS, name
+    with _lock:
+        point = _armed.get(name)
+        if point is None:
+            return
+        point.crossed += 1
+        if point.crossed != point.nth:
+            return
+    match point.action.split(":"):
+        case ["kill"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        case ["exit"]:
+            os._exit(70)
+        case ["raise"]:
+            raise FailPointError(name)
+        case ["sleep", ms]:
+            threading.Event().wait(int(ms) / 1000)
+
+
+arm(os.environ.get("HEADGATE_FAIL", ""))

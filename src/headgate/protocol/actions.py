@@ -1,0 +1,289 @@
+"""Log actions, and bytes <-> actions, one line each.
+
+A line keeps its raw bytes: it is decoded to think and written back from what was read, so actions
+and fields nobody here knows survive. What a commit may contain is `admission`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NewType
+
+import msgspec
+
+from headgate.errors import MalformedError
+
+Version = NewType("Version", int)
+TableId = NewType("TableId", str)
+TxnId = NewType("TxnId", str)
+Sequence = NewType("Sequence", int)
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One change to one aspect of a table."""
+
+
+class DeletionVector(Action, frozen=True, kw_only=True, gc=False):
+    """Where a deletion vector lies, and how many rows it takes away."""
+
+    storage_type: str
+    path_or_inline_dv: str
+    offset: int | None = None
+    size_in_bytes: int
+    cardinality: int
+
+    @property
+    def unique_id(self) -> str:
+        """Tell one vector of a file from another."""
+        at = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.storage_type}{self.path_or_inline_dv}{at}"
+
+
+class AddFile(Action, frozen=True, kw_only=True, gc=False):
+    """A data file becomes part of the table."""
+
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    modification_time: int
+    data_change: bool
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+    clustering_provider: str | None = None
+
+    @property
+    def key(self) -> FileKey:
+        """A file is known by its path and its deletion vector."""
+        vector = self.deletion_vector
+        return (self.path, None if vector is None else vector.unique_id)
+
+
+class RemoveFile(Action, frozen=True, kw_only=True, gc=False):
+    """A data file is no longer part of the table."""
+
+    path: str
+    deletion_timestamp: int | None = None
+    data_change: bool
+    extended_file_metadata: bool | None = None
+    partition_values: dict[str, str | None] | None = None
+    size: int | None = None
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: DeletionVector | None = None
+    base_row_id: int | None = None
+    default_row_commit_version: int | None = None
+
+    @property
+    def key(self) -> FileKey:
+        """A file is known by its path and its deletion vector."""
+        vector = self.deletion_vector
+        return (self.path, None if vector is None else vector.unique_id)
+
+
+class Format(Action, frozen=True, kw_only=True, omit_defaults=False):
+    """How data files are encoded: always Parquet."""
+
+    provider: str = "parquet"
+    options: dict[str, str] = {}
+
+
+class Metadata(Action, frozen=True, kw_only=True, omit_defaults=False):
+    """Schema, partitioning and properties of the table.
+
+    Every field is written, since strangers expect the empty ones too.
+    """
+
+    id: str
+    name: str | None = None
+    description: str | None = None
+    format: Format = Format()
+    schema_string: str
+    partition_columns: list[str] = []
+    configuration: dict[str, str] = {}
+    created_time: int | None = None
+
+
+class Protocol(Action, frozen=True, kw_only=True):
+    """What a client must support to read and to write the table."""
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: list[str] | None = None
+    writer_features: list[str] | None = None
+
+
+class SetTransaction(Action, frozen=True, kw_only=True):
+    """How far an application has come."""
+
+    app_id: str
+    version: int
+    last_updated: int | None = None
+
+
+class DomainMetadata(Action, frozen=True, kw_only=True):
+    """A named piece of configuration that a feature or a user keeps in the log."""
+
+    domain: str
+    configuration: str
+    removed: bool
+
+
+class CommitInfo(Action, frozen=True, kw_only=True):
+    """Provenance of a commit, as far as the protocol relies on it. Spec: CM-04, CM-36."""
+
+    in_commit_timestamp: int | None = None
+    txn_id: str | None = None
+    # The protocol leaves the rest to the writer, so no type may be assumed for it.
+    operation: object = None
+    is_blind_append: object = None
+    timestamp: object = None
+
+
+class AddCdcFile(Action, frozen=True, kw_only=True):
+    """A file of change data."""
+
+    path: str
+    partition_values: dict[str, str | None]
+    size: int
+    data_change: bool
+    tags: dict[str, str | None] | None = None
+
+
+class SidecarFile(Action, frozen=True, kw_only=True):
+    """A part of a V2 checkpoint."""
+
+    path: str
+    size_in_bytes: int
+    modification_time: int
+    tags: dict[str, str | None] | None = None
+
+
+class CheckpointMetadata(Action, frozen=True, kw_only=True):
+    """The head of a V2 checkpoint."""
+
+    version: int
+    tags: dict[str, str | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An action of a later protocol: kept, not interpreted."""
+
+    name: str
+
+
+FileKey = tuple[str, str | None]
+
+Known = (
+    AddFile
+    | RemoveFile
+    | Metadata
+    | Protocol
+    | SetTransaction
+    | DomainMetadata
+    | CommitInfo
+    | AddCdcFile
+    | SidecarFile
+    | CheckpointMetadata
+)
+
+
+class Wrapped(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """A line as it stands in a log: an object with one key, the action's name."""
+
+    add: AddFile | None = None
+    remove: RemoveFile | None = None
+    commit_info: CommitInfo | None = None
+    meta_data: Metadata | None = None
+    protocol: Protocol | None = None
+    txn: SetTransaction | None = None
+    domain_metadata: DomainMetadata | None = None
+    cdc: AddCdcFile | None = None
+    sidecar: SidecarFile | None = None
+    checkpoint_metadata: CheckpointMetadata | None = None
+
+    def action(self) -> Known | None:
+        """Take the action out; `None` if it is one nobody here knows."""
+        return (
+            self.add
+            or self.remove
+            or self.commit_info
+            or self.meta_data
+            or self.protocol
+            or self.txn
+            or self.domain_metadata
+            or self.cdc
+            or self.sidecar
+            or self.checkpoint_metadata
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One action with the bytes it was read from."""
+
+    raw: bytes
+    action: Known | Unknown
+
+
+_NAMES: dict[type[Action], str] = {
+    AddFile: "add",
+    RemoveFile: "remove",
+    CommitInfo: "commitInfo",
+    Metadata: "metaData",
+    Protocol: "protocol",
+    SetTransaction: "txn",
+    DomainMetadata: "domainMetadata",
+    AddCdcFile: "cdc",
+    SidecarFile: "sidecar",
+    CheckpointMetadata: "checkpointMetadata",
+}
+
+_wrapped = msgspec.json.Decoder(Wrapped)
+_names_only = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder = msgspec.json.Encoder()
+
+
+def decode(content: bytes) -> list[Wrapped]:
+    """Read every line of a commit, as fast as it goes; unknown actions come out empty."""
+    try:
+        return _wrapped.decode_lines(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedError(f"A commit's content cannot be read: {error}.") from error
+
+
+def parse(content: bytes) -> list[Line]:
+    """Read every line of a commit and keep its bytes. Spec: CM-09."""
+    return [parse_line(raw, number) for number, raw in numbered_lines(content)]
+
+
+def parse_line(raw: bytes, number: int = 1) -> Line:
+    """Read one line."""
+    try:
+        action = _wrapped.decode(raw).action()
+        if action is not None:
+            return Line(raw, action)
+        return Line(raw, Unknown(next(iter(_names_only.decode(raw)), "")))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedError(f"Line {number} of the commit cannot be read: {error}.") from error
+
+
+def numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Split content into its lines, counted from one; blank ones are passed over."""
+    for number, raw in enumerate(content.split(b"\n"), start=1):
+        if raw.strip():
+            yield number, raw
+
+
+def encode(action: Action) -> bytes:
+    """Write an action as a line, without its newline."""
+    return _encoder.encode({_NAMES[type(action)]: action})
+
+
+def join(lines: Iterable[bytes]) -> bytes:
+    """Put lines together as a commit's content: each ends with a newline."""
+    return b"".join(line + b"\n" for line in lines)

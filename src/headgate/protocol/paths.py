@@ -1,0 +1,199 @@
+"""Names of log files, parsed once into kinds.
+
+A path here is relative to the table's root. What is not a log file of a known kind is `Stray`:
+never an error, since a log folder may hold anything.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from uuid import UUID
+
+from headgate.protocol.actions import Version
+
+LOG = "_delta_log"
+STAGED = f"{LOG}/_staged_commits"
+SIDECARS = f"{LOG}/_sidecars"
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedCommit:
+    """`<v>.json`: a commit anyone finds by its name. Spec: CM-09."""
+
+    version: Version
+
+    @property
+    def path(self) -> str:
+        return f"{LOG}/{self.version:020d}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCommit:
+    """A commit whose content lies under `_staged_commits`. Spec: CM-01."""
+
+    version: Version
+    uuid: UUID
+
+    @property
+    def name(self) -> str:
+        return f"{self.version:020d}.{self.uuid}.json"
+
+    @property
+    def path(self) -> str:
+        return f"{STAGED}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicCheckpoint:
+    """`<v>.checkpoint.parquet`: a whole state in one file (of either checkpoint schema)."""
+
+    version: Version
+
+    @property
+    def path(self) -> str:
+        return f"{LOG}/{self.version:020d}.checkpoint.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class MultipartCheckpoint:
+    """`<v>.checkpoint.<part>.<parts>.parquet`: worth something only with all its parts."""
+
+    version: Version
+    part: int
+    parts: int
+
+    @property
+    def path(self) -> str:
+        return f"{LOG}/{self.version:020d}.checkpoint.{self.part:010d}.{self.parts:010d}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class UuidCheckpoint:
+    """`<v>.checkpoint.<uuid>.{json,parquet}`: the head of a V2 checkpoint."""
+
+    version: Version
+    uuid: UUID
+    extension: str
+
+    @property
+    def path(self) -> str:
+        return f"{LOG}/{self.version:020d}.checkpoint.{self.uuid}.{self.extension}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A file of adds and removes that V2 checkpoints point to."""
+
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"{SIDECARS}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """`<first>.<last>.compacted.json`: the net actions of a range, both ends included."""
+
+    first: Version
+    last: Version
+
+    @property
+    def path(self) -> str:
+        return f"{LOG}/{self.first:020d}.{self.last:020d}.compacted.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """`<v>.crc`: what a snapshot of v must come to."""
+
+    version: Version
+
+    @property
+    def path(self) -> str:
+        return f"{LOG}/{self.version:020d}.crc"
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheckpoint:
+    """The hint at the newest checkpoint; a hint and no more."""
+
+    @property
+    def path(self) -> str:
+        return LAST_CHECKPOINT
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """Anything else."""
+
+    path: str
+
+
+Checkpoint = ClassicCheckpoint | MultipartCheckpoint | UuidCheckpoint
+LogFile = (
+    PublishedCommit | StagedCommit | Checkpoint | Sidecar | Compaction | Checksum | LastCheckpoint
+)
+
+_VERSION = r"(\d{20})"
+_UUID = r"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+_FORMS = re.compile(
+    rf"{LOG}/(?:"
+    rf"(?P<published>{_VERSION}\.json)"
+    rf"|(?P<staged>_staged_commits/{_VERSION}\.{_UUID}\.json)"
+    rf"|(?P<classic>{_VERSION}\.checkpoint\.parquet)"
+    rf"|(?P<multipart>{_VERSION}\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet)"
+    rf"|(?P<v2>{_VERSION}\.checkpoint\.{_UUID}\.(json|parquet))"
+    rf"|(?P<compacted>{_VERSION}\.{_VERSION}\.compacted\.json)"
+    rf"|(?P<checksum>{_VERSION}\.crc)"
+    rf"|(?P<sidecar>_sidecars/([^/]+\.parquet))"
+    rf"|(?P<hint>_last_checkpoint))",
+    re.ASCII,
+)
+_STAGED_NAME = re.compile(rf"{_VERSION}\.{_UUID}\.json", re.ASCII)
+_GREATEST = 2**63 - 1
+
+
+def parse(path: str) -> LogFile | Stray:
+    """Say what kind of log file a path names."""
+    found = _FORMS.fullmatch(path)
+    if found is None:
+        return Stray(path)
+    kind = found.lastgroup
+    values = [value for value in found.groups() if value is not None][1:]
+    if kind == "sidecar":
+        return Sidecar(values[0])
+    if kind == "hint":
+        return LastCheckpoint()
+    version = Version(int(values[0]))
+    if version > _GREATEST:  # 20 digits hold more than a version can
+        return Stray(path)
+    match kind:
+        case "published":
+            return PublishedCommit(version)
+        case "staged":
+            return StagedCommit(version, UUID(values[1]))
+        case "classic":
+            return ClassicCheckpoint(version)
+        case "multipart":
+            part, parts = int(values[1]), int(values[2])
+            if 1 <= part <= parts:
+                return MultipartCheckpoint(version, part, parts)
+            return Stray(path)
+        case "v2":
+            return UuidCheckpoint(version, UUID(values[1]), values[2])
+        case "compacted":
+            last = Version(int(values[1]))
+            return Compaction(version, last) if version <= last <= _GREATEST else Stray(path)
+        case _:
+            return Checksum(version)
+
+
+def parse_staged_name(name: str) -> StagedCommit | None:
+    """Read the name of a staged file, without its folder; any other shape is none of ours."""
+    if _STAGED_NAME.fullmatch(name) is None:
+        return None
+    parsed = parse(f"{STAGED}/{name}")
+    return parsed if isinstance(parsed, StagedCommit) else None

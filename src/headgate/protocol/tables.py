@@ -1,0 +1,66 @@
+"""A table's identity and its life, from staging to purged."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from uuid import UUID
+
+from headgate.errors import InvalidArgumentError, InvariantError
+from headgate.protocol.actions import TableId
+
+# The key under which a managed table's log names its id, shared with Unity Catalog's clients.
+TABLE_ID_PROPERTY = "io.unitycatalog.tableId"
+
+
+class State(enum.Enum):
+    """Where a table stands."""
+
+    STAGING = "staging"
+    ACTIVE = "active"
+    DROPPED = "dropped"
+    PURGED = "purged"
+    PLAIN = "plain"
+
+
+class Event(enum.Enum):
+    """What can happen to a table."""
+
+    REGISTER = "register"
+    DROP = "drop"
+    UNDROP = "undrop"
+    PURGE = "purge"
+    EXPIRE = "expire"
+    HAND_BACK = "hand back"
+
+
+LIFECYCLE: Mapping[State, Mapping[Event, State]] = {
+    State.STAGING: {Event.REGISTER: State.ACTIVE, Event.EXPIRE: State.PURGED},
+    State.ACTIVE: {Event.DROP: State.DROPPED, Event.HAND_BACK: State.PLAIN},
+    State.DROPPED: {Event.UNDROP: State.ACTIVE, Event.PURGE: State.PURGED},
+    State.PURGED: {},
+    State.PLAIN: {},
+}
+
+
+def step(state: State, event: Event) -> State:
+    """Make a move of the lifecycle; one that is not in the table cannot happen."""
+    try:
+        return LIFECYCLE[state][event]
+    except KeyError:
+        raise InvariantError(f"A {state.value} table cannot {event.value}.") from None
+
+
+def allows(state: State, event: Event) -> bool:
+    """Say whether a move is in the table."""
+    return event in LIFECYCLE[state]
+
+
+def parse_table_id(text: str) -> TableId:
+    """Read a table id: a UUID in its usual spelling."""
+    try:
+        if str(UUID(text)) == text:
+            return TableId(text)
+    except ValueError:
+        pass
+    raise InvalidArgumentError(f"{text!r} is not a table id.", remedy="A table id is a UUID.")
