@@ -1,0 +1,194 @@
+"""Write the pages that are made from the code, the ledgers and the tests.
+
+`python docs/generate.py` writes them, `--check` only says which ones are stale. Whole pages:
+`conformance.md`, `errors.md`. In `commit-life.md` only what stands between its marks is replaced.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))  # run as a script, only the folder of the script is on the path
+
+from headgate import errors  # noqa: E402
+from headgate.protocol import commits, tables  # noqa: E402
+from tests.kit.marks import marks_under  # noqa: E402
+
+NOTE = "<!-- Made by docs/generate.py: change what it is made from, not this page. -->\n"
+LEVELS = {"M": "must", "S": "should", "D": "derived"}
+AREAS = {
+    "CM": "Catalog-managed tables: the core",
+    "IN": "Inline commits",
+    "PB": "Publishing",
+    "RD": "Reading",
+    "EN": "Enablement",
+    "MN": "Maintenance",
+    "LC": "A table's life",
+    "AU": "Policy",
+    "MT": "Transactions",
+    "EV": "Events and follow-ups",
+    "CP": "Checkpoint protection",
+    "PT": "The pointer",
+    "CA": "Kinds of catalog",
+    "FC": "Faults: crash and network",
+    "FS": "Faults: server and database",
+    "FP": "Faults: publisher, checkpoint, cleanup",
+    "FT": "Faults: time",
+    "FM": "Faults: many tables",
+    "FR": "Faults: readers",
+    "FI": "Faults: input",
+    "FX": "Faults: what broke for other systems",
+    "S": "Safety",
+    "L": "Liveness",
+}
+
+Ledger = dict[str, dict[str, Any]]
+Lifecycle = Mapping[Any, Mapping[Any, Any]]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with `--check` name those that would change."""
+    stale = [path for path, text in pages() if not path.exists() or path.read_text() != text]
+    if "--check" in arguments:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is stale: run `make docs`.", file=sys.stderr)
+        return 1 if stale else 0
+    for path, text in pages():
+        if path in stale:
+            path.write_text(text)
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """Return every generated page as it has to be now."""
+    yield DOCS / "conformance.md", conformance()
+    yield DOCS / "errors.md", error_page()
+    life = DOCS / "commit-life.md"
+    text = life.read_text()
+    text = fill(text, "commit", drawing(commits.LIFECYCLE))
+    yield life, fill(text, "table", drawing(tables.LIFECYCLE))
+
+
+def conformance() -> str:
+    """Return the page that tells, clause by clause, which tests show it."""
+    clauses: Ledger = tomllib.loads((DOCS / "requirements.toml").read_text())
+    faults: Ledger = tomllib.loads((DOCS / "faults.toml").read_text())
+    shown: dict[str, list[str]] = defaultdict(list)
+    for mark in marks_under(ROOT):
+        if mark.where not in shown[mark.id]:
+            shown[mark.id].append(mark.where)
+    rows = clauses | faults
+    by_area: dict[str, list[str]] = defaultdict(list)
+    for row_id in rows:
+        by_area[re.split(r"[-\d]", row_id)[0]].append(row_id)
+
+    out = [
+        NOTE,
+        "# Conformance\n\n",
+        "What Headgate has to keep, clause by clause, with the tests that show it. The clauses\n",
+        "are `requirements.toml`, faults and invariants `faults.toml`; *planned* is to come.\n\n",
+        f"Shown: {tally(clauses, shown)} clauses, {tally(faults, shown)} faults and invariants.\n",
+    ]
+    for area, title in AREAS.items():
+        out.append(f"\n## {title}\n\n")
+        for row_id in by_area.pop(area):
+            out.extend(entry(row_id, rows[row_id], shown[row_id]))
+    if by_area:
+        raise SystemExit(f"Areas without a title: {sorted(by_area)}")
+    return "".join(out)
+
+
+def tally(ledger: Ledger, shown: Mapping[str, list[str]]) -> str:
+    """Return how many rows of the ledger are shown, of how many."""
+    return f"{sum(bool(shown.get(row_id)) for row_id in ledger)} of {len(ledger)}"
+
+
+def entry(row_id: str, row: dict[str, Any], tests: list[str]) -> Iterator[str]:
+    """Return the lines of one row."""
+    keeper = f" ({LEVELS[row['level']]}, {row['who']}; {row['source']})" if "level" in row else ""
+    yield f"- **{row_id}**{keeper} {escaped(row['says'])}\n"
+    if "not_done" in row:
+        yield f"    - *not done*: {escaped(row['not_done'])}\n"
+    elif isinstance(row.get("planned"), str):
+        yield f"    - *planned*: {row['planned']}\n"
+    elif "planned" in row:
+        yield "    - *planned*\n"
+    for test in tests:
+        yield f"    - `{test}`\n"
+
+
+def escaped(text: str) -> str:
+    """Keep `<v>` and the like outside code from being taken for HTML."""
+    parts = text.split("`")
+    parts[::2] = [part.replace("<", "&lt;") for part in parts[::2]]
+    return "`".join(parts)
+
+
+def error_page() -> str:
+    """Return the page of errors, the tree from the top down."""
+    out = [
+        NOTE,
+        "# Errors\n\n",
+        "Every error has a stable `code`, a remedy, and says whether coming again can help:\n",
+        "`never`, `after-refresh` (read the table anew first) or `same-again`. Decide on `code`\n",
+        "and `retry`, never on the words of a message. All are in `headgate.errors`.\n",
+    ]
+    for error, depth in family(errors.HeadgateError):
+        bases = "" if depth == 0 else f" ({error.__bases__[0].__name__})"
+        prose = re.sub(r"\s+", " ", error.__doc__ or "").strip()
+        out.append(f"\n## {error.__name__}{bases}\n\n{prose}\n\n")
+        out.append(f"- code: `{error.code}`\n- retry: `{error.retry.value}`\n")
+        out.append(f"- remedy: {error.remedy}\n")
+    return "".join(out)
+
+
+def family(
+    error: type[errors.HeadgateError], depth: int = 0
+) -> Iterator[tuple[type[errors.HeadgateError], int]]:
+    """Return an error and all below it, in the order they are written, with their depth."""
+    yield error, depth
+    for child in error.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from family(child, depth + 1)
+
+
+def drawing(lifecycle: Lifecycle) -> str:
+    """Draw a table of transitions, one move a line."""
+    moves = [
+        (word(state), word(event), word(target))
+        for state, events in lifecycle.items()
+        for event, target in events.items()
+    ]
+    width = max(len(state) for state, _, _ in moves)
+    lines = [f"{state:<{width}} --{event}--> {target}" for state, event, target in moves]
+    ends = [word(state) for state, events in lifecycle.items() if not events]
+    return "\n".join(["```", *lines, "```", "", f"Nothing follows: {', '.join(ends) or 'none'}."])
+
+
+def word(member: Enum) -> str:
+    """Return the word for a state or an event."""
+    return member.name.lower().replace("_", " ")
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """Replace what stands between the marks of this name."""
+    start, end = f"<!-- {name}: drawn -->", f"<!-- {name}: end -->"
+    before, found, rest = text.partition(start)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"commit-life.md has no marks {start} and {end}.")
+    return f"{before}{start}\n{content}\n{end}{after}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
