@@ -1,0 +1,145 @@
+"""The system calls that a `LocalStore` makes, as one small object that a test can replace."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder; a link is no folder, wherever it leads."""
+
+    name: str
+    is_folder: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What lies under a name: a plain file, a link, or anything else."""
+
+    size: int
+    modified_ms: int
+    is_file: bool
+    is_link: bool
+
+
+class Disk(Protocol):
+    """Paths are absolute; errors are `OSError`s with their `errno`; links are not followed."""
+
+    failed: str | None
+    """Which sync failed. From then on nothing is written: what the disk holds is not known."""
+
+    def create(self, path: str) -> int:
+        """Open a new file for writing; refuse if the name is taken."""
+        ...
+
+    def open(self, path: str) -> int:
+        """Open a file or a folder, to read or to sync it."""
+        ...
+
+    def close(self, fd: int) -> None: ...
+
+    def write(self, fd: int, content: memoryview) -> int: ...
+
+    def read(self, fd: int, start: int, length: int) -> bytes: ...
+
+    def start_writing(self, fd: int) -> None:
+        """Let what was written begin its way to the disk; promises nothing."""
+        ...
+
+    def sync(self, fd: int) -> None:
+        """Wait until a file's bytes, or a folder's names, are on the disk."""
+        ...
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name; refuse if that name is taken."""
+        ...
+
+    def replace(self, source: str, target: str) -> None: ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def make_folder(self, path: str) -> None: ...
+
+    def entries(self, folder: str) -> Iterator[Entry]: ...
+
+    def stat(self, path: str) -> Stat: ...
+
+    def stat_open(self, fd: int) -> Stat: ...
+
+    def resolve(self, path: str) -> str:
+        """Follow every link in `path`."""
+        ...
+
+
+class OsDisk:
+    """The machine's own disk."""
+
+    def __init__(self) -> None:
+        self.failed: str | None = None
+
+    def create(self, path: str) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def open(self, path: str) -> int:
+        # Without O_NONBLOCK a pipe under the name of a file would hold its reader for ever.
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def write(self, fd: int, content: memoryview) -> int:
+        return os.write(fd, content)
+
+    def read(self, fd: int, start: int, length: int) -> bytes:
+        return os.pread(fd, length, start)
+
+    def start_writing(self, fd: int) -> None:
+        # Linux begins to write dirty pages out when told that nobody needs them. Blocks of many
+        # files are then allocated before the first sync, whose journal commit serves them all.
+        if hasattr(os, "posix_fadvise"):
+            with suppress(OSError):
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def sync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target, follow_symlinks=False)
+
+    def replace(self, source: str, target: str) -> None:
+        os.replace(source, target)  # noqa: PTH105
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)  # noqa: PTH108
+
+    def make_folder(self, path: str) -> None:
+        os.mkdir(path)  # noqa: PTH102
+
+    def entries(self, folder: str) -> Iterator[Entry]:
+        with os.scandir(folder) as found:
+            for entry in found:
+                yield Entry(entry.name, entry.is_dir(follow_symlinks=False))
+
+    def stat(self, path: str) -> Stat:
+        return _stat(os.lstat(path))
+
+    def stat_open(self, fd: int) -> Stat:
+        return _stat(os.fstat(fd))
+
+    def resolve(self, path: str) -> str:
+        return os.path.realpath(path)
+
+
+def _stat(found: os.stat_result) -> Stat:
+    return Stat(
+        size=found.st_size,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+        is_file=stat.S_ISREG(found.st_mode),
+        is_link=stat.S_ISLNK(found.st_mode),
+    )

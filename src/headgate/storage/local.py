@@ -1,0 +1,373 @@
+"""Objects as files of a local disk, atomic and durable.
+
+A put writes a temporary file beside its target, syncs it, gives it its name by an exclusive link
+(or a rename, to replace), then syncs the folder: no name ever leads to a part of a file, and what
+was acknowledged outlives a power loss. Links that lead out of the store are refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from headgate.errors import InvalidArgumentError, PermissionDeniedError, UnavailableError
+from headgate.storage.disk import Disk, OsDisk, Stat
+from headgate.storage.objects import (
+    RESERVED,
+    DurabilityUnknownError,
+    ObjectMeta,
+    check_batch,
+    check_folder,
+    check_path,
+    check_range,
+    encode,
+    missing,
+)
+
+_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MISPLACED: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+_OPEN_AT_ONCE: Final = 128  # files of a batch held open together, well below usual limits
+
+_DISK: Final = OsDisk()  # one for the process: a disk that failed one store has failed them all
+
+
+class LocalStore:
+    """The files below one folder. Safe for many threads and many processes."""
+
+    def __init__(self, root: str | Path, disk: Disk = _DISK) -> None:
+        root = str(Path(root).absolute())
+        self.url = f"file://{encode(root)}"
+        self._disk = disk
+        self._root = disk.resolve(root)
+        self._durable: set[str] = {"/"}  # folders whose own names this store has seen synced
+
+    def get(self, path: str) -> bytes:
+        with self._reading(path) as (fd, size):
+            return self._read(fd, 0, size)
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        check_range(start, length)
+        with self._reading(path) as (fd, size):
+            return self._read(fd, start, max(0, min(length, size - start)))
+
+    def head(self, path: str) -> ObjectMeta | None:
+        with self._errors(path):
+            found = self._stat(self._locate(path))
+        return ObjectMeta(path, found.size, found.modified_ms) if found else None
+
+    def list(
+        self, prefix: str, start_after: str | None = None, recursive: bool = False
+    ) -> Iterator[ObjectMeta]:
+        for path, full in self._walk(check_folder(prefix), recursive):
+            if _is_temporary(full) or (start_after is not None and path <= start_after):
+                continue
+            with self._errors(path), suppress(InvalidArgumentError):  # a link out of the store
+                if found := self._stat(full):
+                    yield ObjectMeta(path, found.size, found.modified_ms)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        for path, _, is_folder in self._entries(check_folder(prefix)):
+            if is_folder:
+                yield path
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        return self._put_new([(check_path(path), content)])[0]
+
+    def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
+        check_batch(items)
+        return self._put_new(items) if items else []
+
+    def put(self, path: str, content: bytes) -> None:
+        self._refuse_if_failed()
+        with self._errors(path, writing=True):
+            target = self._locate(path)
+            folder = self._make_folder(_parent(target))
+            with self._temporaries(folder, [content]) as [temporary]:
+                self._disk.replace(temporary, target)
+            self._sync(folder)
+
+    def delete(self, path: str) -> None:
+        with self._errors(path, writing=True):
+            try:
+                self._disk.unlink(self._locate(path))
+            except OSError as error:
+                if error.errno not in (*_ABSENT, errno.EISDIR):  # a folder is no object
+                    raise
+
+    def sync(self, paths: Sequence[str]) -> None:
+        self._refuse_if_failed()
+        folders: dict[str, None] = {}
+        for path in paths:
+            with self._errors(path, writing=True):
+                target = self._locate(path)
+                self._sync(target)
+                folders[_parent(target)] = None
+        for folder in folders:
+            with self._errors(folder, writing=True):
+                self._settle(folder)
+                self._sync(folder)
+
+    def local_path(self, path: str) -> str | None:
+        with self._errors(path):
+            return self._follow(self._locate(path))
+
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        """Remove the temporaries of dead writers, last written before a time; say how many."""
+        swept = 0
+        for path, full in self._walk(check_folder(prefix), recursive=True):
+            with self._errors(path, writing=True), suppress(FileNotFoundError):
+                if _is_temporary(full) and self._disk.stat(full).modified_ms < before_ms:
+                    self._disk.unlink(full)
+                    swept += 1
+        return swept
+
+    # Where things are
+
+    def _locate(self, path: str) -> str:
+        """Give the absolute path of an object, the links among its folders followed."""
+        at = self._root
+        *folders, name = check_path(path).split("/")
+        for folder in folders:
+            at = self._follow(f"{at}/{folder}")
+        return f"{at}/{name}"
+
+    def _follow(self, full: str) -> str:
+        """Follow a link that stays in the store; refuse one that does not."""
+        try:
+            if not self._disk.stat(full).is_link:
+                return full
+        except OSError:
+            return full  # whoever opens it will say what is wrong
+        resolved = self._disk.resolve(full)
+        if not f"{resolved}/".startswith(f"{self._root}/"):
+            raise InvalidArgumentError(f"The link {full} leads out of {self._root}.")
+        return resolved
+
+    def _stat(self, full: str) -> Stat | None:
+        try:
+            found = self._disk.stat(full)
+            if found.is_link:
+                found = self._disk.stat(self._follow(full))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise
+        return found if found.is_file else None
+
+    def _walk(self, folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
+        pending = [folder]
+        while pending:
+            for path, full, is_folder in self._entries(pending.pop()):
+                if not is_folder:
+                    yield path, full
+                elif recursive:
+                    pending.append(path)
+
+    def _entries(self, folder: str) -> Iterator[tuple[str, str, bool]]:
+        with self._errors(folder):
+            full = self._follow(self._locate(folder)) if folder else self._root
+            try:
+                for entry in self._disk.entries(full):
+                    if _is_text(entry.name):  # else no path can name it
+                        path = f"{folder}/{entry.name}" if folder else entry.name
+                        yield path, f"{full}/{entry.name}", entry.is_folder
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+
+    # Reading
+
+    def _open(self, full: str) -> int:
+        try:
+            return self._disk.open(full)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return self._disk.open(self._follow(full))
+
+    @contextmanager
+    def _reading(self, path: str) -> Iterator[tuple[int, int]]:
+        with self._errors(path):
+            fd = self._open(self._locate(path))
+            try:
+                found = self._disk.stat_open(fd)
+                if not found.is_file:
+                    raise missing(self.url, path)
+                yield fd, found.size
+            finally:
+                self._disk.close(fd)
+
+    def _read(self, fd: int, start: int, length: int) -> bytes:
+        content = self._disk.read(fd, start, length)
+        while len(content) < length:
+            more = self._disk.read(fd, start + len(content), length - len(content))
+            if not more:
+                break
+            content += more
+        return content
+
+    # Writing
+
+    def _put_new(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
+        self._refuse_if_failed()
+        with self._errors(items[0][0], writing=True):
+            targets = [self._locate(path) for path, _ in items]
+            folder = self._make_folder(_parent(targets[0]))
+            with self._temporaries(folder, [content for _, content in items]) as temporaries:
+                won = [self._link(*names) for names in zip(temporaries, targets, strict=True)]
+            for target, was_put in zip(targets, won, strict=True):
+                if not was_put:  # whoever put it may not have come as far as syncing it
+                    self._sync(target)
+            self._sync(folder)
+        return won
+
+    def _link(self, temporary: str, target: str) -> bool:
+        try:
+            self._disk.link(temporary, target)
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                found = self._disk.stat(target)
+                if not (found.is_file or found.is_link):
+                    raise InvalidArgumentError(f"There is no room at {target}.") from None
+            return False
+        return True
+
+    @contextmanager
+    def _temporaries(self, folder: str, contents: Sequence[bytes]) -> Iterator[Sequence[str]]:
+        """Write and sync a file per content; their temporary names are gone at the end."""
+        names = [f"{folder}/{RESERVED}{secrets.token_hex(8)}" for _ in contents]
+        try:
+            for first in range(0, len(names), _OPEN_AT_ONCE):
+                chunk = slice(first, first + _OPEN_AT_ONCE)
+                self._write_synced(names[chunk], contents[chunk])
+            yield names
+        finally:
+            for name in names:
+                with suppress(OSError):
+                    self._disk.unlink(name)
+
+    def _write_synced(self, names: Sequence[str], contents: Sequence[bytes]) -> None:
+        fds: list[int] = []
+        try:
+            for name, content in zip(names, contents, strict=True):
+                fds.append(self._create(name))
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[self._disk.write(fds[-1], rest) :]
+                if len(names) > 1:
+                    self._disk.start_writing(fds[-1])
+            for name, fd in zip(names, fds, strict=True):
+                self._sync_open(fd, name)
+        finally:
+            for fd in fds:
+                self._disk.close(fd)
+
+    def _create(self, name: str) -> int:
+        try:
+            return self._disk.create(name)
+        except FileNotFoundError:  # somebody removed the folder since we made it
+            self._durable = {"/"}
+            self._make_folder(_parent(name))
+            return self._disk.create(name)
+
+    def _make_folder(self, folder: str) -> str:
+        """Make a folder that will still be there after a power loss."""
+        if folder not in self._durable:
+            self._make_folder(_parent(folder))
+            with suppress(FileExistsError):
+                self._disk.make_folder(folder)
+            self._settle(folder)
+        return folder
+
+    def _settle(self, folder: str) -> None:
+        """Sync the names of a folder and of those above it, once: others may have made them."""
+        if folder in self._durable:
+            return
+        self._settle(_parent(folder))
+        try:
+            fd = self._disk.open(_parent(folder))
+        except PermissionError:
+            pass  # we may pass through it but not open it: it is not ours to sync
+        else:
+            try:
+                self._sync_open(fd, _parent(folder))
+            finally:
+                self._disk.close(fd)
+        self._durable.add(folder)
+
+    # Syncing
+
+    def _sync(self, full: str) -> None:
+        """Sync what others can see already; from here on an error leaves the outcome unknown."""
+        try:
+            fd = self._open(full)
+        except FileNotFoundError:
+            return  # removed again meanwhile
+        try:
+            self._sync_open(fd, full)
+        except OSError as error:
+            raise self._unknown(full) from error
+        finally:
+            self._disk.close(fd)
+        if self._disk.failed is not None:  # another thread was told what we were not
+            raise self._unknown(full)
+
+    def _sync_open(self, fd: int, full: str) -> None:
+        try:
+            self._disk.sync(fd)
+        except OSError as error:
+            if error.errno not in _FULL:
+                self._disk.failed = f"{full} could not be synced: {error.strerror}"
+            raise
+
+    def _unknown(self, full: str) -> DurabilityUnknownError:
+        return DurabilityUnknownError(f"It is not known whether {full} outlives a power loss.")
+
+    def _refuse_if_failed(self) -> None:
+        if self._disk.failed is not None:
+            raise UnavailableError(
+                f"Nothing is written to {self.url} any more: {self._disk.failed}.",
+                remedy="Check the disk, then restart this process.",
+            )
+
+    @contextmanager
+    def _errors(self, path: str, writing: bool = False) -> Iterator[None]:
+        """Turn what the system says into our errors."""
+        try:
+            yield
+        except OSError as error:
+            said = f"{path} in {self.url}: {error.strerror}."
+            match error.errno:
+                case code if code in _ABSENT and not writing:
+                    raise missing(self.url, path) from error
+                case code if code in _FULL:
+                    raise UnavailableError(
+                        f"The disk is full; nothing was put at {said}", remedy="Free some space."
+                    ) from error
+                case code if code in _FORBIDDEN:
+                    raise PermissionDeniedError(
+                        f"The system does not permit {said}",
+                        remedy="Give this process the right to the folder.",
+                    ) from error
+                case code if code in _MISPLACED:
+                    raise InvalidArgumentError(f"There can be no object {said}") from error
+                case _:
+                    raise UnavailableError(f"The disk refused {said}") from error
+
+
+def _parent(full: str) -> str:
+    return full.rpartition("/")[0] or "/"
+
+
+def _is_temporary(full: str) -> bool:
+    return full.rpartition("/")[2].startswith(RESERVED)
+
+
+def _is_text(name: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in name)

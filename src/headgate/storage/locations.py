@@ -1,0 +1,166 @@
+"""Locations in one spelling, the store that serves each, and the paths a log writes down.
+
+A location is an absolute URL whose path is percent-encoded exactly once and ends without `/`:
+`file:///data/a%20b`, `s3://bucket/tables/7`. A text without a scheme is a local path and taken as
+it is; one with a scheme is a URL and decoded once.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from headgate.errors import InvalidArgumentError
+from headgate.storage.local import LocalStore
+from headgate.storage.objects import Folder, MemoryStore, ObjectStore, check_path, encode
+
+_URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
+_ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az"}
+_CLOUD: Final = frozenset({"s3", "gs", "az", "abfss"})
+
+
+def normalize(location: str) -> str:
+    """Spell a location the one way: two spellings of one place become equal."""
+    match = _URL.fullmatch(location)
+    if match is None:
+        return _spell("file", "", str(_absolute(location)).strip("/"))
+    scheme, host, path = match[1].lower(), match[2] or "", match[3]
+    if "?" in path or "#" in path:
+        raise InvalidArgumentError(f"The location {location!r} has a query or a fragment.")
+    path = decode(path)
+    scheme = _ALIASES.get(scheme, scheme)
+    if scheme == "file":
+        if host not in ("", "localhost"):
+            raise InvalidArgumentError(f"The location {location!r} is on another machine.")
+        if not path.startswith("/"):
+            raise InvalidArgumentError(f"The location {location!r} is not absolute.")
+        return _spell("file", "", re.sub("/+", "/", path).strip("/"))
+    if scheme != "memory" and scheme not in _CLOUD:
+        raise InvalidArgumentError(f"Headgate knows no storage for {scheme}:// ({location!r}).")
+    if not host:
+        raise InvalidArgumentError(f"The location {location!r} names no bucket.")
+    return _spell(scheme, host, path.removeprefix("/").removesuffix("/"))
+
+
+def contains(outer: str, inner: str) -> bool:
+    """Say whether one location is the other or lies below it."""
+    return f"{normalize(inner)}/".startswith(f"{normalize(outer).removesuffix('/')}/")
+
+
+def join(location: str, relative: str) -> str:
+    """Give the location of a decoded path below another location."""
+    return f"{normalize(location).removesuffix('/')}/{encode(check_path(relative))}"
+
+
+def path_within(outer: str, inner: str) -> str | None:
+    """Give the decoded path of one location below another; None if it is not below."""
+    base, full = normalize(outer).removesuffix("/"), normalize(inner)
+    return decode(full[len(base) + 1 :]) if full.startswith(f"{base}/") else None
+
+
+def decode(text: str) -> str:
+    """Percent-decode once; a `%` that encodes nothing stands for itself."""
+    try:
+        return unquote_to_bytes(text).decode()
+    except UnicodeError:
+        raise InvalidArgumentError(f"The path {text!r} does not decode to UTF-8.") from None
+
+
+class PathKind(enum.Enum):
+    """How a log names a file."""
+
+    RELATIVE = "relative"
+    ABSOLUTE = "absolute"
+
+
+@dataclass(frozen=True, slots=True)
+class DataPath:
+    """A path out of a log action: below the table and decoded, or a location of its own."""
+
+    kind: PathKind
+    value: str
+
+
+def data_path(raw: str) -> DataPath:
+    """Read the `path` of an action: a URI, relative to the table or absolute."""
+    if raw.startswith("/"):
+        return DataPath(PathKind.ABSOLUTE, normalize("file://" + raw))
+    if _URL.fullmatch(raw):
+        return DataPath(PathKind.ABSOLUTE, normalize(raw))
+    return DataPath(PathKind.RELATIVE, check_path(decode(raw)))
+
+
+def is_inside(location: str, raw: str) -> bool:
+    """Say whether an action's path names a file below its table and nowhere else. Spec: AU-02."""
+    try:
+        path = data_path(raw)
+        return path.kind is PathKind.RELATIVE or path_within(location, path.value) is not None
+    except InvalidArgumentError:
+        return False
+
+
+def store_for(location: str) -> ObjectStore:
+    """Give the store whose root is this location; the same object for the same place."""
+    url = normalize(location)
+    with _lock:
+        store = _stores.get(url)
+        if store is None:
+            store = _stores[url] = _open(url)
+        return store
+
+
+def mount(location: str, store: ObjectStore) -> None:
+    """Let a store serve a location and everything below it, in this process."""
+    url = normalize(location)
+    with _lock:
+        _mounts[url] = store
+        for known in [known for known in _stores if contains(url, known)]:
+            del _stores[known]
+
+
+_lock = threading.RLock()
+_stores: dict[str, ObjectStore] = {}
+_mounts: dict[str, ObjectStore] = {}
+
+
+def _open(url: str) -> ObjectStore:
+    for base in sorted(_mounts, key=len, reverse=True):
+        if base == url:
+            return _mounts[base]
+        if path := path_within(base, url):
+            return Folder(_mounts[base], path, url)
+    scheme, host, path = _parts(url)
+    if scheme == "file":
+        return LocalStore("/" + decode(path))
+    if scheme == "memory":
+        _mounts[f"memory://{host}"] = MemoryStore(f"memory://{host}")
+        return _open(url)
+    # obstore takes longer to import than all else here, and local lakes never need it.
+    from headgate.storage.cloud import CloudStore
+
+    return CloudStore.from_url(url)
+
+
+def _parts(url: str) -> tuple[str, str, str]:
+    scheme, _, rest = url.partition("://")
+    host, _, path = rest.partition("/")
+    return scheme, host, path
+
+
+def _absolute(path: str) -> Path:
+    if "\0" in path or not path:
+        raise InvalidArgumentError(f"{path!r} is no local path.")
+    return Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
+
+
+def _spell(scheme: str, host: str, path: str) -> str:
+    if path:
+        check_path(path)
+        return f"{scheme}://{host}/{encode(path)}"
+    return f"{scheme}://{host}/" if scheme == "file" else f"{scheme}://{host}"
