@@ -1,4 +1,4 @@
-# Each target does its own set-up: a virtual environment in .venv, made anew when pyproject.toml changes.
+# Each target does its own set-up: a virtual environment in .venv, installed again when pyproject.toml changes.
 
 PY ?= python3
 BIN := .venv/bin

@@ -45,7 +45,7 @@ FAIL: dict[str, str] = {
 def main() -> int:
     """Run every configuration and return the exit code."""
     if shutil.which("java") is None:
-        print("TLC needs Java 11 or newer on the PATH; none was found.", file=sys.stderr)
+        print("TLC needs Java on the PATH (17 will do); none was found.", file=sys.stderr)
         return 2
     forgotten = {path.stem for path in MODEL.glob("*.cfg")} ^ (HOLD.keys() | FAIL.keys())
     if forgotten:
