@@ -1,14 +1,168 @@
-"""Objects of S3, Google Cloud Storage and Azure, through obstore."""
+"""Objects of S3, Google Cloud Storage and Azure, through obstore.
+
+Put-if-absent is the bucket's own conditional put. Credentials, region and endpoint come from the
+environment under the names the vendors gave them (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, ...).
+"""
 
 from __future__ import annotations
 
-from headgate.errors import UnavailableError
-from headgate.storage.objects import ObjectStore
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Self
+
+import obstore
+from obstore import exceptions
+from obstore.store import from_url
+
+from headgate.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from headgate.storage.objects import (
+    ObjectMeta,
+    PutUnknownError,
+    check_batch,
+    check_folder,
+    check_path,
+    check_range,
+    missing,
+)
+
+if TYPE_CHECKING:  # obstore has these for the type checker only
+    from obstore import ObjectMeta as Described
+    from obstore.store import ObjectStore as Client
+    from obstore.store import RetryConfig
+
+_PATIENT: Final[RetryConfig] = {"max_retries": 5, "retry_timeout": timedelta(seconds=30)}
+_ONCE: Final[RetryConfig] = {"max_retries": 0}
+_TRIES: Final = 3
+_PAGE: Final = 1000
 
 
 class CloudStore:
-    """The objects below one prefix of a bucket."""
+    """The objects of one bucket.
 
-    @staticmethod
-    def from_url(url: str) -> ObjectStore:
-        raise UnavailableError(f"{url} cannot be opened yet.")
+    A conditional put whose answer was lost would find its own object at the second try and call
+    it another's. So `once` never tries again by itself, and `put_if_absent` looks at what is there.
+    """
+
+    def __init__(self, url: str, client: Client, once: Client) -> None:
+        self.url = url
+        self._client = client
+        self._once = once
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Open the bucket at `scheme://bucket`."""
+        return cls(url, from_url(url, retry_config=_PATIENT), from_url(url, retry_config=_ONCE))
+
+    def get(self, path: str) -> bytes:
+        with self._errors(path):
+            return obstore.get(self._client, check_path(path)).bytes().to_bytes()
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        check_range(start, length)
+        found = self.head(path)  # buckets call a range that begins at the end an error
+        if found is None:
+            raise missing(self.url, path)
+        length = min(length, found.size - start)
+        if length <= 0:
+            return b""
+        with self._errors(path):
+            return obstore.get_range(self._client, path, start=start, length=length).to_bytes()
+
+    def head(self, path: str) -> ObjectMeta | None:
+        try:
+            with self._errors(path):
+                return _meta(obstore.head(self._client, check_path(path)))
+        except NotFoundError:
+            return None
+
+    def list(
+        self, prefix: str, start_after: str | None = None, recursive: bool = False
+    ) -> Iterator[ObjectMeta]:
+        folder = check_folder(prefix)
+        with self._errors(folder):
+            found: Iterable[Sequence[Described]]
+            if recursive or start_after is not None:
+                # A listing by delimiter cannot begin in the middle, and the log is long: what lies
+                # in subfolders after `start_after` is passed over instead.
+                found = obstore.list(
+                    self._client, folder or None, offset=start_after, chunk_size=_PAGE
+                )
+            else:
+                found = [obstore.list_with_delimiter(self._client, folder or None)["objects"]]
+            for page in found:
+                for meta in page:
+                    if recursive or meta["path"].rpartition("/")[0] == folder:
+                        yield _meta(meta)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        folder = check_folder(prefix)
+        with self._errors(folder):
+            found = obstore.list_with_delimiter(self._client, folder or None)
+        yield from (path.rstrip("/") for path in found["common_prefixes"])
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        check_path(path)
+        for tried in range(_TRIES):
+            try:
+                with self._errors(path, writing=True):
+                    obstore.put(self._once, path, content, mode="create", use_multipart=False)
+                return True
+            except exceptions.AlreadyExistsError:
+                return tried > 0 and self.get(path) == content
+            except PutUnknownError:
+                if tried == _TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
+        check_batch(items)
+        return [self.put_if_absent(path, content) for path, content in items]
+
+    def put(self, path: str, content: bytes) -> None:
+        with self._errors(path, writing=True):
+            obstore.put(self._client, check_path(path), content, use_multipart=False)
+
+    def delete(self, path: str) -> None:
+        with self._errors(path):
+            obstore.delete(self._client, check_path(path))
+
+    def sync(self, paths: Sequence[str]) -> None:
+        for path in paths:  # a bucket answers only when it has the bytes
+            check_path(path)
+
+    def local_path(self, path: str) -> str | None:
+        check_path(path)
+        return None
+
+    @contextmanager
+    def _errors(self, path: str, writing: bool = False) -> Iterator[None]:
+        """Turn what obstore says into our errors."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise missing(self.url, path) from error
+        except ValueError as error:
+            raise InvalidArgumentError(f"{self.url} can hold no object {path!r}.") from error
+        except exceptions.AlreadyExistsError:
+            raise
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise PermissionDeniedError(
+                f"{self.url} does not let us at {path}.",
+                remedy="Check the credentials in the environment and what they permit.",
+            ) from error
+        except exceptions.BaseError as error:
+            said = f"{path} in {self.url}: {str(error).splitlines()[0]}."
+            if writing:
+                raise PutUnknownError(f"It is not known what became of {said}") from error
+            raise UnavailableError(f"The bucket did not answer for {said}") from error
+
+
+def _meta(described: Described) -> ObjectMeta:
+    modified_ms = int(described["last_modified"].timestamp() * 1000)
+    return ObjectMeta(described["path"], described["size"], modified_ms)

@@ -8,6 +8,7 @@ was acknowledged outlives a power loss. Links that lead out of the store are ref
 from __future__ import annotations
 
 import errno
+import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,8 +19,8 @@ from headgate.errors import InvalidArgumentError, PermissionDeniedError, Unavail
 from headgate.storage.disk import Disk, OsDisk, Stat
 from headgate.storage.objects import (
     RESERVED,
-    DurabilityUnknownError,
     ObjectMeta,
+    PutUnknownError,
     check_batch,
     check_folder,
     check_path,
@@ -41,10 +42,10 @@ class LocalStore:
     """The files below one folder. Safe for many threads and many processes."""
 
     def __init__(self, root: str | Path, disk: Disk = _DISK) -> None:
-        root = str(Path(root).absolute())
+        root = os.path.abspath(root)  # noqa: PTH100 - links are followed later, not in the URL
         self.url = f"file://{encode(root)}"
         self._disk = disk
-        self._root = disk.resolve(root)
+        self._root = disk.resolve(root).rstrip("/")
         self._durable: set[str] = {"/"}  # folders whose own names this store has seen synced
 
     def get(self, path: str) -> bytes:
@@ -171,7 +172,7 @@ class LocalStore:
 
     def _entries(self, folder: str) -> Iterator[tuple[str, str, bool]]:
         with self._errors(folder):
-            full = self._follow(self._locate(folder)) if folder else self._root
+            full = self._follow(self._locate(folder)) if folder else self._root or "/"
             try:
                 for entry in self._disk.entries(full):
                     if _is_text(entry.name):  # else no path can name it
@@ -326,8 +327,11 @@ class LocalStore:
                 self._disk.failed = f"{full} could not be synced: {error.strerror}"
             raise
 
-    def _unknown(self, full: str) -> DurabilityUnknownError:
-        return DurabilityUnknownError(f"It is not known whether {full} outlives a power loss.")
+    def _unknown(self, full: str) -> PutUnknownError:
+        return PutUnknownError(
+            f"It is not known whether {full} outlives a power loss.",
+            remedy="Check the disk, restart this process, then send the same again.",
+        )
 
     def _refuse_if_failed(self) -> None:
         if self._disk.failed is not None:

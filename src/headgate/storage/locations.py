@@ -135,22 +135,18 @@ def _open(url: str) -> ObjectStore:
             return _mounts[base]
         if path := path_within(base, url):
             return Folder(_mounts[base], path, url)
-    scheme, host, path = _parts(url)
-    if scheme == "file":
-        return LocalStore("/" + decode(path))
-    if scheme == "memory":
-        _mounts[f"memory://{host}"] = MemoryStore(f"memory://{host}")
-        return _open(url)
-    # obstore takes longer to import than all else here, and local lakes never need it.
-    from headgate.storage.cloud import CloudStore
-
-    return CloudStore.from_url(url)
-
-
-def _parts(url: str) -> tuple[str, str, str]:
     scheme, _, rest = url.partition("://")
-    host, _, path = rest.partition("/")
-    return scheme, host, path
+    if scheme == "file":
+        return LocalStore(decode(rest))
+    root = f"{scheme}://{rest.partition('/')[0]}"
+    if scheme == "memory":
+        _mounts[root] = MemoryStore(root)
+    else:
+        # obstore takes longer to import than all else here, and local lakes never need it.
+        from headgate.storage.cloud import CloudStore
+
+        _mounts[root] = CloudStore.from_url(root)
+    return _open(url)
 
 
 def _absolute(path: str) -> Path:

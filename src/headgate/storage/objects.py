@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote
 
-from headgate.errors import HeadgateError, InvalidArgumentError, NotFoundError
+from headgate.errors import HeadgateError, InvalidArgumentError, NotFoundError, Retry
 
 RESERVED: Final = ".hg-"
 _UNENCODED: Final = "/!$&'()*+,;=:@~"  # with letters, digits and `-._` what may stand in a path
@@ -32,8 +32,8 @@ class ObjectStore(Protocol):
     """Bytes under names: whole, durable once a call returned, put by exactly one of many.
 
     Whatever a call that writes answers, what lies under the name afterwards is whole. An
-    `UnavailableError` means that a single put did not happen; a `DurabilityUnknownError` that it
-    may have. Nothing is promised about the order or the freshness of a listing.
+    `UnavailableError` means that a single put did not happen; a `PutUnknownError` that it may
+    have. Nothing is promised about the order or the freshness of a listing.
     """
 
     @property
@@ -96,15 +96,16 @@ class ObjectStore(Protocol):
         ...
 
 
-class DurabilityUnknownError(HeadgateError):
-    """A write is visible, and the disk could not say whether it will stay.
+class PutUnknownError(HeadgateError):
+    """A put may have happened: the disk did not sync it, or the bucket's answer was lost.
 
-    A second sync may succeed although the first one lost the bytes, so it proves nothing: who
-    sees this acknowledges nothing more and leaves the process; what is on disk decides.
+    On a disk a second sync may succeed although the first one lost the bytes, so it proves
+    nothing: that store writes no more, and what a new process finds decides.
     """
 
-    code = "durability-unknown"
-    remedy = "Check the disk, restart this process, and send the same again."
+    code = "put-unknown"
+    retry = Retry.SAME_AGAIN
+    remedy = "Send the same again: if it happened, it will be found."
 
 
 def check_path(path: str) -> str:
