@@ -1,0 +1,250 @@
+"""A catalog of the tests' own that can only do what it must, and one that loses answers.
+
+`ToyCatalog` is three methods over a dictionary: what it can, any catalog can, and what a client
+wants beyond that it has to refuse by name. `LosingCatalog` stands before another catalog, counts
+the calls, and loses or doubles them on request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headgate.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from headgate.names import TableName
+from headgate.protocol.actions import CommitInfo as Info
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version, parse
+from headgate.protocol.catalog_port import (
+    Answer,
+    ManagingCatalog,
+    Ratified,
+    RatifiedCommits,
+    Ref,
+    Resolved,
+    VersionTaken,
+)
+from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
+from headgate.protocol.paths import STAGED, PublishedCommit
+from headgate.storage.objects import ObjectStore
+
+
+@dataclass
+class ToyTable:
+    """A name, a place, and the commits ratified so far: all of them, from version 0 on."""
+
+    name: TableName
+    location: str
+    commits: list[RatifiedCommit] = field(default_factory=list)
+
+    @property
+    def latest(self) -> Version:
+        return Version(len(self.commits) - 1)
+
+
+class ToyCatalog:
+    """Resolve, ratified commits and propose; nothing else. Spec: CA-02, CA-05."""
+
+    def __init__(
+        self,
+        store_for: Callable[[str], ObjectStore],
+        now_ms: Callable[[], int],
+        ways: tuple[Way, ...] = (Way.INLINE, Way.STAGED),
+    ) -> None:
+        self.tables: dict[TableId, ToyTable] = {}
+        self._store_for = store_for
+        self._now_ms = now_ms
+        self._ways = ways
+        self._sequence = 0
+
+    def adopt(self, name: TableName, table_id: TableId, location: str) -> None:
+        """Take a table whose version 0 lies in its log; this is not part of the port."""
+        self.tables[table_id] = ToyTable(name, location)
+        content = self._store_for(location).get(PublishedCommit(Version(0)).path)
+        self._ratify(table_id, Version(0), Way.PUT_IF_ABSENT, content)
+
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+        for table_id, table in self.tables.items():
+            if ref == table_id or ref == table.name:
+                return Resolved(
+                    table_id=table_id,
+                    location=table.location,
+                    name=str(table.name),
+                    ways=self._ways,
+                    latest=table.latest,
+                    timestamp_ms=table.commits[-1].timestamp_ms,
+                    commits=self._held(table, Version(0), table.latest),
+                )
+        raise NotFoundError(f"There is no table {ref}.")
+
+    def ratified_commits(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> RatifiedCommits:
+        table = self.tables[table_id]
+        wanted = self._held(table, first or Version(0), table.latest if last is None else last)
+        return RatifiedCommits(latest=table.latest, commits=wanted)
+
+    def propose(self, proposal: Proposal) -> Answer:
+        [part] = proposal.parts
+        table = self.tables[part.table_id]
+        for commit in table.commits:
+            if commit.txn_id == proposal.txn_id:
+                return self._answer(part.table_id, commit)
+        if part.version == table.latest + 1:
+            content = self._content(table, part, proposal.txn_id)
+            if content is not None:
+                return self._answer(part.table_id, self._ratify_part(part, content))
+        return VersionTaken(
+            txn_id=proposal.txn_id,
+            latest={part.table_id: table.latest},
+            winners={part.table_id: self._held(table, part.version, table.latest)},
+        )
+
+    def publish_and_forget(self, table_id: TableId) -> None:
+        """Copy all into the log and list none of it any more; this is not part of the port."""
+        table = self.tables[table_id]
+        store = self._store_for(table.location)
+        for version, commit in enumerate(table.commits):
+            if commit.published_ms is None:
+                content = commit.content or store.get(f"{STAGED}/{commit.file_name}")
+                assert store.put_if_absent(_published(commit.version), content)
+                table.commits[version] = msgspec.structs.replace(
+                    commit, published_ms=self._now_ms(), content=None
+                )
+
+    def _content(self, table: ToyTable, part: Part, txn_id: TxnId) -> bytes | None:
+        store = self._store_for(table.location)
+        match part.content:
+            case Inline(commit_info=told, actions=actions):
+                time = max(self._now_ms(), table.commits[-1].timestamp_ms + 1)
+                told = {"inCommitTimestamp": time, "txnId": txn_id} | told
+                return json.dumps({"commitInfo": told}).encode() + b"\n" + actions
+            case Staged(file_name=name):
+                return store.get(f"{STAGED}/{name}")
+            case Put(content=content):
+                return content if store.put_if_absent(_published(part.version), content) else None
+
+    def _ratify_part(self, part: Part, content: bytes) -> RatifiedCommit:
+        match part.content:
+            case Inline():
+                return self._ratify(part.table_id, part.version, Way.INLINE, content)
+            case Staged(file_name=name):
+                return self._ratify(part.table_id, part.version, Way.STAGED, content, name)
+            case Put():
+                return self._ratify(part.table_id, part.version, Way.PUT_IF_ABSENT, content)
+
+    def _ratify(
+        self,
+        table_id: TableId,
+        version: Version,
+        way: Way,
+        content: bytes,
+        file_name: str | None = None,
+    ) -> RatifiedCommit:
+        info = parse(content)[0].action
+        assert isinstance(info, Info)
+        assert info.txn_id
+        assert info.in_commit_timestamp is not None
+        self._sequence += 1
+        commit = RatifiedCommit(
+            version=version,
+            way=way,
+            txn_id=TxnId(info.txn_id),
+            sequence=Sequence(self._sequence),
+            timestamp_ms=info.in_commit_timestamp,
+            size=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            file_name=file_name,
+            content=content if way is Way.INLINE else None,
+            published_ms=self._now_ms() if way is Way.PUT_IF_ABSENT else None,
+        )
+        self.tables[table_id].commits.append(commit)
+        return commit
+
+    def _held(self, table: ToyTable, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
+        """Leave out what lies in the log: a catalog need not list what is published."""
+        wanted = table.commits[first : last + 1]
+        return tuple(commit for commit in wanted if commit.published_ms is None)
+
+    def _answer(self, table_id: TableId, commit: RatifiedCommit) -> Ratified:
+        return Ratified(
+            txn_id=commit.txn_id,
+            sequence=commit.sequence,
+            timestamp_ms=commit.timestamp_ms,
+            commits={table_id: commit},
+        )
+
+
+class LosingCatalog:
+    """Another catalog behind a line that loses and doubles what it is told to.
+
+    `lost_requests` never arrive; `lost_answers` belong to calls that took effect; `doubled` ones
+    arrive twice and the second answer is the one heard.
+    """
+
+    def __init__(
+        self,
+        inner: ManagingCatalog,
+        *,
+        lost_requests: int = 0,
+        lost_answers: int = 0,
+        doubled: int = 0,
+        error: Callable[[TxnId], Exception] | None = None,
+    ) -> None:
+        self.inner = inner
+        self.lost_requests = lost_requests
+        self.lost_answers = lost_answers
+        self.doubled = doubled
+        self.error = error or unavailable
+        self.calls: Counter[str] = Counter()
+        self.order: list[str] = []
+        self.proposals: list[Proposal] = []
+        self.answers: list[Answer] = []
+
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+        self._count("resolve")
+        return self.inner.resolve(ref, at)
+
+    def ratified_commits(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> RatifiedCommits:
+        self._count("ratified_commits")
+        return self.inner.ratified_commits(table_id, first, last)
+
+    def propose(self, proposal: Proposal) -> Answer:
+        self._count("propose")
+        self.proposals.append(proposal)
+        if self.lost_requests:
+            self.lost_requests -= 1
+            raise self.error(proposal.txn_id)
+        answer = self.inner.propose(proposal)
+        if self.doubled:
+            self.doubled -= 1
+            answer = self.inner.propose(proposal)
+        self.answers.append(answer)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise self.error(proposal.txn_id)
+        return answer
+
+    def _count(self, call: str) -> None:
+        self.calls[call] += 1
+        self.order.append(call)
+
+
+def unavailable(txn_id: TxnId) -> Exception:
+    """Say that the server could not be reached."""
+    return UnavailableError("The line went dead.")
+
+
+def unknown(txn_id: TxnId) -> Exception:
+    """Say that nobody knows."""
+    return OutcomeUnknownError(txn_id, "the line went dead")
+
+
+def _published(version: Version) -> str:
+    return PublishedCommit(version).path
