@@ -1,0 +1,145 @@
+"""The queue and its one writer thread: decide each, commit once, answer all.
+
+One sync serves everything that waited (D2). Work runs in the order it came, each piece in a
+savepoint of its own, so a refusal undoes itself alone. Answers go out after the commit, never
+before; when the commit fails in a way that leaves doubt, every answer is *unknown* and the
+ratifier stops: what a sync did not confirm once, a second sync cannot.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from headgate.catalog.stores.port import CatalogStore, DoubtError, Writing
+from headgate.clock import Clock
+from headgate.errors import HeadgateError, OutcomeUnknownError, UnavailableError
+from headgate.failpoints import fail_point
+from headgate.settings import Settings
+
+Result = TypeVar("Result")
+
+
+class WaitError(Exception):
+    """Raised by work that must let others go first; it comes back a moment later."""
+
+
+@dataclass(slots=True, eq=False)
+class _Work(Generic[Result]):
+    name: str  # a txnId, or what else to ask for when the outcome is unknown
+    do: Callable[[Writing], Result]
+    answer: Future[Result]
+    result: Result | None = None
+    error: BaseException | None = None
+
+
+class Ratifier:
+    """The one place where a catalog changes."""
+
+    def __init__(self, store: CatalogStore, clock: Clock, settings: Settings) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._queue: queue.SimpleQueue[_Work[object] | None] = queue.SimpleQueue()
+        self._stopped: str | None = None
+        self._thread = threading.Thread(target=self._run, name="headgate-ratifier", daemon=True)
+        self._thread.start()
+
+    def submit(self, name: str, do: Callable[[Writing], Result]) -> Future[Result]:
+        """Have `do` done in the next unit of work; the future is its answer."""
+        work = _Work(name, do, Future[Result]())
+        if self._stopped is not None:
+            raise UnavailableError(f"The catalog has stopped: {self._stopped}.")
+        self._queue.put(work)  # type: ignore[arg-type]  # the queue does not look at results
+        if self._stopped is not None:  # it may have stopped between the look and the put
+            self._drain()
+        return work.answer
+
+    def close(self) -> None:
+        """Answer all that waits, then stop."""
+        if self._stopped is None:
+            self._queue.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while (first := self._queue.get()) is not None:
+                self._batch(first)
+            self._stopped = "it was closed"
+        except DoubtError as doubt:
+            self._stopped = f"its database left an outcome unknown ({doubt})"
+        except BaseException as error:
+            self._stopped = repr(error)
+            raise
+        finally:
+            self._drain()
+
+    def _batch(self, first: _Work[object]) -> None:
+        batch: list[_Work[object]] = []
+        waiting: list[_Work[object]] = []
+        try:
+            fail_point("ratifier.before_begin")
+            with self._store.write() as unit:
+                deadline = self._clock.monotonic() + self._settings.batch_ms / 1000
+                work: _Work[object] | None = first
+                while work is not None:
+                    batch.append(work)
+                    try:
+                        with unit.savepoint():
+                            work.result = work.do(unit)
+                    except WaitError:
+                        waiting.append(work)
+                    except Exception as error:
+                        work.error = error
+                    full = len(batch) >= self._settings.batch_proposals
+                    if full or self._clock.monotonic() > deadline:
+                        break
+                    work = self._next()
+                fail_point("ratifier.before_commit")
+            fail_point("ratifier.after_commit")
+        except HeadgateError as error:  # nothing was written: the disk is full, the file is held
+            for work in batch or [first]:
+                work.error = error
+            batch, waiting = batch or [first], []
+        except BaseException as error:
+            for work in batch or [first]:
+                unknown = OutcomeUnknownError(work.name, f"the database said {error}")
+                _answer(work, error=unknown)
+            raise
+        fail_point("ratifier.before_answer")
+        for work in batch:
+            if work not in waiting:
+                _answer(work, error=work.error)
+        for work in waiting:
+            self._queue.put(work)
+        if len(waiting) == len(batch):
+            self._clock.sleep(0.001)
+
+    def _next(self) -> _Work[object] | None:
+        try:
+            work = self._queue.get_nowait()
+        except queue.Empty:
+            return None
+        if work is None:  # a wish to stop: it waits until the batch is answered
+            self._queue.put(None)
+        return work
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                work = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if work is not None:
+                _answer(work, error=UnavailableError(f"The catalog has stopped: {self._stopped}."))
+
+
+def _answer(work: _Work[object], error: BaseException | None) -> None:
+    if error is not None:
+        work.answer.set_exception(error)
+    else:
+        work.answer.set_result(work.result)

@@ -1,0 +1,157 @@
+"""What a catalog keeps, and the unit of work in which it is read and changed.
+
+A `CatalogStore` gives two kinds of unit: `read()`, one instant of everything, and `write()`, the
+only door to change, whole or not at all. Constraints of the store make two winners impossible;
+no code above it has to. Rows are named tuples, since a load makes thousands of them; bytes in
+them are JSON that this layer does not read.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.catalog_port import KnownFile
+from headgate.protocol.commits import Way
+from headgate.protocol.tables import State
+
+
+class TakenError(Exception):
+    """A constraint of the store spoke: the version, the txnId, the name or the place is taken."""
+
+
+class DoubtError(Exception):
+    """The commit failed in a way that leaves it open whether it happened."""
+
+
+class Clock(NamedTuple):
+    """The catalog's own time: its last sequence, and a time that never goes back."""
+
+    sequence: Sequence
+    clock_ms: int
+
+
+class TableRow(NamedTuple):
+    """A table as the catalog knows it. `head` is -1 until version 0 is ratified."""
+
+    key: int
+    id: TableId
+    state: State
+    location: str
+    head: Version
+    timestamp_ms: int
+    published: Version  # the last version the catalog saw in the log; -1 for none
+    held_from: Version  # commits below it can only be had from the log
+    protocol: bytes
+    metadata: bytes
+    metadata_version: Version  # where protocol or metadata last changed
+    domains: bytes
+    row_id_high_water: int | None
+    num_files: int | None  # None: no longer certain
+    size_bytes: int | None
+    diverged: str | None  # why publishing stopped
+    ticket: TxnId | None  # who goes next; others wait until the time below
+    ticket_until_ms: int
+    created_ms: int
+    dropped_ms: int | None
+
+
+class CommitRow(NamedTuple):
+    """A ratified commit. All but content and summary is kept for ever."""
+
+    version: Version
+    sequence: Sequence
+    timestamp_ms: int
+    txn_id: TxnId
+    way: Way
+    file_name: str | None
+    size: int
+    sha256: bytes
+    modified_ms: int | None
+    intent: bytes
+    proposed_ms: int
+    ratified_ms: int
+    published_ms: int | None
+    summary: bytes | None
+    content: bytes | None
+
+
+class RejectionRow(NamedTuple):
+    """What a rejected transaction was answered, kept for a while."""
+
+    txn_id: TxnId
+    intent: bytes
+    answer: bytes
+    decided_ms: int
+
+
+class Reading(Protocol):
+    """One instant of the catalog."""
+
+    def clock(self) -> Clock: ...
+    def clock_at(self, timestamp_ms: int) -> Clock | None: ...
+    def setting(self, key: str) -> str | None: ...
+
+    def namespaces(self) -> list[SchemaName]: ...
+    def named(self, name: TableName, at: Sequence | None = None) -> TableId | None: ...
+    def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None: ...
+    def last_name_of(self, table_id: TableId) -> TableName | None: ...
+
+    def table(self, table_id: TableId) -> TableRow | None: ...
+    def tables(self, namespace: SchemaName | None) -> list[tuple[TableRow, TableName]]: ...
+    def nameless(self, state: State) -> list[TableRow]: ...
+    def unpublished(self) -> list[TableRow]: ...
+    def overlapping(self, location: str) -> TableRow | None: ...
+
+    def commits(
+        self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
+    ) -> list[CommitRow]: ...
+    def version_at(self, key: int, at: Sequence) -> Version | None: ...
+    def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]: ...
+    def rejection(self, txn_id: TxnId) -> RejectionRow | None: ...
+    def files(self, key: int, last: Version) -> list[KnownFile]: ...
+
+
+class Writing(Reading, Protocol):
+    """A unit of change. Everything in it happens, or nothing."""
+
+    def savepoint(self) -> AbstractContextManager[None]: ...
+
+    def advance_clock(self, clock: Clock, txn_id: TxnId | None) -> None: ...
+    def set_setting(self, key: str, value: str) -> None: ...
+
+    def insert_namespace(self, name: SchemaName, now_ms: int) -> None: ...
+    def delete_namespace(self, name: SchemaName) -> None: ...
+    def begin_name(self, name: TableName, table_id: TableId, since: Sequence) -> None: ...
+    def end_name(self, table_id: TableId, until: Sequence) -> None: ...
+
+    def insert_table(self, row: TableRow) -> TableRow: ...
+    def update_table(self, row: TableRow) -> None: ...
+
+    def insert_commit(self, key: int, row: CommitRow) -> None: ...
+    def insert_rejection(self, row: RejectionRow) -> None: ...
+    def forget_rejections(self, before_ms: int) -> None: ...
+    def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None: ...
+    def forget_content(self, key: int, upto: Version) -> None: ...
+    def insert_file(self, key: int, file: KnownFile) -> None: ...
+
+    def take_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool: ...
+    def end_lease(self, name: str, holder: str) -> None: ...
+
+
+class CatalogStore(Protocol):
+    """Where a catalog keeps what it knows."""
+
+    def read(self) -> AbstractContextManager[Reading]:
+        """One read transaction: everything in it is from one instant."""
+        ...
+
+    def write(self) -> AbstractContextManager[Writing]:
+        """One write transaction; durable once the block is left without an error."""
+        ...
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        ...

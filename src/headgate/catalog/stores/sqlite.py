@@ -1,0 +1,493 @@
+"""SQLite, the embedded default: one file, safe and fair for several processes.
+
+Readers see one instant and never wait (WAL). Writers take turns: SQLite's own waiting starves
+some of them, so a writer tries for the lock at short, even intervals and lets go after each unit.
+Whatever is answered was synced (`synchronous=FULL`).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import resources
+from typing import Final
+
+import apsw
+
+from headgate.catalog.stores.port import (
+    Clock,
+    CommitRow,
+    DoubtError,
+    Reading,
+    RejectionRow,
+    TableRow,
+    TakenError,
+    Writing,
+)
+from headgate.clock import Clock as WallClock
+from headgate.errors import BusyError, RefusedError, UnavailableError
+from headgate.failpoints import fail_point
+from headgate.names import SchemaName, TableName, fold
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.catalog_port import FileKind, KnownFile
+from headgate.protocol.commits import Way
+from headgate.protocol.tables import State
+
+_TRY_EVERY: Final = 0.0005
+_PATIENCE: Final = 30.0
+_WAYS: Final = {way.value: way for way in Way}
+_TABLE: Final = ", ".join(TableRow._fields)
+_COMMIT: Final = (
+    "version, sequence, timestamp_ms, txn_id, way, file_name, size, sha256, modified_ms, intent, "
+    "proposed_ms, ratified_ms, published_ms, "
+)
+
+
+class SQLiteStore:
+    """A catalog's store in one SQLite file."""
+
+    def __init__(self, path: str, clock: WallClock, *, vfs: str | None = None) -> None:
+        self._path = path
+        self._vfs = vfs
+        self._clock = clock
+        self._local = threading.local()
+        self._connections: list[apsw.Connection] = []
+        self._registering = threading.Lock()
+        self._writing = threading.Lock()
+        self._is_closed = False
+        with _translated():
+            self._writer = self._open()
+        self._migrate()
+
+    @contextmanager
+    def read(self) -> Iterator[Reading]:
+        """One read transaction: everything in it is from one instant."""
+        connection = self._reader()
+        with _translated():
+            connection.execute("BEGIN")
+            try:
+                yield _Reading(connection)
+            finally:
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def write(self) -> Iterator[Writing]:
+        """One write transaction; durable once the block is left without an error."""
+        with self._writing, _translated():
+            self._begin()
+            try:
+                yield _Writing(self._writer)
+            except BaseException:
+                self._writer.execute("ROLLBACK")
+                raise
+            self._commit()
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        with self._registering:
+            self._is_closed = True
+            for connection in self._connections:
+                connection.close()
+            self._connections.clear()
+
+    def _open(self) -> apsw.Connection:
+        connection = apsw.Connection(self._path, vfs=self._vfs)
+        with self._registering:
+            if self._is_closed:
+                connection.close()
+                raise UnavailableError("This catalog is closed.", remedy="Connect again.")
+            self._connections.append(connection)
+        connection.set_busy_timeout(10_000)  # two processes may be making the file at once
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA cache_size = -16000")
+        return connection
+
+    def _reader(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None or self._is_closed:
+            with _translated():
+                connection = self._local.connection = self._open()
+        return connection
+
+    def _begin(self) -> None:
+        """Take the write lock, trying at even intervals so that no process starves."""
+        self._writer.set_busy_timeout(0)
+        deadline = self._clock.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                return
+            except apsw.BusyError:
+                if self._clock.monotonic() > deadline:
+                    raise BusyError(
+                        f"Other processes held {self._path} for {_PATIENCE:.0f} s."
+                    ) from None
+                self._clock.sleep(_TRY_EVERY)
+
+    def _commit(self) -> None:
+        try:
+            self._writer.execute("COMMIT")
+        except apsw.Error as error:
+            with suppress(apsw.Error):
+                self._writer.execute("ROLLBACK")
+            if isinstance(error, apsw.FullError):
+                raise  # nothing was made durable, and the rollback took it back
+            # A sync that failed leaves it open what reached the disk: nobody may guess.
+            raise DoubtError(str(error)) from error
+
+    def _migrate(self) -> None:
+        """Bring the schema up to date: the old one or the new one, never between."""
+        folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
+        scripts = {int(script.name[:4]): script for script in folder.iterdir()}
+        newest = max(scripts)
+        with self._writing, _translated():
+            if self._schema_version() == newest:
+                return
+            self._begin()
+            try:
+                found = self._schema_version()
+                if found > newest:
+                    raise RefusedError(
+                        f"{self._path} has schema {found}; this Headgate knows up to {newest}.",
+                        remedy="Use a newer Headgate.",
+                    )
+                for number in sorted(scripts):
+                    if number > found:
+                        self._writer.execute(scripts[number].read_text("utf-8"))
+                self._writer.execute(f"PRAGMA user_version = {newest}")
+                fail_point("store.migrate_before_commit")
+            except BaseException:
+                self._writer.execute("ROLLBACK")
+                raise
+            self._commit()
+
+    def _schema_version(self) -> int:
+        [[version]] = self._writer.execute("PRAGMA user_version")
+        return int(str(version))
+
+
+class _Reading:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def clock(self) -> Clock:
+        [[sequence, clock_ms]] = self._all("SELECT sequence, clock_ms FROM clock")
+        return Clock(sequence, clock_ms)
+
+    def clock_at(self, timestamp_ms: int) -> Clock | None:
+        row = self._one(
+            "SELECT sequence, clock_ms FROM sequences WHERE clock_ms <= ? "
+            "ORDER BY clock_ms DESC, sequence DESC LIMIT 1",
+            timestamp_ms,
+        )
+        return None if row is None else Clock(*row)
+
+    def setting(self, key: str) -> str | None:
+        row = self._one("SELECT value FROM settings WHERE key = ?", key)
+        return None if row is None else row[0]
+
+    def namespaces(self) -> list[SchemaName]:
+        rows = self._all("SELECT catalog, schema FROM namespaces ORDER BY catalog_key, schema_key")
+        return [SchemaName(*row) for row in rows]
+
+    def named(self, name: TableName, at: Sequence | None = None) -> TableId | None:
+        if at is None:
+            row = self._one(
+                "SELECT table_id FROM names WHERE catalog_key = ? AND schema_key = ? "
+                "AND name_key = ? AND to_sequence IS NULL",
+                *name.key,
+            )
+        else:
+            row = self._one(
+                "SELECT table_id FROM names WHERE catalog_key = ? AND schema_key = ? "
+                "AND name_key = ? AND from_sequence <= ? AND ifnull(to_sequence, ?) > ? "
+                "ORDER BY from_sequence DESC LIMIT 1",
+                *name.key,
+                at,
+                at + 1,
+                at,
+            )
+        return None if row is None else row[0]
+
+    def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None:
+        if at is None:
+            row = self._one(
+                "SELECT catalog, schema, name FROM names WHERE table_id = ? "
+                "AND to_sequence IS NULL",
+                table_id,
+            )
+        else:
+            row = self._one(
+                "SELECT catalog, schema, name FROM names WHERE table_id = ? "
+                "AND from_sequence <= ? AND ifnull(to_sequence, ?) > ?",
+                table_id,
+                at,
+                at + 1,
+                at,
+            )
+        return None if row is None else TableName(*row)
+
+    def last_name_of(self, table_id: TableId) -> TableName | None:
+        row = self._one(
+            "SELECT catalog, schema, name FROM names WHERE table_id = ? "
+            "ORDER BY from_sequence DESC LIMIT 1",
+            table_id,
+        )
+        return None if row is None else TableName(*row)
+
+    def table(self, table_id: TableId) -> TableRow | None:
+        row = self._one(f"SELECT {_TABLE} FROM tables WHERE id = ?", table_id)
+        return None if row is None else _table(row)
+
+    def tables(self, namespace: SchemaName | None) -> list[tuple[TableRow, TableName]]:
+        columns = ", ".join(f"tables.{field}" for field in TableRow._fields)
+        sql = f"SELECT catalog, schema, name, {columns} FROM names JOIN tables ON table_id = id "
+        sql += "WHERE to_sequence IS NULL "
+        if namespace is not None:
+            sql += "AND catalog_key = ? AND schema_key = ? "
+        sql += "ORDER BY catalog_key, schema_key, name_key"
+        rows = self._all(sql, *(() if namespace is None else namespace.key))
+        return [(_table(row[3:]), TableName(*row[:3])) for row in rows]
+
+    def nameless(self, state: State) -> list[TableRow]:
+        rows = self._all(f"SELECT {_TABLE} FROM tables WHERE state = ? ORDER BY key", state.value)
+        return [_table(row) for row in rows]
+
+    def unpublished(self) -> list[TableRow]:
+        rows = self._all(
+            f"SELECT {_TABLE} FROM tables INDEXED BY tables_unpublished "
+            "WHERE published < head AND state = 'active'"
+        )
+        return [_table(row) for row in rows]
+
+    def overlapping(self, location: str) -> TableRow | None:
+        above = [location]
+        while "/" in above[-1].partition("://")[2]:
+            above.append(above[-1].rpartition("/")[0])
+        row = self._one(
+            f"SELECT {_TABLE} FROM tables WHERE state != 'purged' AND "
+            f"(location IN ({', '.join('?' * len(above))}) "
+            "OR (location > ? AND location < ?)) LIMIT 1",
+            *above,
+            location + "/",
+            location + "0",  # the character after the slash
+        )
+        return None if row is None else _table(row)
+
+    def commits(
+        self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
+    ) -> list[CommitRow]:
+        wanted = f"{'summary' if summary else 'NULL'}, {'content' if content else 'NULL'}"
+        rows = self._all(
+            f"SELECT {_COMMIT}{wanted} FROM commits WHERE table_key = ? AND version BETWEEN ? AND ?"
+            " ORDER BY version",
+            key,
+            first,
+            last,
+        )
+        return [_commit(row) for row in rows]
+
+    def version_at(self, key: int, at: Sequence) -> Version | None:
+        # Sequences rise with versions, so the tree over versions serves both.
+        row = self._one("SELECT max(version) FROM commits WHERE table_key = ?", key)
+        low, high = -1, -1 if row is None or row[0] is None else row[0]
+        while low < high:
+            middle = (low + high + 1) // 2
+            [sequence] = self._one(
+                "SELECT sequence FROM commits WHERE table_key = ? AND version = ?", key, middle
+            ) or (0,)
+            low, high = (middle, high) if sequence <= at else (low, middle - 1)
+        return None if low < 0 else Version(low)
+
+    def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+        rows = self._all(
+            f"SELECT id, {_COMMIT.replace('timestamp_ms', 'commits.timestamp_ms')}summary, content "
+            "FROM commits JOIN tables ON table_key = key WHERE txn_id = ?",
+            txn_id,
+        )
+        return [(row[0], _commit(row[1:])) for row in rows]
+
+    def rejection(self, txn_id: TxnId) -> RejectionRow | None:
+        row = self._one(
+            "SELECT txn_id, intent, answer, decided_ms FROM rejections WHERE txn_id = ?", txn_id
+        )
+        return None if row is None else RejectionRow(*row)
+
+    def files(self, key: int, last: Version) -> list[KnownFile]:
+        rows = self._all(
+            "SELECT kind, first, last, paths FROM files WHERE table_key = ? AND last <= ?",
+            key,
+            last,
+        )
+        return [
+            KnownFile(kind=FileKind(kind), first=first, last=last, paths=tuple(json.loads(paths)))
+            for kind, first, last, paths in rows
+        ]
+
+    # SQLite gives what the STRICT schema says; the callers name the types.
+    def _all(self, sql: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
+        return self._connection.execute(sql, values).fetchall()
+
+    def _one(self, sql: str, *values: object) -> tuple | None:  # type: ignore[type-arg]
+        return self._connection.execute(sql, values).fetchone()
+
+
+class _Writing(_Reading):
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK TO one; RELEASE one")
+            raise
+        self._connection.execute("RELEASE one")
+
+    def advance_clock(self, clock: Clock, txn_id: TxnId | None) -> None:
+        self._do("INSERT INTO sequences VALUES (?, ?, ?)", *clock, txn_id)
+        self._do("UPDATE clock SET sequence = ?, clock_ms = ?", *clock)
+
+    def set_setting(self, key: str, value: str) -> None:
+        self._do("INSERT OR REPLACE INTO settings VALUES (?, ?)", key, value)
+
+    def insert_namespace(self, name: SchemaName, now_ms: int) -> None:
+        self._do(
+            "INSERT INTO namespaces VALUES (?, ?, ?, ?, ?)",
+            *name.key,
+            name.catalog,
+            name.schema,
+            now_ms,
+        )
+
+    def delete_namespace(self, name: SchemaName) -> None:
+        self._do("DELETE FROM namespaces WHERE catalog_key = ? AND schema_key = ?", *name.key)
+
+    def begin_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
+        self._do(
+            "INSERT INTO names VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
+            *(fold(part) for part in (name.catalog, name.schema, name.table)),
+            name.catalog,
+            name.schema,
+            name.table,
+            table_id,
+            since,
+        )
+
+    def end_name(self, table_id: TableId, until: Sequence) -> None:
+        self._do(
+            "UPDATE names SET to_sequence = ? WHERE table_id = ? AND to_sequence IS NULL",
+            until,
+            table_id,
+        )
+
+    def insert_table(self, row: TableRow) -> TableRow:
+        marks = ", ".join("?" * (len(TableRow._fields) - 1))
+        self._do(f"INSERT INTO tables VALUES (NULL, {marks})", *_values(row)[1:])
+        return row._replace(key=self._connection.last_insert_rowid())
+
+    def update_table(self, row: TableRow) -> None:
+        assignments = ", ".join(f"{field} = ?" for field in TableRow._fields[1:])
+        self._do(f"UPDATE tables SET {assignments} WHERE key = ?", *_values(row)[1:], row.key)
+
+    def insert_commit(self, key: int, row: CommitRow) -> None:
+        self._do(
+            "INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            key,
+            *row[:4],
+            row.way.value,
+            *row[5:],
+        )
+
+    def insert_rejection(self, row: RejectionRow) -> None:
+        self._do("INSERT INTO rejections VALUES (?, ?, ?, ?)", *row)
+
+    def forget_rejections(self, before_ms: int) -> None:
+        self._do("DELETE FROM rejections WHERE decided_ms < ?", before_ms)
+
+    def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
+        self._do(
+            "UPDATE commits SET published_ms = ? WHERE table_key = ? "
+            "AND version BETWEEN ? AND ? AND published_ms IS NULL",
+            now_ms,
+            key,
+            first,
+            last,
+        )
+        self._do("UPDATE tables SET published = ? WHERE key = ? AND published < ?", last, key, last)
+
+    def forget_content(self, key: int, upto: Version) -> None:
+        self._do(
+            "UPDATE commits SET content = NULL, summary = NULL "
+            "WHERE table_key = ? AND version <= ? AND (content IS NOT NULL OR summary IS NOT NULL)",
+            key,
+            upto,
+        )
+        self._do(
+            "UPDATE tables SET held_from = ? WHERE key = ? AND held_from <= ?", upto + 1, key, upto
+        )
+
+    def insert_file(self, key: int, file: KnownFile) -> None:
+        self._do(
+            "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)",
+            key,
+            file.kind.value,
+            file.first,
+            file.last,
+            json.dumps(file.paths),
+        )
+
+    def take_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
+        self._do(
+            "INSERT INTO leases VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE "
+            "SET holder = excluded.holder, until_ms = excluded.until_ms "
+            "WHERE holder = excluded.holder OR until_ms <= ?",
+            name,
+            holder,
+            until_ms,
+            now_ms,
+        )
+        return self._connection.changes() == 1
+
+    def end_lease(self, name: str, holder: str) -> None:
+        self._do("DELETE FROM leases WHERE name = ? AND holder = ?", name, holder)
+
+    def _do(self, sql: str, *values: object) -> None:
+        try:
+            self._connection.execute(sql, values)
+        except apsw.ConstraintError as error:
+            raise TakenError(str(error)) from error
+
+
+def _values(row: TableRow) -> tuple[object, ...]:
+    return tuple(value.value if isinstance(value, State) else value for value in row)
+
+
+def _table(row: tuple) -> TableRow:  # type: ignore[type-arg]
+    return TableRow._make(row)._replace(state=State(row[2]))
+
+
+def _commit(row: tuple) -> CommitRow:  # type: ignore[type-arg]
+    return CommitRow._make((*row[:4], _WAYS[row[4]], *row[5:]))
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Say in our words what SQLite cannot do."""
+    try:
+        yield
+    except apsw.FullError as error:
+        raise UnavailableError(
+            f"The catalog's disk is full: {error}.", remedy="Free space, then try again."
+        ) from error
+    except apsw.BusyError as error:
+        raise BusyError(f"The catalog's file is held by others: {error}.") from error
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.AuthError) as error:
+        raise UnavailableError(f"The catalog's file cannot be used: {error}.") from error
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise UnavailableError(
+            f"The catalog's file is damaged: {error}.", remedy="Restore it from a backup."
+        ) from error

@@ -1,0 +1,26 @@
+"""Structs <-> JSON, for those above the protocol who keep or send them."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from headgate.errors import MalformedError
+
+Value = TypeVar("Value")
+
+_encoder = msgspec.json.Encoder()
+
+
+def to_json(value: object) -> bytes:
+    """Write a message, an action or a plain value."""
+    return _encoder.encode(value)
+
+
+def from_json(raw: bytes, kind: type[Value]) -> Value:
+    """Read what `to_json` wrote."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        raise MalformedError(f"This is not a {kind.__name__}: {error}.") from error

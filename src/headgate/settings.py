@@ -1,0 +1,51 @@
+"""Every setting, its default and its environment variable: `HEADGATE_` and the name in capitals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a catalog and its clients behave. Times end in their unit."""
+
+    inline_limit_bytes: int = 1 << 20  # above it the client stages
+    transaction_limit_bytes: int = 8 << 20  # inline content of all tables together
+    commit_limit_bytes: int = 64 << 20  # a staged commit
+    transaction_tables: int = 1_000
+    max_ahead_ms: int = 300_000  # how far a staged timestamp may be ahead of the clock
+    drift_ms: int = 1_000  # how far the catalog's clock may follow timestamps ahead of real time
+    rejections_kept_ms: int = 30 * 24 * 3600 * 1000
+    batch_proposals: int = 256
+    batch_ms: int = 20
+    ticket_after: int = 3  # lost versions in a row until a staged attempt goes first
+    ticket_ms: int = 2_000
+    unpublished_soft: int = 1_000  # above it writers wait for the publisher
+    unpublished_hard: int = 100_000  # above it writers are refused
+    unpublished_wait_ms: int = 30_000
+    publish_batch: int = 1_000
+    publish_every_ms: int = 1_000  # how often tails of other processes are looked for
+    publish_linger_ms: int = 20  # commits gathered before a batch is published
+    publish_on_close_ms: int = 2_000
+    lease_ms: int = 10_000
+    listed_ms: int = 60_000  # how long a published commit is still listed
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Take the defaults, and what the environment says otherwise."""
+        said: dict[str, int] = {}
+        for field in dataclasses.fields(cls):
+            variable = f"HEADGATE_{field.name.upper()}"
+            text = environment.get(variable)
+            if text is None:
+                continue
+            if not text.isascii() or not text.isdigit():
+                raise InvalidArgumentError(
+                    f"{variable} is {text!r}.", remedy="Set it to a whole number."
+                )
+            said[field.name] = int(text)
+        return cls(**said)
