@@ -1,0 +1,481 @@
+"""Table features as rows, the arithmetic of protocols, and what activates each feature.
+
+*Supported* means listed in the protocol (or implied by its old version numbers), *active* means
+supported and its condition in the metadata holds. Which of them this client can handle stands in
+the rows too.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.protocol.actions import Metadata, Protocol
+from headgate.protocol.schema import (
+    CONSTRAINTS,
+    DEFAULT,
+    GENERATION,
+    IDENTITY,
+    INVARIANTS,
+    TIMESTAMP_NTZ,
+    VARIANT,
+    Primitive,
+    StructType,
+    columns_with,
+    contains,
+    from_json,
+)
+
+CATALOG_MANAGED = "catalogManaged"
+IN_COMMIT_TIMESTAMP = "inCommitTimestamp"
+
+READER_WITH_FEATURES = 3
+WRITER_WITH_FEATURES = 7
+
+
+class Kind(enum.Enum):
+    """Whom a feature concerns."""
+
+    WRITER = "writer"
+    READER_WRITER = "reader and writer"
+
+
+class Writes(enum.Enum):
+    """What this client may do to a table on which a feature is active."""
+
+    EVERYTHING = "everything"
+    NO_ROWS = "no rows"  # metadata and removals of whole files are fine
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """Active when a property has one of these values."""
+
+    key: str
+    values: tuple[str, ...] = ("true",)
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyPrefix:
+    """Active when any property begins like this."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnKey:
+    """Active when some column's metadata has this key, or one below it if it ends in a dot."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """Active when the type occurs in the schema."""
+
+    type: Primitive
+
+
+@dataclass(frozen=True, slots=True)
+class Supported:
+    """Active as soon as supported."""
+
+
+Condition = Property | PropertyPrefix | ColumnKey | ColumnType | Supported
+_SUPPORTED = Supported()
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One row: a feature of the Delta protocol and how far we go with it."""
+
+    name: str
+    kind: Kind
+    active_when: Condition = _SUPPORTED
+    requires: tuple[str, ...] = ()
+    legacy_reader: int | None = None  # implied by readers' versions from this one on
+    legacy_writer: int | None = None
+    reads: bool = True  # of a feature for writers alone this says nothing
+    writes: Writes = Writes.EVERYTHING
+
+
+def _writer(
+    name: str,
+    active_when: Condition = _SUPPORTED,
+    *,
+    requires: tuple[str, ...] = (),
+    legacy: int | None = None,
+    writes: Writes = Writes.EVERYTHING,
+) -> Feature:
+    return Feature(name, Kind.WRITER, active_when, requires, None, legacy, writes=writes)
+
+
+def _both(
+    name: str,
+    active_when: Condition = _SUPPORTED,
+    *,
+    requires: tuple[str, ...] = (),
+    legacy: tuple[int, int] | tuple[None, None] = (None, None),
+    reads: bool = True,
+    writes: Writes = Writes.EVERYTHING,
+) -> Feature:
+    reader, writer = legacy
+    return Feature(name, Kind.READER_WRITER, active_when, requires, reader, writer, reads, writes)
+
+
+FEATURES: Mapping[str, Feature] = {
+    feature.name: feature
+    for feature in (
+        _writer("appendOnly", Property("delta.appendOnly"), legacy=2),
+        _writer("invariants", ColumnKey(INVARIANTS), legacy=2),
+        _writer("checkConstraints", PropertyPrefix(CONSTRAINTS), legacy=3),
+        # Whole files come and go: without `cdc` actions their rows read as inserted and deleted.
+        _writer("changeDataFeed", Property("delta.enableChangeDataFeed"), legacy=4),
+        _writer("generatedColumns", ColumnKey(GENERATION), legacy=4, writes=Writes.NO_ROWS),
+        _both("columnMapping", Property("delta.columnMapping.mode", ("name", "id")), legacy=(2, 5)),
+        _writer("identityColumns", ColumnKey(IDENTITY), legacy=6, writes=Writes.NO_ROWS),
+        _both("deletionVectors", Property("delta.enableDeletionVectors")),
+        _writer("domainMetadata"),
+        _writer("rowTracking", Property("delta.enableRowTracking"), requires=("domainMetadata",)),
+        _both("timestampNtz", ColumnType(TIMESTAMP_NTZ)),
+        _both("v2Checkpoint", Property("delta.checkpointPolicy", ("v2",))),
+        _both("vacuumProtocolCheck"),
+        _writer(IN_COMMIT_TIMESTAMP, Property("delta.enableInCommitTimestamps")),
+        _both(CATALOG_MANAGED, requires=(IN_COMMIT_TIMESTAMP,)),
+        _writer("checkpointProtection"),
+        _writer("clustering", requires=("domainMetadata",)),
+        _both("typeWidening", Property("delta.enableTypeWidening")),
+        _both("typeWidening-preview", Property("delta.enableTypeWidening")),
+        _both("variantType", ColumnType(VARIANT), writes=Writes.NO_ROWS),
+        _both("variantType-preview", ColumnType(VARIANT), writes=Writes.NO_ROWS),
+        _both(
+            "variantShredding",
+            Property("delta.enableVariantShredding"),
+            requires=("variantType",),
+            reads=False,
+        ),
+        _both("variantShredding-preview", Property("delta.enableVariantShredding"), reads=False),
+        # Values for columns that a write leaves out are SQL expressions.
+        _writer("allowColumnDefaults", ColumnKey(DEFAULT), writes=Writes.NO_ROWS),
+        _writer("materializePartitionColumns", writes=Writes.NO_ROWS),
+        _writer(
+            "icebergCompatV1",
+            Property("delta.enableIcebergCompatV1"),
+            requires=("columnMapping",),
+            writes=Writes.NOTHING,
+        ),
+        _writer(
+            "icebergCompatV2",
+            Property("delta.enableIcebergCompatV2"),
+            requires=("columnMapping",),
+            writes=Writes.NOTHING,
+        ),
+        _writer(
+            "icebergCompatV3",
+            Property("delta.enableIcebergCompatV3"),
+            requires=("columnMapping", "rowTracking"),
+            writes=Writes.NOTHING,
+        ),
+        _writer(
+            "icebergWriterCompatV1",
+            Property("delta.enableIcebergWriterCompatV1"),
+            requires=("icebergCompatV2",),
+            writes=Writes.NOTHING,
+        ),
+        _writer(
+            "icebergWriterCompatV3",
+            Property("delta.enableIcebergWriterCompatV3"),
+            requires=("icebergCompatV3",),
+            writes=Writes.NOTHING,
+        ),
+        _writer("collations", ColumnKey("__COLLATIONS"), writes=Writes.NO_ROWS),
+        _writer("collations-preview", ColumnKey("__COLLATIONS"), writes=Writes.NO_ROWS),
+        _writer("columnMappingUsageTracking", requires=("columnMapping",), writes=Writes.NOTHING),
+        _both("geospatial", reads=False),
+        _both("geospatial-dev", reads=False),
+        _both("timestampNanos", requires=("timestampNtz",), reads=False),
+        _both(
+            "redirectReaderWriter-preview",
+            Property("delta.redirectReaderWriter-preview"),
+            reads=False,
+        ),
+        _writer("redirectWriterOnly-preview", writes=Writes.NOTHING),
+        _both(
+            "adaptiveMetadata-preview",
+            requires=(
+                CATALOG_MANAGED,
+                "rowTracking",
+                "domainMetadata",
+                "deletionVectors",
+                "columnMapping",
+            ),
+            reads=False,
+        ),
+    )
+}
+
+# A property of this form asks for a feature when a table is made or altered; it is never stored.
+ASKING = "delta.feature."
+
+
+# What a protocol supports
+
+
+def effective(protocol: Protocol) -> frozenset[str]:
+    """Give the features a protocol supports, those implied by old version numbers included."""
+    return readers_features(protocol) | writers_features(protocol)
+
+
+def readers_features(protocol: Protocol) -> frozenset[str]:
+    """Give the features a reader must know."""
+    if protocol.min_reader_version >= READER_WITH_FEATURES:
+        return frozenset(protocol.reader_features or ())
+    return frozenset(
+        feature.name
+        for feature in FEATURES.values()
+        if feature.legacy_reader is not None
+        and feature.legacy_reader <= protocol.min_reader_version
+    )
+
+
+def writers_features(protocol: Protocol) -> frozenset[str]:
+    """Give the features a writer must know."""
+    if protocol.min_writer_version >= WRITER_WITH_FEATURES:
+        return frozenset(protocol.writer_features or ())
+    return frozenset(
+        feature.name
+        for feature in FEATURES.values()
+        if feature.legacy_writer is not None
+        and feature.legacy_writer <= protocol.min_writer_version
+        and (feature.legacy_reader or 0) <= protocol.min_reader_version
+    )
+
+
+def is_supported(protocol: Protocol, name: str) -> bool:
+    """Say whether a table supports a feature."""
+    return name in effective(protocol)
+
+
+def is_active(protocol: Protocol, metadata: Metadata, name: str) -> bool:
+    """Say whether a feature is supported and its condition holds; one nobody knows is active."""
+    if not is_supported(protocol, name):
+        return False
+    feature = FEATURES.get(name)
+    return feature is None or _holds(feature.active_when, metadata)
+
+
+def is_catalog_managed(protocol: Protocol) -> bool:
+    """Say whether a table is catalog-managed: exactly so, and no half-way form. Spec: CM-35."""
+    return (
+        protocol.min_reader_version == READER_WITH_FEATURES
+        and protocol.min_writer_version == WRITER_WITH_FEATURES
+        and CATALOG_MANAGED in (protocol.reader_features or ())
+        and CATALOG_MANAGED in (protocol.writer_features or ())
+    )
+
+
+def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
+    """Say whether commits carry their own timestamps. Spec: CM-36."""
+    return is_active(protocol, metadata, IN_COMMIT_TIMESTAMP)
+
+
+def mapping_mode(protocol: Protocol, metadata: Metadata) -> str:
+    """Give the mode of column mapping that holds: `none`, `name` or `id`."""
+    if is_active(protocol, metadata, "columnMapping"):
+        return metadata.configuration["delta.columnMapping.mode"].lower()
+    return "none"
+
+
+def _holds(condition: Condition, metadata: Metadata) -> bool:
+    match condition:
+        case Property() | PropertyPrefix():
+            return _is_asked_by(condition, metadata.configuration)
+        case ColumnKey() | ColumnType():
+            return _is_asked_by_schema(condition, from_json(metadata.schema_string))
+        case Supported():
+            return True
+
+
+def _is_asked_by(condition: Condition, properties: Mapping[str, str]) -> bool:
+    match condition:
+        case Property(key, values):
+            return properties.get(key, "").strip().lower() in values
+        case PropertyPrefix(prefix):
+            return any(key.startswith(prefix) for key in properties)
+        case _:
+            return False
+
+
+def _is_asked_by_schema(condition: Condition, schema: StructType) -> bool:
+    match condition:
+        case ColumnKey(key):
+            return bool(columns_with(schema, key))
+        case ColumnType(wanted):
+            return contains(schema, wanted)
+        case _:
+            return False
+
+
+# What we can do with it
+
+
+def unreadable(protocol: Protocol) -> list[str]:
+    """List what keeps this client from reading: features by name, and versions too new."""
+    found = []
+    if protocol.min_reader_version > READER_WITH_FEATURES:
+        found.append(f"reader version {protocol.min_reader_version}")
+    for name in sorted(readers_features(protocol)):
+        feature = FEATURES.get(name)
+        if feature is None or (feature.kind is Kind.READER_WRITER and not feature.reads):
+            found.append(name)
+    return found
+
+
+def unwritable(protocol: Protocol, metadata: Metadata, *, rows: bool = True) -> list[str]:
+    """List what keeps this client from writing: new rows, or with `rows=False` anything else."""
+    found = unreadable(protocol)
+    if protocol.min_writer_version > WRITER_WITH_FEATURES:
+        found.append(f"writer version {protocol.min_writer_version}")
+    for name in sorted(writers_features(protocol)):
+        feature = FEATURES.get(name)
+        if feature is None:
+            found.append(name)
+        elif feature.writes is Writes.EVERYTHING or (feature.writes is Writes.NO_ROWS and not rows):
+            continue
+        elif is_active(protocol, metadata, name):
+            found.append(name)
+    return sorted(set(found))
+
+
+# Making protocols
+
+
+def with_requirements(names: Iterable[str]) -> list[str]:
+    """Give features with all they require, sorted."""
+    wanted: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted:
+            wanted.add(name)
+            waiting.extend(FEATURES[name].requires if name in FEATURES else ())
+    return sorted(wanted)
+
+
+def protocol_of_version0(features: Iterable[str]) -> Protocol:
+    """Make the protocol of a new table with these features and all they require."""
+    return _listing(with_requirements(features), frozenset(), reader_version=1)
+
+
+def upgraded(protocol: Protocol, feature: str) -> Protocol:
+    """Add a feature and all it requires; nothing that was supported is lost."""
+    missing = [name for name in with_requirements([feature]) if not is_supported(protocol, name)]
+    if not missing and protocol.min_writer_version >= WRITER_WITH_FEATURES:
+        return protocol
+    names = sorted(effective(protocol).union(missing))
+    listed = readers_features(protocol)
+    return _listing(names, listed, reader_version=protocol.min_reader_version)
+
+
+def _listing(names: Iterable[str], readers: frozenset[str], *, reader_version: int) -> Protocol:
+    names = sorted(names)
+    for_readers = sorted(
+        name for name in names if name in readers or _kind(name) is Kind.READER_WRITER
+    )
+    implied = {
+        feature.name
+        for feature in FEATURES.values()
+        if feature.legacy_reader is not None and feature.legacy_reader <= reader_version
+    }
+    if reader_version < READER_WITH_FEATURES and implied.issuperset(for_readers):
+        # Old readers know all there is to know: the table need not become unreadable to them.
+        return Protocol(
+            min_reader_version=reader_version,
+            min_writer_version=WRITER_WITH_FEATURES,
+            writer_features=names,
+        )
+    return Protocol(
+        min_reader_version=READER_WITH_FEATURES,
+        min_writer_version=WRITER_WITH_FEATURES,
+        reader_features=for_readers,
+        writer_features=names,
+    )
+
+
+def _kind(name: str) -> Kind | None:
+    feature = FEATURES.get(name)
+    return None if feature is None else feature.kind
+
+
+def features_for(properties: Mapping[str, str], schema: StructType | None = None) -> list[str]:
+    """List the features that properties, and a schema, need or ask for, with all they require."""
+    wanted = {
+        key.removeprefix(ASKING)
+        for key, value in properties.items()
+        if key.startswith(ASKING) and value.strip().lower() in {"supported", "enabled"}
+    }
+    for feature in FEATURES.values():
+        if feature.name.endswith("-preview") and feature.name.removesuffix("-preview") in FEATURES:
+            continue  # nobody asks for a preview of what is finished
+        needed = _is_asked_by(feature.active_when, properties) or (
+            schema is not None and _is_asked_by_schema(feature.active_when, schema)
+        )
+        if needed and f"{feature.name}-preview" not in wanted:
+            wanted.add(feature.name)
+    return with_requirements(wanted)
+
+
+def without_asking(properties: Mapping[str, str]) -> dict[str, str]:
+    """Take out the properties that only ask for a feature."""
+    return {key: value for key, value in properties.items() if not key.startswith(ASKING)}
+
+
+def drops(before: Protocol, after: Protocol) -> list[str]:
+    """List the features a change of protocol would lose. Spec: EN-01."""
+    return sorted(effective(before) - effective(after))
+
+
+# Judging protocols
+
+
+def valid(protocol: Protocol) -> list[str]:
+    """List what makes a protocol malformed; features nobody knows do not."""
+    found = list(_version_problems(protocol))
+    readers, writers = protocol.reader_features or [], protocol.writer_features or []
+    for listed, whose in ((readers, "readerFeatures"), (writers, "writerFeatures")):
+        twice = sorted({name for name in listed if listed.count(name) > 1})
+        found.extend(f"{name} is twice in {whose}" for name in twice)
+    for name in sorted(set(readers)):
+        if name not in writers:
+            found.append(f"{name} is in readerFeatures and not in writerFeatures")
+        if _kind(name) is Kind.WRITER:
+            found.append(f"{name} is for writers alone and stands in readerFeatures")
+    supported_by_readers = readers_features(protocol)
+    found.extend(
+        f"{name} is in writerFeatures and not supported for readers"
+        for name in sorted(set(writers) - supported_by_readers)
+        if _kind(name) is Kind.READER_WRITER
+    )
+    found.extend(
+        f"{name} requires {required}"
+        for name in sorted(effective(protocol))
+        for required in (FEATURES[name].requires if name in FEATURES else ())
+        if not is_supported(protocol, required)
+    )
+    return found
+
+
+def _version_problems(protocol: Protocol) -> Iterable[str]:
+    reader, writer = protocol.min_reader_version, protocol.min_writer_version
+    if not 1 <= reader <= READER_WITH_FEATURES:
+        yield f"there is no reader version {reader}"
+    if not 1 <= writer <= WRITER_WITH_FEATURES:
+        yield f"there is no writer version {writer}"
+    if reader >= READER_WITH_FEATURES and writer < WRITER_WITH_FEATURES:
+        yield f"reader version {reader} needs writer version {WRITER_WITH_FEATURES}"
+    if (protocol.reader_features is not None) != (reader >= READER_WITH_FEATURES):
+        yield f"readerFeatures go with reader version {READER_WITH_FEATURES} and no other"
+    if (protocol.writer_features is not None) != (writer >= WRITER_WITH_FEATURES):
+        yield f"writerFeatures go with writer version {WRITER_WITH_FEATURES} and no other"
