@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, SetTransaction
+from headgate.errors import InvariantError, MalformedError
+from headgate.protocol.actions import (
+    AddFile,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+
+# More than this and the lists are no longer kept: they travel with every answer about the table.
+_MOST_LISTED = 1_000
+
+
+def _one() -> int:
+    return 1
 
 
 class VersionChecksum(
@@ -14,11 +31,173 @@ class VersionChecksum(
 
     table_size_bytes: int
     num_files: int
-    num_metadata: int = 1
-    num_protocol: int = 1
+    # By a factory, since a plain default would be left out when written, and both are required.
+    num_metadata: int = msgspec.field(default_factory=_one)
+    num_protocol: int = msgspec.field(default_factory=_one)
     metadata: Metadata
     protocol: Protocol
     txn_id: str | None = None
     in_commit_timestamp_opt: int | None = None
     set_transactions: tuple[SetTransaction, ...] | None = None
     domain_metadata: tuple[DomainMetadata, ...] | None = None
+    num_deleted_records_opt: int | None = None
+    num_deletion_vectors_opt: int | None = None
+    # What others may have written and nobody here needs: kept as it came.
+    file_size_histogram: msgspec.Raw | None = None
+    histogram_opt: msgspec.Raw | None = None  # its older name
+    deleted_record_counts_histogram_opt: msgspec.Raw | None = None
+    all_files: msgspec.Raw | None = None
+
+
+_decoder = msgspec.json.Decoder(VersionChecksum)
+_encoder = msgspec.json.Encoder()
+
+
+def parse(content: bytes) -> VersionChecksum:
+    """Read a `.crc` file."""
+    try:
+        checksum = _decoder.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(f"A version checksum cannot be read: {error}.") from error
+    if checksum.num_metadata != 1 or checksum.num_protocol != 1:
+        raise MalformedError("A version checksum counts more or less than one metaData, protocol.")
+    return checksum
+
+
+def to_bytes(checksum: VersionChecksum) -> bytes:
+    """Write a `.crc` file."""
+    return _encoder.encode(checksum)
+
+
+def advance(
+    before: VersionChecksum | None,
+    *,
+    adds: Iterable[AddFile] = (),
+    removes: Iterable[RemoveFile] = (),
+    metadata: Metadata | None = None,
+    protocol: Protocol | None = None,
+    txns: Iterable[SetTransaction] = (),
+    domains: Iterable[DomainMetadata] = (),
+    txn_id: str | None = None,
+    timestamp_ms: int | None = None,
+) -> VersionChecksum | None:
+    """Compute a version's checksum from the one before; of version 0 nothing is before it.
+
+    None: it cannot be known from this commit alone, so somebody has to look at the whole table.
+    """
+    files = _files(before, list(adds), list(removes))
+    if files is None:
+        return None
+    metadata = metadata or (before.metadata if before is not None else None)
+    protocol = protocol or (before.protocol if before is not None else None)
+    if metadata is None or protocol is None:
+        raise InvariantError("Version 0 has no metaData or no protocol.")
+    return VersionChecksum(
+        table_size_bytes=files.size_bytes,
+        num_files=files.count,
+        metadata=metadata,
+        protocol=protocol,
+        txn_id=txn_id,
+        in_commit_timestamp_opt=timestamp_ms,
+        set_transactions=_transactions(before, txns),
+        domain_metadata=_domains(before, domains),
+        num_deleted_records_opt=files.deleted_records,
+        num_deletion_vectors_opt=files.deletion_vectors,
+    )
+
+
+def mismatches(
+    checksum: VersionChecksum,
+    size_bytes: int,
+    num_files: int,
+    metadata: Metadata,
+    protocol: Protocol,
+) -> list[str]:
+    """List where a snapshot differs from what its version's checksum says; none means it agrees."""
+    found = []
+    if checksum.num_files != num_files:
+        found.append(f"{num_files} files, not {checksum.num_files}")
+    if checksum.table_size_bytes != size_bytes:
+        found.append(f"{size_bytes} bytes, not {checksum.table_size_bytes}")
+    if checksum.metadata != metadata:
+        found.append("another metaData")
+    if _unordered(checksum.protocol) != _unordered(protocol):
+        found.append("another protocol")
+    return found
+
+
+def _unordered(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[str]]:
+    # The lists are sets: writers order them as they please.
+    return (
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        frozenset(protocol.reader_features or ()),
+        frozenset(protocol.writer_features or ()),
+    )
+
+
+class _Files(msgspec.Struct, frozen=True):
+    size_bytes: int
+    count: int
+    deleted_records: int | None
+    deletion_vectors: int | None
+
+
+def _files(
+    before: VersionChecksum | None, adds: list[AddFile], removes: list[RemoveFile]
+) -> _Files | None:
+    added = {add.path: add for add in adds}
+    removed = {remove.path: remove for remove in removes}
+    if len(added) < len(adds) or len(removed) < len(removes):
+        return None  # one path twice: which of them lives is not for a sum to say
+    if before is not None and not removes and any(not add.data_change for add in adds):
+        return None  # files that are already there, added again with better statistics or ids
+    if before is None and removes:
+        return None
+    # The same path on both sides is the same file with another deletion vector.
+    gone = [remove.size for path, remove in removed.items() if path not in added]
+    if any(size is None for size in gone):
+        return None
+    came = [add.size for path, add in added.items() if path not in removed]
+    size_bytes = (
+        (before.table_size_bytes if before else 0)
+        + sum(came)
+        - sum(size for size in gone if size is not None)
+    )
+    count = (before.num_files if before else 0) + len(came) - len(gone)
+    if count < 0 or size_bytes < 0:
+        return None  # what was removed cannot all have been there
+    return _Files(size_bytes, count, *_deletions(before, adds, removes))
+
+
+def _deletions(
+    before: VersionChecksum | None, adds: list[AddFile], removes: list[RemoveFile]
+) -> tuple[int | None, int | None]:
+    records = before.num_deleted_records_opt if before is not None else 0
+    vectors = before.num_deletion_vectors_opt if before is not None else 0
+    if records is None or vectors is None:
+        return None, None
+    new = [add.deletion_vector.cardinality for add in adds if add.deletion_vector is not None]
+    old = [item.deletion_vector.cardinality for item in removes if item.deletion_vector is not None]
+    return records + sum(new) - sum(old), vectors + len(new) - len(old)
+
+
+def _transactions(
+    before: VersionChecksum | None, txns: Iterable[SetTransaction]
+) -> tuple[SetTransaction, ...] | None:
+    if before is not None and before.set_transactions is None:
+        return None
+    live = {txn.app_id: txn for txn in (before.set_transactions or () if before else ())}
+    live.update((txn.app_id, txn) for txn in txns)
+    return tuple(live.values()) if len(live) <= _MOST_LISTED else None
+
+
+def _domains(
+    before: VersionChecksum | None, domains: Iterable[DomainMetadata]
+) -> tuple[DomainMetadata, ...] | None:
+    if before is not None and before.domain_metadata is None:
+        return None
+    live = {item.domain: item for item in (before.domain_metadata or () if before else ())}
+    live.update((item.domain, item) for item in domains)
+    kept = tuple(item for item in live.values() if not item.removed)
+    return kept if len(kept) <= _MOST_LISTED else None
