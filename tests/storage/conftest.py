@@ -1,0 +1,41 @@
+"""An S3 server for the run, and a bucket for each test that wants one."""
+
+import itertools
+from collections.abc import Iterator
+
+import obstore.store
+import pytest
+from moto.server import ThreadedMotoServer
+
+pytest.register_assert_rewrite("tests.storage.object_store_contract")
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    yield f"http://127.0.0.1:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an empty bucket; what it takes to open it is in the environment."""
+    environment = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT": s3_endpoint,
+        "AWS_ALLOW_HTTP": "true",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    name = f"bucket-{next(_numbers)}"
+    # To S3 a bucket is made by a PUT of its name, which is what writing an object of that name
+    # to the endpoint itself comes to.
+    root = obstore.store.HTTPStore.from_url(s3_endpoint, client_options={"allow_http": True})
+    obstore.put(root, name, b"", use_multipart=False)
+    return f"s3://{name}"

@@ -1,0 +1,115 @@
+"""Objects of a bucket, on a local S3 server."""
+
+from typing import Any
+
+import obstore
+import pytest
+from obstore.exceptions import GenericError
+
+from headgate.errors import HeadgateError, InvalidArgumentError, NotFoundError, UnavailableError
+from headgate.storage.cloud import CloudStore
+from headgate.storage.locations import store_for
+from headgate.storage.objects import ObjectStore, PutUnknownError
+from tests.storage.object_store_contract import ObjectStoreContract
+
+
+class TestCloudStore(ObjectStoreContract):
+    examples = 8
+
+    @pytest.fixture
+    def store(self, bucket: str) -> ObjectStore:
+        return CloudStore.from_url(bucket)
+
+
+class TestFolderOfABucket(ObjectStoreContract):
+    examples = 8
+
+    @pytest.fixture
+    def store(self, bucket: str) -> ObjectStore:
+        store_for(bucket).put("tables/7 8%/elsewhere", b"")
+        return store_for(f"{bucket}/tables/7 8%25x/")
+
+
+@pytest.fixture
+def store(bucket: str) -> CloudStore:
+    return CloudStore.from_url(bucket)
+
+
+@pytest.mark.slow
+def test_more_than_one_page_is_listed(store: CloudStore) -> None:
+    names = {f"log/{number:04}" for number in range(1003)}
+    for name in names:
+        store.put(name, b"")
+    assert {meta.path for meta in store.list("log")} == names
+    assert {meta.path for meta in store.list("log", start_after="log/0001")} == {
+        name for name in names if name > "log/0001"
+    }
+
+
+def test_names_no_bucket_can_hold_are_refused(store: CloudStore) -> None:
+    with pytest.raises(InvalidArgumentError):
+        store.put("a\nb", b"")
+
+
+def test_a_bucket_that_is_not_there_is_not_found(bucket: str) -> None:
+    store = CloudStore.from_url(f"{bucket}-missing")
+    with pytest.raises(NotFoundError):
+        store.get("a")
+    with pytest.raises(HeadgateError):
+        store.put("a", b"")
+
+
+class LosesAnswers:
+    """obstore's `put` whose answer is lost for the first few calls, after or before the effect."""
+
+    def __init__(self, times: int, *, happens: bool) -> None:
+        self.left, self.happens, self._put = times, happens, obstore.put
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            return self._put(*args, **options)
+        if self.happens:
+            self._put(*args, **options)
+        raise GenericError("connection reset")
+
+
+@pytest.mark.parametrize("happens", [True, False])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_lost_answer_is_settled_by_what_is_there(
+    store: CloudStore, monkeypatch: pytest.MonkeyPatch, happens: bool, times: int
+) -> None:
+    monkeypatch.setattr(obstore, "put", LosesAnswers(times, happens=happens))
+    assert store.put_if_absent("a", b"ours") is True
+    assert store.put_if_absent("a", b"ours") is False
+    assert store.get("a") == b"ours"
+
+
+def test_a_lost_answer_does_not_claim_what_another_put(
+    store: CloudStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a", b"theirs")
+    monkeypatch.setattr(obstore, "put", LosesAnswers(1, happens=False))
+    assert store.put_if_absent("a", b"ours") is False
+
+
+def test_no_answer_at_all_is_unknown(store: CloudStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obstore, "put", LosesAnswers(99, happens=False))
+    with pytest.raises(PutUnknownError):
+        store.put_if_absent("a", b"ours")
+    with pytest.raises(PutUnknownError):
+        store.put("a", b"ours")
+
+
+def test_reading_from_a_server_that_is_down_is_unavailable(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:9")
+    client = obstore.store.from_url(bucket, retry_config={"max_retries": 0})
+    store = CloudStore(bucket, client, client)
+    with pytest.raises(UnavailableError):
+        store.get("a")
+    with pytest.raises(UnavailableError):
+        list(store.list("a"))
+    with pytest.raises(PutUnknownError):
+        store.put_if_absent("a", b"")
