@@ -1,0 +1,108 @@
+"""A table's log as files: list, read, stage, publish.
+
+Names come from `protocol.paths`; what a file means is for others to say. `_staged_commits` is
+never listed: a staged file is found by the name the catalog gives, or not at all. Spec: CM-03.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headgate.errors import HeadgateError, InvariantError, LogDivergedError, NotFoundError
+from headgate.protocol.actions import Version
+from headgate.protocol.paths import (
+    LAST_CHECKPOINT,
+    LOG,
+    LogFile,
+    PublishedCommit,
+    StagedCommit,
+    Stray,
+    parse,
+)
+from headgate.storage.objects import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A log file as a listing shows it."""
+
+    file: LogFile
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What `_last_checkpoint` says, as far as it helps to find the checkpoint."""
+
+    version: Version
+    parts: int | None = None
+
+
+class DeltaLog:
+    """The log of one table on its store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    def list(self, first: Version | None = None) -> list[Listed]:
+        """List the files of the log from a version on, in no particular order."""
+        # Every name of a version begins with its digits, so the bare digits sort before them all.
+        after = f"{LOG}/{first:020d}" if first else None
+        found = ((parse(item.path), item) for item in self.store.list(LOG, after, recursive=False))
+        return [
+            Listed(file, item.size, item.modified_ms)
+            for file, item in found
+            if not isinstance(file, Stray | StagedCommit)
+        ]
+
+    def read(self, path: str) -> bytes:
+        """Read a file of the log by its path within the table."""
+        return self.store.get(path)
+
+    def read_published(self, version: Version) -> bytes | None:
+        """Read `<v>.json`; None if it is not there."""
+        try:
+            return self.store.get(PublishedCommit(version).path)
+        except NotFoundError:
+            return None
+
+    def is_published(self, version: Version) -> bool:
+        """Say whether `<v>.json` is there."""
+        return self.store.head(PublishedCommit(version).path) is not None
+
+    def stage(self, commit: StagedCommit, content: bytes) -> None:
+        """Put a staged commit; its name is fresh, so that it serves one attempt. Spec: CM-02."""
+        if not self.store.put_if_absent(commit.path, content):
+            raise InvariantError(f"There is a staged commit {commit.path} already.")
+
+    def publish_many(self, commits: Sequence[tuple[Version, bytes]]) -> None:
+        """Copy ratified bytes into the log, in order; again is fine. Spec: CM-23, CM-24.
+
+        Another publisher is welcome, another content is not: it raises `LogDivergedError`.
+        """
+        items = [(PublishedCommit(version).path, content) for version, content in commits]
+        done = self.store.put_many_if_absent(items)
+        for (path, content), was_put in zip(items, done, strict=True):
+            if not was_put and self.store.get(path) != content:
+                raise LogDivergedError(
+                    f"{path} in {self.store.url} holds other bytes than ratified."
+                )
+
+    def last_checkpoint(self) -> Hint | None:
+        """Read the hint at the newest checkpoint; whatever is wrong with it, there is none."""
+        try:
+            said = json.loads(self.store.get(LAST_CHECKPOINT))
+            version, parts = said["version"], said.get("parts")
+        except (HeadgateError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+        if type(version) is not int or not 0 <= version < 2**63:
+            return None
+        return Hint(Version(version), parts if type(parts) is int else None)
+
+
+def log_files(listed: Iterable[Listed]) -> list[LogFile]:
+    """Give the files of a listing that can hold anything: an empty one cannot."""
+    return [item.file for item in listed if item.size]

@@ -1,0 +1,200 @@
+"""Actions -> the state of a table at one version.
+
+A state is a value that shares what it can with the one before: the newest action of every file
+lies in layers, small new ones over bigger old ones, so that moving on by some commits costs what
+those commits hold and not what the table holds. Files of a checkpoint are the ground below the
+layers and stay in columns; here they are only asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
+
+from headgate.protocol.actions import (
+    AddFile,
+    DomainMetadata,
+    FileKey,
+    Metadata,
+    RemoveFile,
+    SetTransaction,
+    Version,
+    Wrapped,
+)
+from headgate.protocol.actions import Protocol as TableProtocol
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Ground(Protocol):
+    """The live files of a checkpoint, held in columns."""
+
+    @property
+    def num_files(self) -> int: ...
+
+    @property
+    def size_in_bytes(self) -> int: ...
+
+    def sizes(self, keys: Collection[FileKey]) -> Mapping[FileKey, int]:
+        """Give the size of each of these files that is there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Layered(Generic[K, V]):
+    """A mapping that never changes and is cheap to put something over."""
+
+    layers: tuple[dict[K, V], ...] = ()  # newest last, each more than twice the next
+
+    def over(self, newer: dict[K, V]) -> Layered[K, V]:
+        """Give the mapping with `newer` on top; the caller lets go of `newer`."""
+        if not newer:
+            return self
+        layers = [*self.layers, newer]
+        # Neighbours of comparable size become one, so there are few layers to look through and
+        # every entry is copied a logarithmic number of times at most.
+        while len(layers) > 1 and len(layers[-2]) <= 2 * len(layers[-1]):
+            top = layers.pop()
+            layers[-1] = layers[-1] | top
+        return Layered(tuple(layers))
+
+    def get(self, key: K) -> V | None:
+        for layer in reversed(self.layers):
+            if (value := layer.get(key)) is not None:
+                return value
+        return None
+
+    def merged(self) -> Mapping[K, V]:
+        """Give all of it as one dictionary, which nobody may change."""
+        if len(self.layers) == 1:
+            return self.layers[0]
+        merged: dict[K, V] = {}
+        for layer in self.layers:
+            merged |= layer
+        return merged
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table at one version, as its log tells it."""
+
+    version: Version
+    protocol: TableProtocol | None = None
+    metadata: Metadata | None = None
+    timestamp_ms: int | None = None  # in-commit, of this very version, where its commit was seen
+    ground: Ground | None = None
+    layers: Layered[FileKey, AddFile | RemoveFile] = field(default_factory=Layered)
+    transactions: Layered[str, SetTransaction] = field(default_factory=Layered)
+    all_domains: Mapping[str, DomainMetadata] = field(default_factory=dict)
+    num_files: int = 0
+    size_in_bytes: int = 0
+
+    @property
+    def domains(self) -> dict[str, DomainMetadata]:
+        """The domains that were not removed."""
+        return {name: domain for name, domain in self.all_domains.items() if not domain.removed}
+
+    def added(self) -> Iterator[AddFile]:
+        """Give the live files of the layers; those of the ground are not among them."""
+        return (a for a in self.layers.merged().values() if isinstance(a, AddFile))
+
+    def removed(self) -> Iterator[RemoveFile]:
+        """Give the tombstones of the layers, for who writes a checkpoint."""
+        return (a for a in self.layers.merged().values() if isinstance(a, RemoveFile))
+
+    def overlaid(self) -> Collection[FileKey]:
+        """Give every file of which a layer has the last word."""
+        return self.layers.merged().keys()
+
+
+EMPTY = TableState(Version(-1))
+
+
+def on_ground(
+    version: Version,
+    ground: Ground,
+    protocol: TableProtocol,
+    metadata: Metadata,
+    transactions: Iterable[SetTransaction] = (),
+    domains: Iterable[DomainMetadata] = (),
+) -> TableState:
+    """Give the state that a checkpoint holds."""
+    return TableState(
+        version=version,
+        protocol=protocol,
+        metadata=metadata,
+        ground=ground,
+        transactions=Layered(({txn.app_id: txn for txn in transactions},)),
+        all_domains={domain.domain: domain for domain in domains},
+        num_files=ground.num_files,
+        size_in_bytes=ground.size_in_bytes,
+    )
+
+
+def apply(state: TableState, version: Version, actions: Iterable[Wrapped]) -> TableState:
+    """Give the state after the commits up to `version`, whose actions come in order.
+
+    Which commit an action came with makes no difference to the state: a later one wins. Only the
+    timestamp belongs to one version, so the last commit is best applied by itself.
+    """
+    files: dict[FileKey, AddFile | RemoveFile] = {}
+    transactions: dict[str, SetTransaction] = {}
+    domains: dict[str, DomainMetadata] = {}
+    protocol, metadata, timestamp_ms = state.protocol, state.metadata, None
+    for line in actions:
+        if (add := line.add) is not None:
+            vector = add.deletion_vector
+            files[add.path, None if vector is None else vector.unique_id] = add
+        elif (info := line.commit_info) is not None:
+            timestamp_ms = info.in_commit_timestamp
+        elif (remove := line.remove) is not None:
+            vector = remove.deletion_vector
+            files[remove.path, None if vector is None else vector.unique_id] = remove
+        elif line.meta_data is not None:
+            metadata = line.meta_data
+        elif line.protocol is not None:
+            protocol = line.protocol
+        elif (txn := line.txn) is not None:
+            transactions[txn.app_id] = txn
+        elif (domain := line.domain_metadata) is not None:
+            domains[domain.domain] = domain
+    num_files, size_in_bytes = _count(state, files)
+    return replace(
+        state,
+        version=version,
+        protocol=protocol,
+        metadata=metadata,
+        timestamp_ms=timestamp_ms,
+        layers=state.layers.over(files),
+        transactions=state.transactions.over(transactions),
+        all_domains={**state.all_domains, **domains} if domains else state.all_domains,
+        num_files=num_files,
+        size_in_bytes=size_in_bytes,
+    )
+
+
+def _count(state: TableState, files: Mapping[FileKey, AddFile | RemoveFile]) -> tuple[int, int]:
+    """Count files and bytes exactly: an add may repeat a live file, a remove may miss."""
+    num_files, size_in_bytes = state.num_files, state.size_in_bytes
+    for action in files.values():
+        if isinstance(action, AddFile):
+            num_files += 1
+            size_in_bytes += action.size
+    deeper: list[FileKey] = []
+    if state.layers.layers:
+        for key in files:
+            before = state.layers.get(key)
+            if isinstance(before, AddFile):
+                num_files -= 1
+                size_in_bytes -= before.size
+            elif before is None:
+                deeper.append(key)
+    else:
+        deeper.extend(files)
+    if state.ground is not None and deeper:
+        hit = state.ground.sizes(deeper)
+        num_files -= len(hit)
+        size_in_bytes -= sum(hit.values())
+    return num_files, size_in_bytes
