@@ -1,0 +1,157 @@
+"""Small reads and writes without Spark, by pyarrow.
+
+Reads the rows of a snapshot, whole or as a stream of batches, and writes rows as data files with
+all that a commit needs to know of them. Which files there are, and what becomes of the new ones,
+is for the snapshot and the transaction to say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from headgate.errors import InvalidArgumentError
+from headgate.log.arrow_types import arrow_schema, arrow_type, delta_schema
+from headgate.log.datafiles import Layout, read_rows
+from headgate.protocol.actions import AddFile, Metadata
+from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.protocol.features import mapping_mode
+from headgate.protocol.predicates import Predicate
+from headgate.protocol.schema import StructField, StructType, find, without_mapping
+from headgate.storage.objects import ObjectStore
+
+__all__ = ["arrow_schema", "arrow_type", "delta_schema", "to_arrow", "to_batches"]
+
+_THREADS: Final = min(8, (os.cpu_count() or 1) + 1)
+
+
+class Shape(Protocol):
+    """What rows of a table look like; a snapshot has it."""
+
+    @property
+    def schema(self) -> StructType: ...
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+    @property
+    def protocol(self) -> TableProtocol: ...
+
+
+class Readable(Shape, Protocol):
+    """A table at one version, with its files."""
+
+    @property
+    def store(self) -> ObjectStore: ...
+
+    @property
+    def location(self) -> str: ...
+
+    def files(self, where: Predicate | None = None) -> Sequence[AddFile]: ...
+
+
+# Reading
+
+
+def to_arrow(
+    snapshot: Readable,
+    columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """Read the rows of a snapshot that satisfy `where`, at most `limit` of them."""
+    batches = list(to_batches(snapshot, columns, where, limit))
+    return pa.Table.from_batches(batches, schema=_output(snapshot, columns))
+
+
+def to_batches(
+    snapshot: Readable,
+    columns: Sequence[str] | None = None,
+    where: Predicate | None = None,
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a snapshot batch by batch, some files ahead of the caller."""
+    if limit is not None and limit < 0:
+        raise InvalidArgumentError(f"There is no limit of {limit} rows.")
+    layout = layout_of(snapshot)
+    chosen = _chosen(layout.schema, columns)
+    files = snapshot.files(where) if limit != 0 else []
+    return _limited(_read_all(layout, files, chosen, where), limit)
+
+
+def layout_of(snapshot: Readable) -> Layout:
+    """Say where a snapshot's table lies and how its columns are found."""
+    mode = mapping_mode(snapshot.protocol, snapshot.metadata)
+    return Layout(
+        store=snapshot.store,
+        location=snapshot.location,
+        schema=snapshot.schema if mode != "none" else without_mapping(snapshot.schema),
+        partition_columns=frozenset(snapshot.metadata.partition_columns),
+        by_id=mode == "id",
+    )
+
+
+def _output(snapshot: Readable, columns: Sequence[str] | None) -> pa.Schema:
+    return arrow_schema(StructType(tuple(_chosen(snapshot.schema, columns))))
+
+
+def _chosen(schema: StructType, columns: Sequence[str] | None) -> list[StructField]:
+    if columns is None:
+        return list(schema.fields)
+    found: list[StructField] = []
+    for name in columns:
+        item = find(schema, [name])
+        if item is None:
+            known = ", ".join(item.name for item in schema.fields)
+            raise InvalidArgumentError(f"The table has no column {name!r}; it has {known}.")
+        found.append(item)
+    if len({item.name for item in found}) < len(found):
+        raise InvalidArgumentError(f"A column is named twice: {', '.join(columns)}.")
+    return found
+
+
+def _read_all(
+    layout: Layout,
+    files: Sequence[AddFile],
+    columns: Sequence[StructField],
+    where: Predicate | None,
+) -> Iterator[pa.RecordBatch]:
+    if len(files) == 1:
+        yield from read_rows(layout, files[0], columns, where)
+        return
+    waiting = deque(files)
+    reading: deque[Future[list[pa.RecordBatch]]] = deque()
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="headgate-read") as pool:
+        try:
+            while waiting or reading:
+                while waiting and len(reading) <= _THREADS:
+                    add = waiting.popleft()
+                    reading.append(pool.submit(_read_one, layout, add, columns, where))
+                yield from reading.popleft().result()
+        finally:
+            for future in reading:
+                future.cancel()
+
+
+def _read_one(
+    layout: Layout, add: AddFile, columns: Sequence[StructField], where: Predicate | None
+) -> list[pa.RecordBatch]:
+    return list(read_rows(layout, add, columns, where))
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if left is not None and batch.num_rows >= left:
+            yield batch.slice(0, left)
+            return
+        if left is not None:
+            left -= batch.num_rows
+        yield batch
