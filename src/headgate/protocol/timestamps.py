@@ -1,0 +1,122 @@
+"""In-commit timestamps: the next one, which staged ones are taken, and time travel by them.
+
+All times are milliseconds in UTC. Nothing here looks at a clock: the present arrives as `now_ms`.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.errors import InTheFutureError, MalformedError, VersionGoneError
+from headgate.protocol.actions import Version
+
+DRIFT_MS = 1_000  # how far a table's timestamps may pull the catalog's clock ahead of the present
+MAX_AHEAD_MS = 300_000  # how far ahead of the present a staged commit's own timestamp may lie
+ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+
+
+def next_timestamp(now_ms: int, clock_ms: int, newest: Iterable[int] = ()) -> int:
+    """Choose the timestamp of a transaction: after the newest of every table it writes.
+
+    Spec: CM-36.
+    """
+    return max(now_ms, clock_ms, *(1 + timestamp_ms for timestamp_ms in newest))
+
+
+def next_clock(clock_ms: int, timestamp_ms: int, now_ms: int, drift_ms: int = DRIFT_MS) -> int:
+    """Move the catalog's clock with a ratification: never back, never far ahead of the present."""
+    return max(clock_ms, min(timestamp_ms, now_ms + drift_ms))
+
+
+def is_acceptable(
+    timestamp_ms: int, previous_ms: int | None, now_ms: int, max_ahead_ms: int = MAX_AHEAD_MS
+) -> bool:
+    """Say whether a timestamp that a commit brings along may be ratified. Spec: CM-36."""
+    is_rising = previous_ms is None or previous_ms < timestamp_ms
+    return is_rising and 0 <= timestamp_ms <= now_ms + max_ahead_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Enablement:
+    """Where a table that once had none got its in-commit timestamps."""
+
+    version: Version
+    timestamp_ms: int
+
+
+def enablement(configuration: Mapping[str, str]) -> Enablement | None:
+    """Read the enablement from a table's properties; None: every commit has its timestamp."""
+    version, timestamp = (configuration.get(k) for k in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP))
+    if version is None or timestamp is None:
+        return None
+    try:
+        return Enablement(Version(int(version)), int(timestamp))
+    except ValueError:
+        raise MalformedError(
+            f"In-commit timestamps were enabled at {version!r}, {timestamp!r}: no numbers."
+        ) from None
+
+
+def timestamp_of(
+    version: Version,
+    in_commit_ms: int | None,
+    modified_ms: int | None,
+    enabled: Enablement | None = None,
+) -> int:
+    """Give a commit's time: its own, or its file's if it is older than the enablement.
+
+    Spec: CM-38.
+    """
+    if enabled is not None and version < enabled.version:
+        if modified_ms is None:
+            raise MalformedError(f"Version {version} has no file time, and is older than its own.")
+        return modified_ms
+    if in_commit_ms is None:
+        raise MalformedError(f"Version {version} has no inCommitTimestamp.")
+    return in_commit_ms
+
+
+def rising(timestamps: Iterable[tuple[Version, int]]) -> list[tuple[Version, int]]:
+    """Push file times up until they rise strictly: copies and restores disturb them."""
+    risen: list[tuple[Version, int]] = []
+    for version, timestamp_ms in timestamps:
+        least = risen[-1][1] + 1 if risen else timestamp_ms
+        risen.append((version, max(timestamp_ms, least)))
+    return risen
+
+
+def version_at(
+    timestamps: Sequence[tuple[Version, int]],
+    timestamp_ms: int,
+    clock_ms: int,
+    enabled: Enablement | None = None,
+) -> Version:
+    """Find the version a table had at a time, among those kept, ascending. Spec: CM-38.
+
+    A time between two commits belongs to the earlier one. A time past the newest commit belongs to
+    it, unless the catalog's clock has not come there: then another commit may still come before.
+    """
+    if not timestamps:
+        raise VersionGoneError("No version is kept.")
+    newest_ms = timestamps[-1][1]
+    if timestamp_ms > max(clock_ms, newest_ms):
+        raise InTheFutureError(f"Time {timestamp_ms} is ahead of the catalog's clock {clock_ms}.")
+    candidates = timestamps
+    if enabled is not None:
+        # File times and in-commit timestamps are not compared with each other.
+        is_later = timestamp_ms >= enabled.timestamp_ms
+        candidates = [
+            (version, at) for version, at in timestamps if (version >= enabled.version) == is_later
+        ]
+        if not is_later:
+            candidates = rising(candidates)
+    position = bisect.bisect_right(candidates, timestamp_ms, key=lambda entry: entry[1])
+    if position == 0:
+        first, first_ms = timestamps[0]
+        raise VersionGoneError(
+            f"Time {timestamp_ms} lies before version {first}, the first kept, of {first_ms}."
+        )
+    return candidates[position - 1][0]
