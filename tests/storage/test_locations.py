@@ -128,8 +128,8 @@ def test_the_path_of_an_action_is_decoded_once(raw: str, kind: PathKind, value: 
 @pytest.mark.parametrize(
     "raw",
     [
-        "", "..", "../x", "a/../../x", "%2e%2e/x", "%2E%2e/x", "a/%2e%2e/%2e%2e/x", "..%2fx", "x%00y",
-        "a//b", "./x", "/etc/passwd", "file:///etc/passwd", "file:///lake/t7/../t8/x",
+        "", "..", "../x", "a/../../x", "%2e%2e/x", "%2E%2e/x", "a/%2e%2e/%2e%2e/x", "..%2fx",
+        "x%00y", "a//b", "./x", "/etc/passwd", "file:///etc/passwd", "file:///lake/t7/../t8/x",
         "file:///lake/t7/%2e%2e/t8/x", "file:///lake/t77/x", "file:///lake/t7", "//lake/t8/x",
         "s3://lake/t7/x", "http://evil/x", "javascript:x", "%ff", "\ud800", ".hg-1", "\0",
     ],
