@@ -69,33 +69,26 @@ def plan(
 ) -> Segment | Gap:
     """Say what to read for `version`, or the first run of versions that is missing.
 
-    `known` is what the catalog told of checkpoints and compactions, `base` a state in hand,
-    `without` the paths that turned out to be unusable. Spec: CM-17, CM-18, RD-05, RD-06.
+    `known` is what the catalog told of checkpoints and compactions, `base` a state in hand to go
+    on from, `without` the paths that turned out to be unusable. Spec: CM-17, CM-18, RD-05, RD-06.
     """
     listed, known = list(listed), list(known)
     commits: dict[Version, Entry] = {
         file.version: file
         for file in listed
-        if isinstance(file, PublishedCommit) and file.version <= version
+        if isinstance(file, PublishedCommit)
+        and file.version <= version
+        and file.path not in without
     }
     held = {commit.version: commit for commit in ratified if commit.version <= version}
     commits |= held  # the catalog's word is final
     compactions = _compactions(version, known, listed, held, without)
 
-    gap: Gap | None = None
-    if base is not None:
-        entries = _join(base, version, commits, compactions)
-        if not isinstance(entries, Gap):
-            return Segment(version, base, None, entries)
-        gap = entries
-    checkpoint = newest_checkpoint(version, known, listed, without)
-    if checkpoint is None and base is not None and gap is not None:
-        return gap
+    checkpoint = None if base is not None else newest_checkpoint(version, known, listed, without)
     start = Version(-1) if checkpoint is None else checkpoint.version
+    start = start if base is None else base
     entries = _join(start, version, commits, compactions)
-    if isinstance(entries, Gap):
-        return entries
-    return Segment(version, None, checkpoint, entries)
+    return entries if isinstance(entries, Gap) else Segment(version, base, checkpoint, entries)
 
 
 def newest_checkpoint(
