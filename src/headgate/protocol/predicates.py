@@ -374,6 +374,8 @@ def _value_judge(
         return _judge_by(_STRINGS, data_type, physical, operator, literals)
     if data_type in (DATE, TIMESTAMP, TIMESTAMP_NTZ, BOOLEAN):
         return _judge_by(_COUNTED, data_type, physical, operator, literals)
+    if _is_whole(data_type) and all(type(literal) is int for literal in literals):
+        return _judge_by(_WHOLES, data_type, physical, operator, literals)
     if data_type in (FLOAT, DOUBLE) or isinstance(data_type, DecimalType) or _is_whole(data_type):
         return _judge_by(_NUMBERS, data_type, physical, operator, literals)
     return _judge_nulls(physical)
@@ -422,7 +424,7 @@ def _nulls(file: _File, physical: Path) -> _Nulls:
 def _at(values: Values, path: Path) -> object:
     found: object = values
     for name in path:
-        if not isinstance(found, Mapping):
+        if not isinstance(found, dict) and not isinstance(found, Mapping):
             return None
         found = found.get(name)
     return found
@@ -455,14 +457,14 @@ def _judge_by(
             return _judge_nulls(physical)
         wanted.append(value)
     has_nan = data_type in (FLOAT, DOUBLE)
+    name = physical[0] if len(physical) == 1 else None
 
     def judge(file: _File) -> int:
         nulls = _nulls(file, physical)
         if nulls is _Nulls.ALL:
             return _NULL
         may_be_null = 0 if nulls is _Nulls.NONE else _NULL
-        name = physical[0]
-        if len(physical) == 1 and name in file.partition_values:
+        if name is not None and name in file.partition_values:
             try:
                 exact = parse_partition_value(file.partition_values[name], data_type)
             except MalformedError:
@@ -670,6 +672,20 @@ def _decimal(value: object) -> Decimal | None:
     return number
 
 
+def _whole_literal(value: Literal, data_type: DataType) -> int | None:
+    return value if type(value) is int else None
+
+
+def _whole_exact(value: object, data_type: DataType) -> tuple[int | None, int | None]:
+    number = value if type(value) is int else None
+    return number, number
+
+
+def _whole_bound(value: object, data_type: DataType) -> int | None:
+    return value if type(value) is int else None
+
+
+_WHOLES = _Order(_whole_literal, _whole_exact, _whole_bound, _whole_bound)
 _NUMBERS = _Order(_number_literal, _number_exact, _number_lower, _number_upper)
 
 
