@@ -1,0 +1,344 @@
+"""A session: names become tables, tables are made, named and unmade.
+
+Speaks to any catalog through `protocol.catalog_port`; what a catalog cannot do is refused by its
+name. Texts are parsed into names here and nowhere below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from headgate.client import arrow
+from headgate.client.table import Table, When, milliseconds
+from headgate.client.transaction import Committer, Operation, Patience, as_text, told
+from headgate.clock import Clock, Ids
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedByCatalogError,
+    UnsupportedFeatureError,
+)
+from headgate.failpoints import fail_point
+from headgate.log import snapshots
+from headgate.log.snapshots import Snapshot
+from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName
+from headgate.protocol import admission, features
+from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, Version, encode, join
+from headgate.protocol.actions import Sequence as SequenceNumber
+from headgate.protocol.catalog_port import (
+    Cuts,
+    ManagingCatalog,
+    Outcomes,
+    Ratified,
+    Ref,
+    Registry,
+    Rejected,
+    Resolved,
+    TableEntry,
+    require,
+)
+from headgate.protocol.commits import Inline
+from headgate.protocol.conflicts import Isolation
+from headgate.protocol.paths import PublishedCommit
+from headgate.protocol.schema import StructType, check, find, parse_schema, to_json, with_mapping
+from headgate.protocol.tables import TABLE_ID_PROPERTY, State, parse_table_id
+from headgate.storage.objects import ObjectStore
+
+# pyarrow has its home in `client.arrow` and brings no types of its own.
+ArrowSchema: TypeAlias = Any
+
+_ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
+_ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+_MANAGED = (features.CATALOG_MANAGED, "vacuumProtocolCheck", features.IN_COMMIT_TIMESTAMP)
+_GIVEN = {TABLE_ID_PROPERTY, "delta.enableInCommitTimestamps", "delta.columnMapping.maxColumnId"}
+
+
+class Session:
+    """A catalog as one user sees it. Leave it with `close`, or use it in a `with`."""
+
+    def __init__(
+        self,
+        catalog: ManagingCatalog,
+        *,
+        clock: Clock,
+        ids: Ids,
+        store_for: Callable[[str], ObjectStore],
+        catalog_name: str = DEFAULT_CATALOG,
+        schema: str = DEFAULT_SCHEMA,
+        patience: Patience | None = None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.catalog = catalog
+        self._namespace = SchemaName(catalog_name, schema)
+        self._clock = clock
+        self._ids = ids
+        self._store_for = store_for
+        self._committer = Committer(catalog, clock, ids, patience)
+        self._on_close: Callable[[], None] | None = on_close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the catalog; again is fine."""
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+    # Namespaces
+
+    def create_namespace(self, name: str) -> None:
+        """Make a namespace, `schema` or `catalog.schema`."""
+        self._registry().create_namespace(self._schema_name(name))
+
+    def drop_namespace(self, name: str) -> None:
+        """Remove a namespace that is empty."""
+        self._registry().drop_namespace(self._schema_name(name))
+
+    def namespaces(self) -> tuple[SchemaName, ...]:
+        """List the namespaces."""
+        return self._registry().namespaces()
+
+    # Tables
+
+    def table(self, name: str) -> Table:
+        """Give the table of this name. Spec: CM-21, RD-01."""
+        return self._open(self._table_name(name))
+
+    def table_by_id(self, table_id: str) -> Table:
+        """Give the table of this id, whatever its name is now."""
+        return self._open(parse_table_id(table_id))
+
+    def tables(
+        self, namespace: str | None = None, *, dropped: bool = False
+    ) -> tuple[TableEntry, ...]:
+        """List tables, the dropped ones too if asked."""
+        within = None if namespace is None else self._schema_name(namespace)
+        return self._registry().tables(within, dropped=dropped)
+
+    def create_table(
+        self,
+        name: str,
+        schema: str | StructType | ArrowSchema,
+        partition_by: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        *,
+        three_phase: bool = False,
+    ) -> Table:
+        """Make a table: in one call where the catalog can, else in three. Spec: LC-01, CM-39."""
+        registry = self._registry()
+        table_name = self._table_name(name)
+        wanted = _Wanted(_columns(schema), tuple(partition_by), dict(properties or {}), comment)
+        if not three_phase:
+            try:
+                return self._create_in_one(registry, table_name, wanted)
+            except UnsupportedByCatalogError:
+                pass  # this kind of catalog wants to see version 0 in the log
+        return self._create_in_three(registry, table_name, wanted)
+
+    def rename(self, name: str, to: str) -> None:
+        """Give a table another name; handles of it go on. Spec: LC-04."""
+        registry = self._registry()
+        registry.rename_table(self._id_of(name), self._table_name(to))
+
+    def drop(self, name: str) -> TableId:
+        """Take a table's name away; its data stays until purged. Spec: CM-40."""
+        registry = self._registry()
+        table_id = self._id_of(name)
+        registry.drop_table(table_id)
+        return table_id
+
+    def undrop(self, table: str, to: str | None = None) -> Table:
+        """Bring a dropped table back by its last name or its id; of namesakes the last dropped."""
+        registry = self._registry()
+        found = max(self._dropped(registry, table), key=lambda entry: entry.dropped_ms or 0)
+        registry.undrop_table(found.table_id, None if to is None else self._table_name(to))
+        return self._open(found.table_id)
+
+    def purge(self, table: str) -> int:
+        """Delete a dropped table's files for good; give how many went. Spec: CM-40."""
+        registry = self._registry()
+        found = self._dropped(registry, table)
+        if len(found) > 1:
+            ids = ", ".join(entry.table_id for entry in found)
+            raise InvalidArgumentError(
+                f"{len(found)} dropped tables were named {table}: {ids}.",
+                remedy="Name the one to purge by its id.",
+            )
+        return registry.purge_table(found[0].table_id)
+
+    # Several tables, and transactions
+
+    def read_cut(
+        self, names: Iterable[str], sequence: int | None = None, as_of: When | None = None
+    ) -> dict[str, Snapshot]:
+        """Give several tables as of one sequence, by the names asked for. Spec: MT-02."""
+        cuts = require(self.catalog, Cuts)  # type: ignore[type-abstract]  # as in `_registry`
+        if sequence is not None and as_of is not None:
+            raise InvalidArgumentError("A cut is of a sequence or of a time, not of both.")
+        at = None if sequence is None else SequenceNumber(sequence)
+        if as_of is not None:
+            at = cuts.sequence_at(milliseconds(as_of))
+        asked = list(dict.fromkeys(names))
+        resolved = cuts.resolve_many([self._table_name(name) for name in asked], at)
+        return {
+            name: snapshots.load_resolved(self.catalog, found, store_for=self._store_for)
+            for name, found in zip(asked, resolved, strict=True)
+        }
+
+    def outcome(self, txn_id: str) -> Ratified | Rejected | None:
+        """Tell what became of a transaction; None if it was never decided. Spec: CM-43."""
+        outcomes = require(self.catalog, Outcomes)  # type: ignore[type-abstract]  # as in `_registry`
+        return outcomes.outcome(TxnId(txn_id))
+
+    # Inside
+
+    def _registry(self) -> Registry:
+        # A protocol is what is asked for, and not a class to be made.
+        return require(self.catalog, Registry)  # type: ignore[type-abstract]
+
+    def _schema_name(self, name: str) -> SchemaName:
+        return SchemaName.parse(name, self._namespace.catalog)
+
+    def _table_name(self, name: str) -> TableName:
+        return TableName.parse(name, self._namespace.catalog, self._namespace.schema)
+
+    def _id_of(self, name: str) -> TableId:
+        return self.catalog.resolve(self._table_name(name)).table_id
+
+    def _open(self, ref: Ref) -> Table:
+        return self._as_table(self.catalog.resolve(ref))
+
+    def _as_table(self, resolved: Resolved) -> Table:
+        return Table(self._committer, self._store_for, resolved)
+
+    def _dropped(self, registry: Registry, table: str) -> list[TableEntry]:
+        entries = [e for e in registry.tables(dropped=True) if e.state is State.DROPPED]
+        found = [entry for entry in entries if entry.table_id == table]
+        if not found:
+            key = self._table_name(table).key
+            found = [e for e in entries if e.name and TableName.parse(e.name).key == key]
+        if not found:
+            raise NotFoundError(
+                f"No dropped table is or was {table}.",
+                remedy="See session.tables(dropped=True).",
+            )
+        return found
+
+    def _create_in_one(self, registry: Registry, name: TableName, wanted: _Wanted) -> Table:
+        """Have name and version 0 appear together. Spec: LC-01."""
+        table_id = TableId(str(self._ids.random()))
+        txn_id = TxnId(str(self._ids.ordered()))
+        first = self._version_zero(table_id, wanted)
+        resolved = self._committer.settle(
+            txn_id, lambda: registry.create_table(name, table_id, txn_id, first)
+        )
+        return self._as_table(resolved)
+
+    def _create_in_three(self, registry: Registry, name: TableName, wanted: _Wanted) -> Table:
+        """Take a place nobody can name, put version 0 there, register it. Spec: CM-39, CM-37."""
+        # Asked first, since a table under a taken name would be put for nothing.
+        staging = registry.stage_table()
+        txn_id = TxnId(str(self._ids.ordered()))
+        content, _ = admission.compose(
+            admission.examine(self._version_zero(staging.table_id, wanted)),
+            txn_id=txn_id,
+            timestamp_ms=self._clock.now_ms(),
+            version=Version(0),
+            row_id_high_water=None,
+        )
+        store = self._store_for(staging.location)
+        fail_point("registry.before_version_zero")
+        if not store.put_if_absent(PublishedCommit(Version(0)).path, content):
+            raise AlreadyExistsError(f"There is a table at {staging.location} already.")
+        fail_point("registry.after_version_zero")
+        resolved = self._committer.settle(
+            txn_id, lambda: registry.register_table(name, staging.table_id)
+        )
+        return self._as_table(resolved)
+
+    def _version_zero(self, table_id: TableId, wanted: _Wanted) -> Inline:
+        protocol, metadata = wanted.described(table_id, self._clock.now_ms(), self._ids)
+        operation = Operation(
+            "CREATE TABLE",
+            {
+                "isManaged": "true",
+                "description": wanted.comment,
+                "partitionBy": as_text(metadata.partition_columns),
+                "properties": as_text(metadata.configuration),
+            },
+        )
+        return Inline(
+            commit_info=told(operation, Isolation.SERIALIZABLE, None, is_blind=False),
+            actions=join([encode(protocol), encode(metadata)]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A table to be made, as it was asked for."""
+
+    schema: StructType
+    partition_by: tuple[str, ...]
+    properties: Mapping[str, str]
+    comment: str | None
+
+    def described(self, table_id: TableId, created_ms: int, ids: Ids) -> tuple[Protocol, Metadata]:
+        """Give protocol and metadata of version 0; nothing but what is needed is added."""
+        if given := sorted(_GIVEN.intersection(self.properties)):
+            raise InvalidArgumentError(
+                f"The property {given[0]} is not for you to set.", remedy="Leave it out."
+            )
+        is_mapped = self.properties.get("delta.columnMapping.mode", "none").lower() != "none"
+        partition_by = [self._column(name) for name in self.partition_by]
+        check(self.schema, partition_by, column_mapping=is_mapped)
+        configuration = features.without_asking(self.properties) | {
+            "delta.enableInCommitTimestamps": "true",
+            TABLE_ID_PROPERTY: table_id,
+        }
+        schema = self.schema
+        if is_mapped:
+            schema, last_id = with_mapping(schema, lambda: f"col-{ids.random()}")
+            configuration["delta.columnMapping.maxColumnId"] = str(last_id)
+        asked = features.features_for(self.properties, schema)
+        if "rowTracking" in asked:
+            configuration.setdefault(_ROW_ID_COLUMN, f"_row-id-col-{ids.random()}")
+            configuration.setdefault(_ROW_VERSION_COLUMN, f"_row-commit-version-col-{ids.random()}")
+        protocol = features.protocol_of_version0([*_MANAGED, *asked])
+        metadata = Metadata(
+            id=table_id,
+            description=self.comment,
+            schema_string=to_json(schema),
+            partition_columns=partition_by,
+            configuration=configuration,
+            created_time=created_ms,
+        )
+        if unknown := features.unwritable(protocol, metadata, rows=False):
+            raise UnsupportedFeatureError(f"No table can be made with {', '.join(unknown)}.")
+        return protocol, metadata
+
+    def _column(self, name: str) -> str:
+        # As the schema spells it; one that is not there is `check`'s to refuse.
+        found = find(self.schema, [name])
+        return name if found is None else found.name
+
+
+def _columns(schema: str | StructType | ArrowSchema) -> StructType:
+    if isinstance(schema, str):
+        return parse_schema(schema)
+    if isinstance(schema, StructType):
+        return schema
+    return arrow.delta_schema(schema)

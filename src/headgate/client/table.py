@@ -1,0 +1,595 @@
+"""A table as its users meet it: read it, write it, ask about it.
+
+A `Table` goes by the table's id: a rename does not disturb it, and what is made anew under the
+same name is another table. A `PlainTable` is one without a catalog, opened by path to be read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from headgate.client import arrow, maintenance
+from headgate.client.transaction import (
+    Change,
+    Committed,
+    Committer,
+    Operation,
+    as_text,
+    content_of,
+)
+from headgate.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    InvalidDataError,
+    InvariantError,
+    MalformedError,
+    NotFoundError,
+    RefusedError,
+    UnsupportedFeatureError,
+)
+from headgate.log import snapshots
+from headgate.log.files import DeltaLog
+from headgate.log.snapshots import Snapshot
+from headgate.log.statistics import num_records
+from headgate.protocol import features
+from headgate.protocol.actions import Action, AddFile, Metadata, RemoveFile, TableId, Version
+from headgate.protocol.actions import Sequence as SequenceNumber
+from headgate.protocol.catalog_port import (
+    Publishing,
+    Resolved,
+    TimelineEntry,
+    Timelines,
+    require,
+)
+from headgate.protocol.commits import RatifiedCommit
+from headgate.protocol.conflicts import Scan
+from headgate.protocol.encoding import from_json
+from headgate.protocol.predicates import Predicate
+from headgate.protocol.schema import StructType
+from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.storage import locations
+from headgate.storage.objects import ObjectStore
+
+# pyarrow has its home in `client.arrow` and brings no types of its own.
+ArrowTable: TypeAlias = Any
+
+When = str | datetime | int  # ISO 8601 with a time zone; a time with one; milliseconds since 1970
+
+# What makes a table the catalog's, or is decided when it is made. Spec: EN-01.
+_PROTECTED = frozenset(
+    {
+        TABLE_ID_PROPERTY,
+        "delta.enableInCommitTimestamps",
+        "delta.inCommitTimestampEnablementVersion",
+        "delta.inCommitTimestampEnablementTimestamp",
+        "delta.columnMapping.mode",
+        "delta.columnMapping.maxColumnId",
+        "delta.minReaderVersion",
+        "delta.minWriterVersion",
+        "delta.requireCheckpointProtectionBeforeVersion",
+    }
+)
+_PROTECTED_PREFIXES = (features.ASKING, "delta.constraints.", "delta.rowTracking.")
+# Features that can come to a table that has rows without a look at them.
+_LATE_FEATURES = frozenset(
+    {"appendOnly", "changeDataFeed", "deletionVectors", "typeWidening", "v2Checkpoint"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """What a commit says of itself; what it does not say is None or empty."""
+
+    version: Version
+    timestamp_ms: int | None
+    operation: str | None
+    parameters: Mapping[str, object]
+    metrics: Mapping[str, object]
+    is_blind_append: bool | None
+    txn_id: str | None
+    engine: str | None
+
+
+class Table:
+    """A catalog-managed table, by its id. Spec: LC-04.
+
+    The properties tell of the version this handle saw last; reads ask the catalog for the latest
+    first, and never go back behind what was seen. Safe for many threads.
+    """
+
+    def __init__(
+        self, committer: Committer, store_for: Callable[[str], ObjectStore], resolved: Resolved
+    ) -> None:
+        self._committer = committer
+        self._catalog = committer.catalog
+        self._store_for = store_for
+        self._lock = threading.Lock()
+        self._id = resolved.table_id
+        self._name = resolved.name
+        self._ways = resolved.ways
+        self._latest = snapshots.load_resolved(self._catalog, resolved, store_for=store_for)
+
+    def __repr__(self) -> str:
+        return f"Table({self.name}, version {self.version})"
+
+    @property
+    def name(self) -> str:
+        """The name the table had when it was seen last, or its id if it had none."""
+        return self._name or self._id
+
+    @property
+    def id(self) -> TableId:
+        return self._id
+
+    @property
+    def location(self) -> str:
+        return self._latest.location
+
+    @property
+    def version(self) -> Version:
+        return self._latest.version
+
+    @property
+    def schema(self) -> StructType:
+        return self._latest.schema
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return tuple(self._latest.partition_columns)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._latest.metadata.configuration)
+
+    # Reading
+
+    def snapshot(
+        self,
+        version: int | None = None,
+        as_of: When | None = None,
+        sequence: int | None = None,
+    ) -> Snapshot:
+        """Give the table at its latest version, or as it was. Spec: RD-01, CM-38."""
+        asked = [value for value in (version, as_of, sequence) if value is not None]
+        if len(asked) > 1:
+            raise InvalidArgumentError("A snapshot is of a version, a time or a sequence: of one.")
+        if not asked:
+            return self._refreshed()
+        return snapshots.load(
+            self._catalog,
+            self._id,
+            version=None if version is None else Version(version),
+            as_of_ms=None if as_of is None else milliseconds(as_of),
+            sequence=None if sequence is None else SequenceNumber(sequence),
+            base=self._latest,
+            store_for=self._store_for,
+        )
+
+    def to_arrow(
+        self,
+        columns: Sequence[str] | None = None,
+        version: int | None = None,
+        as_of: When | None = None,
+        sequence: int | None = None,
+        where: Predicate | None = None,
+    ) -> ArrowTable:
+        """Read rows as an Arrow table."""
+        rows: ArrowTable = arrow.to_arrow(self.snapshot(version, as_of, sequence), columns, where)
+        return rows
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Tell what each commit says of itself, newest first, as far back as the log goes."""
+        snapshot = self.snapshot()
+        held = self._catalog.ratified_commits(self.id, None, snapshot.version)
+        return _history(snapshot, {commit.version: commit for commit in held.commits}, limit)
+
+    def log(self, first: int | None = None, last: int | None = None) -> tuple[TimelineEntry, ...]:
+        """Tell when each commit was proposed, ratified and published, and how it came."""
+        # A protocol is what is asked for, and not a class to be made.
+        timelines = require(self._catalog, Timelines)  # type: ignore[type-abstract]
+        return timelines.timeline(
+            self.id,
+            None if first is None else Version(first),
+            None if last is None else Version(last),
+        )
+
+    # Writing
+
+    def append(self, rows: ArrowTable) -> Committed:
+        """Add rows. Spec: IN-01, CM-44."""
+        if hasattr(rows, "read_next_batch"):  # a stream passes once: no second try with its rows
+            return self._commit(self._appending(self.snapshot(), rows))
+        # No call before the proposal: a blind append is moved past whatever came meanwhile.
+        base = self._latest
+        try:
+            return self._commit(self._appending(base, rows))
+        except (ConflictError, InvalidDataError):
+            # The base may be as old as this handle, and what happened before this call began is
+            # no race the caller has lost.
+            newest = self.snapshot()
+            if newest.version == base.version:
+                raise
+            return self._commit(self._appending(newest, rows))
+
+    def overwrite(self, rows: ArrowTable) -> Committed:
+        """Put these rows in place of all that are there now."""
+        base = self.snapshot()
+        self._refuse_removals(base)
+        adds = self._write_files(base, rows)
+        gone = list(base.files())
+        return self._commit(
+            self._change(
+                base,
+                actions=(*(self._removal(file) for file in gone), *adds),
+                operation=Operation(
+                    "WRITE",
+                    {"mode": "Overwrite", "partitionBy": as_text(self.partition_columns)},
+                    _added(adds) | _removed(gone),
+                ),
+                scans=(Scan(table_id=self._id, version=base.version),),
+            )
+        )
+
+    def remove(self, paths: Iterable[str]) -> Committed:
+        """Take whole files out of the table, by the paths its log has for them."""
+        base = self.snapshot()
+        self._refuse_removals(base)
+        wanted = set(paths)
+        gone = [file for file in base.files() if file.path in wanted]
+        if missing := sorted(wanted - {file.path for file in gone}):
+            raise InvalidArgumentError(
+                f"{self.name} has no file {missing[0]} at version {base.version}.",
+                remedy="Name files that are in the table now.",
+            )
+        if not gone:
+            raise InvalidArgumentError("No file to remove was named.")
+        return self._commit(
+            self._change(
+                base,
+                actions=tuple(self._removal(file) for file in gone),
+                operation=Operation("DELETE", {"predicate": "[]"}, _removed(gone)),
+            )
+        )
+
+    def set_properties(self, properties: Mapping[str, str | int | bool]) -> Committed:
+        """Set table properties, and support the features that they switch on."""
+        told = {key: _property(value) for key, value in properties.items()}
+        for key in told:
+            _refuse_protected(key)
+        base = self.snapshot()
+        after = {**base.metadata.configuration, **told}
+        return self._alter(
+            base,
+            _metadata(base.metadata, after, base.metadata.description),
+            Operation("SET TBLPROPERTIES", {"properties": as_text(told)}),
+        )
+
+    def unset_properties(self, keys: Iterable[str]) -> Committed:
+        """Take table properties away; one that is not there is refused."""
+        gone = list(keys)
+        for key in gone:
+            _refuse_protected(key)
+        base = self.snapshot()
+        if missing := [key for key in gone if key not in base.metadata.configuration]:
+            raise NotFoundError(
+                f"{self.name} has no property {missing[0]}.", remedy="See table.properties."
+            )
+        kept = {key: v for key, v in base.metadata.configuration.items() if key not in gone}
+        return self._alter(
+            base,
+            _metadata(base.metadata, kept, base.metadata.description),
+            Operation("UNSET TBLPROPERTIES", {"properties": as_text(gone), "ifExists": "false"}),
+        )
+
+    def comment(self, text: str | None) -> Committed:
+        """Say what the table is for; None takes the comment away."""
+        base = self.snapshot()
+        return self._alter(
+            base,
+            _metadata(base.metadata, base.metadata.configuration, text),
+            Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})}),
+        )
+
+    # Upkeep
+
+    def publish(self, upto: int | None = None) -> Version:
+        """Have ratified commits copied into the log; give the last version that is there."""
+        # A protocol is what is asked for, and not a class to be made.
+        publishing = require(self._catalog, Publishing)  # type: ignore[type-abstract]
+        return publishing.publish(self._id, None if upto is None else Version(upto))
+
+    def checkpoint(self, version: int | None = None, kind: str = "classic") -> Version:
+        """Write a checkpoint, `classic` or `v2`, of a published version. Spec: CM-27."""
+        snapshot = self.snapshot(version)
+        maintenance.checkpoint(self._catalog, self._id, snapshot, kind, self._committer.ids)
+        return snapshot.version
+
+    def write_checksum(self, version: int | None = None) -> Version:
+        """Write the version checksum, also of a version not yet published. Spec: CM-29."""
+        snapshot = self.snapshot(version)
+        maintenance.write_checksum(self._catalog, self._id, snapshot)
+        return snapshot.version
+
+    # Inside
+
+    def _refreshed(self) -> Snapshot:
+        resolved = self._catalog.resolve(self._id)
+        self._name = resolved.name
+        latest = self._latest
+        if resolved.latest < latest.version:
+            # Who answers is behind: an older copy of the catalog, or one that lost commits.
+            raise InvariantError(
+                f"{self.name} went back from version {latest.version} to {resolved.latest}."
+            )
+        return self._saw(
+            snapshots.load_resolved(self._catalog, resolved, base=latest, store_for=self._store_for)
+        )
+
+    def _saw(self, snapshot: Snapshot) -> Snapshot:
+        """Remember the newest snapshot, and give it: what one saw never goes back. Spec: S18."""
+        with self._lock:
+            if snapshot.version >= self._latest.version:
+                self._latest = snapshot
+            return self._latest
+
+    def _commit(self, change: Change) -> Committed:
+        committed = self._committer.commit([change])
+        if (after := committed.snapshots.get(self.id)) is not None:
+            self._saw(after)
+        else:
+            self.snapshot()  # the catalog moved it past commits that were not seen here
+        return committed
+
+    def _change(
+        self,
+        base: Snapshot,
+        actions: tuple[Action, ...],
+        operation: Operation,
+        scans: tuple[Scan, ...] = (),
+    ) -> Change:
+        return Change(self._id, base, self._ways, actions, operation, scans)
+
+    def _appending(self, base: Snapshot, rows: ArrowTable) -> Change:
+        adds = self._write_files(base, rows)
+        return self._change(
+            base,
+            actions=tuple(adds),
+            operation=Operation(
+                "WRITE",
+                {"mode": "Append", "partitionBy": as_text(base.partition_columns)},
+                _added(adds),
+            ),
+        )
+
+    def _write_files(self, base: Snapshot, rows: ArrowTable) -> list[AddFile]:
+        return arrow.write_files(
+            base,
+            rows,
+            store=base.store,
+            new_id=self._committer.ids.random,
+            now_ms=self._committer.clock.now_ms(),
+        )
+
+    def _refuse_removals(self, base: Snapshot) -> None:
+        if found := features.unwritable(base.protocol, base.metadata, rows=False):
+            raise UnsupportedFeatureError(f"{self.name} cannot be written: {', '.join(found)}.")
+        if features.is_active(base.protocol, base.metadata, "appendOnly"):
+            raise RefusedError(
+                f"{self.name} is append-only: rows come, and none go.",
+                remedy="Append instead, or unset delta.appendOnly.",
+            )
+
+    def _removal(self, file: AddFile) -> RemoveFile:
+        return RemoveFile(
+            path=file.path,
+            deletion_timestamp=self._committer.clock.now_ms(),
+            data_change=True,
+            extended_file_metadata=True,
+            partition_values=file.partition_values,
+            size=file.size,
+            tags=file.tags,
+            deletion_vector=file.deletion_vector,
+            base_row_id=file.base_row_id,
+            default_row_commit_version=file.default_row_commit_version,
+        )
+
+    def _alter(self, base: Snapshot, metadata: Metadata, operation: Operation) -> Committed:
+        """Commit other metadata, and a protocol with the features it asks for."""
+        if found := features.unwritable(base.protocol, base.metadata, rows=False):
+            raise UnsupportedFeatureError(f"{self.name} cannot be changed: {', '.join(found)}.")
+        protocol = base.protocol
+        for feature in features.features_for(metadata.configuration, base.schema):
+            if features.is_supported(protocol, feature):
+                continue
+            if feature not in _LATE_FEATURES:
+                raise UnsupportedFeatureError(
+                    f"{feature} cannot be switched on for {self.name}, which is there already.",
+                    remedy="Make a new table with it and copy the rows.",
+                )
+            protocol = features.upgraded(protocol, feature)
+        actions: tuple[Action, ...] = (metadata,)
+        if protocol != base.protocol:
+            actions = (protocol, metadata)
+        return self._commit(self._change(base, actions, operation))
+
+
+class PlainTable:
+    """A Delta table without a catalog, at one version, to be read."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __repr__(self) -> str:
+        return f"PlainTable({self.location}, version {self.version})"
+
+    @property
+    def location(self) -> str:
+        return self._snapshot.location
+
+    @property
+    def version(self) -> Version:
+        return self._snapshot.version
+
+    @property
+    def schema(self) -> StructType:
+        return self._snapshot.schema
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return tuple(self._snapshot.partition_columns)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._snapshot.metadata.configuration)
+
+    def snapshot(self) -> Snapshot:
+        """Give the table at the version it was opened at."""
+        return self._snapshot
+
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, where: Predicate | None = None
+    ) -> ArrowTable:
+        """Read rows as an Arrow table."""
+        rows: ArrowTable = arrow.to_arrow(self._snapshot, columns, where)
+        return rows
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Tell what each commit says of itself, newest first, as far back as the log goes."""
+        return _history(self._snapshot, {}, limit)
+
+
+def open_path(
+    path: str,
+    version: int | None = None,
+    as_of: When | None = None,
+    store_for: Callable[[str], ObjectStore] = locations.store_for,
+) -> PlainTable:
+    """Open a plain Delta table by its path; a catalog-managed one is refused. Spec: RD-02."""
+    return PlainTable(
+        snapshots.load_path(
+            path,
+            version=None if version is None else Version(version),
+            as_of_ms=None if as_of is None else milliseconds(as_of),
+            store_for=store_for,
+        )
+    )
+
+
+def milliseconds(when: When) -> int:
+    """Read a time: ISO 8601 with a time zone, a datetime with one, or milliseconds since 1970."""
+    if isinstance(when, bool):
+        raise InvalidArgumentError(f"{when!r} is no time.")
+    if isinstance(when, int):
+        return when
+    if isinstance(when, str):
+        try:
+            when = datetime.fromisoformat(when)
+        except ValueError:
+            raise InvalidArgumentError(
+                f"{when!r} is no time.", remedy="Write it like 2026-03-01T00:00:00Z."
+            ) from None
+    if when.tzinfo is None:
+        raise InvalidArgumentError(
+            f"{when.isoformat()} names no time zone.", remedy="Write it like 2026-03-01T00:00:00Z."
+        )
+    # In whole numbers: a float of seconds loses the millisecond a commit was made in.
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+
+
+def _history(
+    snapshot: Snapshot, held: Mapping[Version, RatifiedCommit], limit: int | None
+) -> list[HistoryEntry]:
+    versions = range(snapshot.version, -1, -1)
+    log = DeltaLog(snapshot.store)
+    entries: list[HistoryEntry] = []
+    for version in versions[: len(versions) if limit is None else limit]:
+        commit = held.get(Version(version))
+        if commit is not None:
+            content = content_of(log, commit)
+        else:
+            content = log.read_published(Version(version))
+        if content is None:
+            break  # cleaned away
+        entries.append(_entry(Version(version), content))
+    return entries
+
+
+def _entry(version: Version, content: bytes) -> HistoryEntry:
+    told = next(_told(content), {})
+    timestamp = told.get("inCommitTimestamp", told.get("timestamp"))
+    return HistoryEntry(
+        version=version,
+        timestamp_ms=timestamp if isinstance(timestamp, int) else None,
+        operation=_text(told.get("operation")),
+        parameters=_mapping(told.get("operationParameters")),
+        metrics=_mapping(told.get("operationMetrics")),
+        is_blind_append=told.get("isBlindAppend") is True if "isBlindAppend" in told else None,
+        txn_id=_text(told.get("txnId")),
+        engine=_text(told.get("engineInfo")),
+    )
+
+
+def _told(content: bytes) -> Iterator[Mapping[str, object]]:
+    for raw in content.split(b"\n"):
+        if b'"commitInfo"' in raw:
+            try:
+                line = from_json(raw, dict[str, object])
+            except MalformedError:
+                continue
+            if "commitInfo" in line:
+                yield _mapping(line["commitInfo"])
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _added(adds: Sequence[AddFile]) -> dict[str, int]:
+    return {
+        "numFiles": len(adds),
+        "numOutputRows": sum(num_records(add) or 0 for add in adds),
+        "numOutputBytes": sum(add.size for add in adds),
+    }
+
+
+def _removed(files: Sequence[AddFile]) -> dict[str, int]:
+    return {
+        "numRemovedFiles": len(files),
+        "numRemovedBytes": sum(file.size for file in files),
+    }
+
+
+def _property(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refuse_protected(key: str) -> None:
+    if key in _PROTECTED or key.startswith(_PROTECTED_PREFIXES):
+        raise InvalidArgumentError(
+            f"The property {key} cannot be changed by hand.",
+            remedy="Leave it: the catalog and its features keep it.",
+        )
+
+
+def _metadata(
+    before: Metadata, configuration: Mapping[str, str], description: str | None
+) -> Metadata:
+    return Metadata(
+        id=before.id,
+        name=before.name,
+        description=description,
+        format=before.format,
+        schema_string=before.schema_string,
+        partition_columns=before.partition_columns,
+        configuration=dict(configuration),
+        created_time=before.created_time,
+    )
