@@ -1,1 +1,30 @@
 """Headgate: the catalog every commit of a Delta table passes through."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate import errors
+    from headgate.client.session import Session
+    from headgate.client.table import Table
+    from headgate.connecting import connect, open
+
+__all__ = ["Session", "Table", "connect", "errors", "open"]
+
+_HOMES = {
+    "Session": "headgate.client.session",
+    "Table": "headgate.client.table",
+    "connect": "headgate.connecting",
+    "open": "headgate.connecting",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first asked for: importing Headgate costs nothing."""
+    if name == "errors":
+        return import_module("headgate.errors")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'headgate' has no attribute {name!r}")

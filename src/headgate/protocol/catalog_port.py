@@ -35,7 +35,7 @@ class Ratified(_Message, frozen=True, kw_only=True, tag="ratified"):
     """It won, in every table it names. Spec: CM-48."""
 
     txn_id: TxnId
-    sequence: Sequence
+    sequence: Sequence | None = None
     timestamp_ms: int
     commits: dict[TableId, RatifiedCommit]
 
@@ -227,7 +227,7 @@ class Registry(Protocol):
         """List tables, the dropped ones too if asked."""
         ...
 
-    def stage_table(self) -> StagingTable:
+    def stage_table(self, location: str | None = None) -> StagingTable:
         """Give a place and an id for a table nobody can name yet."""
         ...
 

@@ -106,7 +106,7 @@ class RatifiedCommit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     version: Version
     way: Way
     txn_id: TxnId
-    sequence: Sequence
+    sequence: Sequence | None = None  # of catalogs that have one over all tables
     timestamp_ms: int  # the in-commit timestamp
     size: int
     sha256: str

@@ -24,3 +24,8 @@ def from_json(raw: bytes, kind: type[Value]) -> Value:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
         raise MalformedError(f"This is not a {kind.__name__}: {error}.") from error
+
+
+def replaced(value: Value, **fields: object) -> Value:
+    """Give a copy of a struct with some fields changed."""
+    return msgspec.structs.replace(value, **fields)  # type: ignore[type-var]  # any struct will do

@@ -419,6 +419,9 @@ class _Writing(_Reading):
         )
         self._do("UPDATE tables SET published = ? WHERE key = ? AND published < ?", last, key, last)
 
+    def set_diverged(self, key: int, message: str | None) -> None:
+        self._do("UPDATE tables SET diverged = ? WHERE key = ?", message, key)
+
     def forget_content(self, key: int, upto: Version) -> None:
         self._do(
             "UPDATE commits SET content = NULL, summary = NULL "

@@ -1,0 +1,550 @@
+"""Deciding a proposal inside a unit of work: it wins, it conflicts, or it comes again.
+
+Everything that needs storage or takes long was done before (`Pending`); here only rows are read
+and written, so the step is short and always ends. Who wins a version is read inside the unit and
+guarded by the store's constraints: no cache decides. Spec: CM-10, CM-11, MT-01.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+from uuid import UUID
+
+from headgate.catalog.ratifier import WaitError
+from headgate.catalog.stores.port import (
+    Clock,
+    CommitRow,
+    Reading,
+    RejectionRow,
+    TableRow,
+    Writing,
+)
+from headgate.clock import Clock as WallClock
+from headgate.errors import (
+    NotFoundError,
+    TransactionExpiredError,
+    TxnIdReusedError,
+    UnavailableError,
+    UnsupportedByCatalogError,
+)
+from headgate.protocol import admission, checksums, conflicts, features, row_ids, timestamps
+from headgate.protocol import schema as schemas
+from headgate.protocol.actions import (
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Sequence,
+    TableId,
+    TxnId,
+    Version,
+)
+from headgate.protocol.admission import Examined, Facts, Violation
+from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
+from headgate.protocol.checksums import VersionChecksum
+from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
+from headgate.protocol.conflicts import Changes, Conflict
+from headgate.protocol.encoding import from_json, replaced, to_json
+from headgate.protocol.tables import State
+from headgate.settings import Settings
+
+_FAR_BEHIND = 64  # winners above which conflicts are looked for outside the lock first
+_WINNERS_SENT = 1_000  # a client that is further behind reads the table anew
+
+
+class BacklogError(Exception):
+    """So much of a table is unpublished that its writers must wait."""
+
+    def __init__(self, row: TableRow) -> None:
+        super().__init__(row.id)
+        self.row = row
+
+
+class FarBehindError(Exception):
+    """So many winners that they are to be looked at before the lock is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One part of a proposal with its content understood."""
+
+    part: Part
+    examined: Examined
+    size: int = 0  # of a staged file, with its hash and time
+    sha256: bytes = b""
+    modified_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A proposal ready to be decided."""
+
+    proposal: Proposal
+    attempts: tuple[Attempt, ...]
+    proposed_ms: int
+    # Winners up to these versions were held against it already, outside of any lock; -1: it is
+    # known to conflict, and the decider is to say so.
+    checked: Mapping[TableId, Version] = field(default_factory=dict)
+    # Tables whose old files all go with this proposal, so that it may partition them anew.
+    replaced: frozenset[TableId] = frozenset()
+    is_held_back: bool = False  # waiting for the publisher was in vain
+
+    @property
+    def intent(self) -> bytes:
+        """What the whole proposal wants, whatever versions it gets."""
+        digest = hashlib.sha256()
+        for attempt in sorted(self.attempts, key=lambda attempt: attempt.part.table_id):
+            digest.update(attempt.part.table_id.encode())
+            digest.update(attempt.examined.intent.encode())
+        return digest.digest()
+
+
+class Decider:
+    """Decides proposals, one at a time, each in the unit of work it is given."""
+
+    def __init__(
+        self,
+        clock: WallClock,
+        settings: Settings,
+        changes_in_log: Callable[[TableRow, CommitRow], Changes],
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._changes_in_log = changes_in_log
+        self._taken: OrderedDict[TxnId, int] = OrderedDict()
+        self._understood: OrderedDict[tuple[int, Version], tuple[Protocol, Metadata]]
+        self._understood = OrderedDict()
+
+    def decide(self, unit: Writing, pending: Pending) -> Answer:
+        """Ratify every part, or none and say what stood in the way. Spec: MT-01."""
+        proposal = pending.proposal
+        first = first_answer(unit, pending)
+        if first is not None:
+            return first
+        now_ms = self._clock.now_ms()
+        self._refuse_if_ancient(proposal.txn_id, now_ms)
+        rows = self._rows(unit, pending, now_ms)
+        if found := self.conflicts_of(unit, pending, rows):
+            answer = Rejected(
+                txn_id=proposal.txn_id,
+                conflicts=tuple(found),
+                winners=self._winners(unit, pending, rows),
+            )
+            return self._reject(unit, pending, answer, now_ms)
+        if self._must_come_again(pending, rows):
+            return self._taken_answer(unit, pending, rows, now_ms)
+        if broken := self._violations(pending, rows, now_ms):
+            answer = Rejected(txn_id=proposal.txn_id, violations=tuple(broken))
+            return self._reject(unit, pending, answer, now_ms)
+        return self._ratify(unit, pending, rows, now_ms)
+
+    def conflicts_of(
+        self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
+    ) -> list[Conflict]:
+        """List what winners did that the proposal cannot be moved past, in every table."""
+        found: list[Conflict] = []
+        proposal = pending.proposal
+        parts = {attempt.part.table_id: attempt for attempt in pending.attempts}
+        for table_id, row in rows.items():
+            attempt = parts.get(table_id)
+            scans = tuple(scan for scan in proposal.scans if scan.table_id == table_id)
+            bases = [scan.version for scan in scans]
+            if attempt is not None:
+                bases.append(Version(attempt.part.version - 1))
+            seen = max(min(bases), pending.checked.get(table_id, Version(-1)))
+            if seen >= row.head:
+                continue
+            _, metadata = self.protocol_and_metadata(row)
+            ours = conflicts.UNCHANGED if attempt is None else attempt.examined.changes
+            removes = () if attempt is None else attempt.examined.removes
+            found += conflicts.conflicts(
+                conflicts.Attempt(
+                    table_id=table_id,
+                    base=Version(min(bases) if attempt is None else attempt.part.version - 1),
+                    changes=ours,
+                    removed=frozenset(file.path for file in removes),
+                    scans=scans,
+                    isolation=conflicts.level(proposal.isolation, metadata),
+                    is_written=attempt is not None,
+                    schema=schemas.from_json(metadata.schema_string) if scans else None,
+                ),
+                self._winning_changes(unit, row, Version(seen + 1)),
+            )
+        return found
+
+    def rows(self, unit: Reading, pending: Pending) -> dict[TableId, TableRow]:
+        """Give the rows of every table the proposal writes or read."""
+        proposal = pending.proposal
+        ids = [part.table_id for part in proposal.parts]
+        ids += [scan.table_id for scan in proposal.scans]
+        rows: dict[TableId, TableRow] = {}
+        for table_id in dict.fromkeys(ids):
+            row = unit.table(table_id)
+            if row is None or row.state is not State.ACTIVE:
+                state = "unknown" if row is None else row.state.value
+                raise NotFoundError(f"Table {table_id} is {state}: nothing can be committed to it.")
+            rows[table_id] = row
+        return rows
+
+    def _rows(self, unit: Writing, pending: Pending, now_ms: int) -> dict[TableId, TableRow]:
+        rows = self.rows(unit, pending)
+        for row in rows.values():
+            holder = row.ticket if row.ticket_until_ms > now_ms else None
+            if holder is not None and holder != pending.proposal.txn_id:
+                raise WaitError
+        for attempt in pending.attempts:
+            row = rows[attempt.part.table_id]
+            self._refuse_backlog(row, pending)
+            seen = pending.checked.get(row.id)
+            if seen is None and row.head - attempt.part.version > _FAR_BEHIND:
+                raise FarBehindError
+        return rows
+
+    def _refuse_backlog(self, row: TableRow, pending: Pending) -> None:
+        unpublished = row.head - row.published
+        if unpublished >= self._settings.unpublished_hard:
+            raise UnavailableError(
+                f"Table {row.id} has {unpublished} unpublished commits: its log cannot be written.",
+                remedy="Make its storage writable, or run `headgate fsck`.",
+            )
+        if unpublished >= self._settings.unpublished_soft and not pending.is_held_back:
+            raise BacklogError(row)
+
+    def _must_come_again(self, pending: Pending, rows: Mapping[TableId, TableRow]) -> bool:
+        """Say whether a part's version is taken and the catalog may not move it itself."""
+        return any(
+            attempt.part.version <= rows[attempt.part.table_id].head and not _is_movable(attempt)
+            for attempt in pending.attempts
+        )
+
+    def _taken_answer(
+        self, unit: Writing, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
+    ) -> VersionTaken:
+        txn_id = pending.proposal.txn_id
+        lost = self._taken[txn_id] = self._taken.pop(txn_id, 0) + 1
+        if len(self._taken) > 10_000:
+            self._taken.popitem(last=False)
+        if lost >= self._settings.ticket_after:
+            # It lost too often in a row: the others wait for it, for a moment.
+            until = now_ms + self._settings.ticket_ms
+            for attempt in pending.attempts:
+                row = rows[attempt.part.table_id]
+                unit.update_table(row._replace(ticket=txn_id, ticket_until_ms=until))
+        return VersionTaken(
+            txn_id=txn_id,
+            latest={table_id: row.head for table_id, row in rows.items()},
+            winners=self._winners(unit, pending, rows),
+        )
+
+    def _violations(
+        self, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
+    ) -> list[Violation]:
+        found: list[Violation] = []
+        stamps = {attempt.examined.timestamp_ms for attempt in pending.attempts} - {None}
+        if len(stamps) > 1:
+            found.append(
+                Violation(rule="timestamps-differ", says="staged parts bring different timestamps")
+            )
+        for attempt in pending.attempts:
+            row = rows[attempt.part.table_id]
+            if attempt.part.version > row.head + 1:
+                found.append(
+                    Violation(
+                        rule="version-gap",
+                        says=f"version {attempt.part.version} is proposed while {row.head} "
+                        "is the latest",
+                    )
+                )
+                continue
+            found += attempt.examined.violations
+            found += [
+                violation
+                for violation in admission.judge(
+                    attempt.examined,
+                    self.facts(row),
+                    now_ms=now_ms,
+                    max_ahead_ms=self._settings.max_ahead_ms,
+                    txn_id=pending.proposal.txn_id,
+                )
+                if violation.rule != admission.PARTITIONING_CHANGED
+                or row.id not in pending.replaced
+            ]
+        return found
+
+    def _ratify(
+        self, unit: Writing, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
+    ) -> Ratified:
+        """Take the next sequence and write every part at the head of its table. Spec: MT-16."""
+        txn_id = pending.proposal.txn_id
+        before = unit.clock()
+        stamped = [attempt.examined.timestamp_ms for attempt in pending.attempts]
+        newest = [rows[attempt.part.table_id].timestamp_ms for attempt in pending.attempts]
+        staged_ms = next((stamp for stamp in stamped if stamp is not None), None)
+        if staged_ms is None:
+            timestamp_ms = timestamps.next_timestamp(now_ms, before.clock_ms, newest)
+        else:
+            timestamp_ms = staged_ms
+        sequence = Sequence(before.sequence + 1)
+        clock_ms = timestamps.next_clock(
+            before.clock_ms, timestamp_ms, now_ms, self._settings.drift_ms
+        )
+        commits: dict[TableId, RatifiedCommit] = {}
+        is_blind = conflicts.is_blind(
+            [attempt.examined.changes for attempt in pending.attempts], pending.proposal.scans
+        )
+        for attempt in pending.attempts:
+            row = rows[attempt.part.table_id]
+            changed, commit = self._apply(
+                row,
+                attempt,
+                pending,
+                sequence=sequence,
+                timestamp_ms=timestamp_ms,
+                now_ms=now_ms,
+                is_blind=is_blind,
+            )
+            unit.insert_commit(row.key, commit)
+            unit.update_table(changed)
+            commits[row.id] = as_commit(commit)
+        unit.advance_clock(Clock(sequence, clock_ms), txn_id)
+        self._taken.pop(txn_id, None)
+        return Ratified(
+            txn_id=txn_id, sequence=sequence, timestamp_ms=timestamp_ms, commits=commits
+        )
+
+    def _apply(
+        self,
+        row: TableRow,
+        attempt: Attempt,
+        pending: Pending,
+        *,
+        sequence: Sequence,
+        timestamp_ms: int,
+        now_ms: int,
+        is_blind: bool,
+    ) -> tuple[TableRow, CommitRow]:
+        """Compute what the table's row becomes, and the commit's."""
+        examined = attempt.examined
+        version = Version(row.head + 1)
+        protocol, metadata = self.protocol_and_metadata(row)
+        protocol, metadata = examined.protocol or protocol, examined.metadata or metadata
+        high_water = row.row_id_high_water
+        content: bytes | None = None
+        file_name: str | None = None
+        size, sha256 = attempt.size, attempt.sha256
+        domains = list(examined.domains)
+        match attempt.part.content:
+            case Inline():
+                if features.is_supported(protocol, "rowTracking") and high_water is None:
+                    high_water = -1
+                content, high_water = admission.compose(
+                    examined,
+                    txn_id=pending.proposal.txn_id,
+                    timestamp_ms=timestamp_ms,
+                    version=version,
+                    row_id_high_water=high_water,
+                )
+                if high_water is not None and high_water != row.row_id_high_water:
+                    domains.append(row_ids.domain_for(high_water))
+                size, sha256 = len(content), hashlib.sha256(content).digest()
+            case Staged() as staged:
+                file_name = staged.file_name
+                high_water = row_ids.newest_mark(high_water, examined.domains)
+            case Put():
+                raise UnsupportedByCatalogError("This catalog does not commit by put-if-absent.")
+            case unreachable:
+                assert_never(unreachable)
+        counted = None
+        if row.num_files is not None and row.size_bytes is not None:
+            counted = checksums.advance(
+                VersionChecksum(
+                    table_size_bytes=row.size_bytes,
+                    num_files=row.num_files,
+                    metadata=metadata,
+                    protocol=protocol,
+                ),
+                adds=examined.adds,
+                removes=examined.removes,
+            )
+        changed = row._replace(
+            head=version,
+            timestamp_ms=timestamp_ms,
+            protocol=row.protocol if examined.protocol is None else to_json(protocol),
+            metadata=row.metadata if examined.metadata is None else to_json(metadata),
+            metadata_version=version
+            if examined.protocol is not None or examined.metadata is not None
+            else row.metadata_version,
+            domains=merged_domains(row.domains, domains),
+            row_id_high_water=high_water,
+            num_files=None if counted is None else counted.num_files,
+            size_bytes=None if counted is None else counted.table_size_bytes,
+            ticket=None,
+            ticket_until_ms=0,
+        )
+        return changed, CommitRow(
+            version=version,
+            sequence=sequence,
+            timestamp_ms=timestamp_ms,
+            txn_id=pending.proposal.txn_id,
+            way=Way.INLINE if file_name is None else Way.STAGED,
+            file_name=file_name,
+            size=size,
+            sha256=sha256,
+            modified_ms=attempt.modified_ms,
+            intent=bytes.fromhex(examined.intent),
+            proposed_ms=pending.proposed_ms,
+            ratified_ms=now_ms,
+            published_ms=None,
+            summary=to_json(self._summary(row, examined, is_blind)),
+            content=content,
+        )
+
+    def _summary(self, row: TableRow, examined: Examined, is_blind: bool) -> Changes:
+        """Say what the commit did, as those who come later will be held against it."""
+        changes = examined.changes
+        if examined.metadata is not None:
+            _, before = self.protocol_and_metadata(row)
+            neutral = conflicts.is_neutral(before, examined.metadata)
+            changes = replaced(changes, neutral=neutral)
+        return changes if changes.blind == is_blind else replaced(changes, blind=is_blind)
+
+    def _reject(self, unit: Writing, pending: Pending, answer: Rejected, now_ms: int) -> Rejected:
+        # The winners are not kept with the answer: they have rows of their own.
+        kept = Rejected(
+            txn_id=answer.txn_id, conflicts=answer.conflicts, violations=answer.violations
+        )
+        unit.insert_rejection(RejectionRow(answer.txn_id, pending.intent, to_json(kept), now_ms))
+        unit.forget_rejections(now_ms - self._settings.rejections_kept_ms)
+        return answer
+
+    def _refuse_if_ancient(self, txn_id: TxnId, now_ms: int) -> None:
+        """Refuse an id so old that its rejection may have been forgotten. Spec: CM-47."""
+        try:
+            parsed = UUID(txn_id)
+        except ValueError:
+            return
+        if parsed.version == 7 and (parsed.int >> 80) < now_ms - self._settings.rejections_kept_ms:
+            raise TransactionExpiredError(f"Transaction {txn_id} is too old to be decided.")
+
+    def _winners(
+        self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
+    ) -> dict[TableId, tuple[RatifiedCommit, ...]]:
+        winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
+        for attempt in pending.attempts:
+            row = rows[attempt.part.table_id]
+            if 0 <= row.head - attempt.part.version < _WINNERS_SENT:
+                found = unit.commits(row.key, attempt.part.version, row.head, content=True)
+                winners[row.id] = tuple(map(as_commit, found))
+        return winners
+
+    def _winning_changes(
+        self, unit: Reading, row: TableRow, first: Version
+    ) -> list[conflicts.Winner]:
+        return [
+            conflicts.Winner(
+                version=commit.version,
+                txn_id=commit.txn_id,
+                sequence=commit.sequence,
+                changes=from_json(commit.summary, Changes)
+                if commit.summary is not None
+                else self._changes_in_log(row, commit),
+            )
+            for commit in unit.commits(row.key, first, row.head, content=False, summary=True)
+        ]
+
+    def facts(self, row: TableRow) -> Facts:
+        """Give what content is judged against."""
+        protocol, metadata = self.protocol_and_metadata(row)
+        return Facts(
+            table_id=row.id,
+            version=row.head,
+            timestamp_ms=row.timestamp_ms,
+            protocol=protocol,
+            metadata=metadata,
+            row_id_high_water=row.row_id_high_water,
+        )
+
+    def protocol_and_metadata(self, row: TableRow) -> tuple[Protocol, Metadata]:
+        """Give the table's protocol and metadata, understood."""
+        # Keyed by the version that set them, as the row read in this unit says: never stale.
+        key = (row.key, row.metadata_version)
+        known = self._understood.get(key)
+        if known is None:
+            known = from_json(row.protocol, Protocol), from_json(row.metadata, Metadata)
+            self._understood[key] = known
+            if len(self._understood) > 1_000:
+                self._understood.popitem(last=False)
+        return known
+
+
+def first_answer(unit: Reading, pending: Pending) -> Ratified | Rejected | None:
+    """Give the answer a txnId got before, if it did; refuse it for another intent. Spec: CM-42."""
+    txn_id = pending.proposal.txn_id
+    wanted = {attempt.part.table_id: attempt for attempt in pending.attempts}
+    ratified = ratified_answer(unit, txn_id)
+    if ratified is not None:
+        if ratified[0].commits.keys() != wanted.keys():
+            raise TxnIdReusedError(f"Transaction {txn_id} was ratified for other tables.")
+        for table_id, attempt in wanted.items():
+            is_inline = isinstance(attempt.part.content, Inline)
+            if is_inline and bytes.fromhex(attempt.examined.intent) != ratified[1][table_id]:
+                raise TxnIdReusedError(f"Transaction {txn_id} was ratified with other content.")
+        return ratified[0]
+    rejection = unit.rejection(txn_id)
+    if rejection is None:
+        return None
+    if rejection.intent != pending.intent:
+        raise TxnIdReusedError(f"Transaction {txn_id} was rejected with other content.")
+    return from_json(rejection.answer, Rejected)
+
+
+def ratified_answer(unit: Reading, txn_id: TxnId) -> tuple[Ratified, dict[TableId, bytes]] | None:
+    """Give what a ratified transaction was answered, and what it wanted of each table."""
+    rows = dict(unit.ratified_under(txn_id))
+    if not rows:
+        return None
+    some = next(iter(rows.values()))
+    answer = Ratified(
+        txn_id=txn_id,
+        sequence=some.sequence,
+        timestamp_ms=some.timestamp_ms,
+        commits={table_id: as_commit(row) for table_id, row in rows.items()},
+    )
+    return answer, {table_id: row.intent for table_id, row in rows.items()}
+
+
+def as_commit(row: CommitRow) -> RatifiedCommit:
+    """Say a commit's row in the words of the port."""
+    return RatifiedCommit(
+        version=row.version,
+        way=row.way,
+        txn_id=row.txn_id,
+        sequence=row.sequence,
+        timestamp_ms=row.timestamp_ms,
+        size=row.size,
+        sha256=row.sha256.hex(),
+        file_name=row.file_name,
+        modified_ms=row.modified_ms,
+        content=row.content,
+        published_ms=row.published_ms,
+    )
+
+
+def merged_domains(before: bytes, written: Iterable[DomainMetadata]) -> bytes:
+    """Put what a commit says of metadata domains over what was there."""
+    written = list(written)
+    if not written:
+        return before
+    merged = {domain.domain: domain for domain in from_json(before, list[DomainMetadata])}
+    merged |= {domain.domain: domain for domain in written}
+    return to_json([domain for domain in merged.values() if not domain.removed])
+
+
+def _is_movable(attempt: Attempt) -> bool:
+    """Say whether the catalog may move it to another version by itself. Spec: IN-02."""
+    examined = attempt.examined
+    is_inline = isinstance(attempt.part.content, Inline)
+    return is_inline and examined.metadata is None and examined.protocol is None

@@ -1,0 +1,488 @@
+"""A catalog with no server and no database: names are directories, and a commit is one put.
+
+Ratifying and publishing are the same act: whoever puts `<v>.json` first has won version v, heard
+of or not (the RFC's third way to commit). There is no state beside the files, so what needs one
+is refused: sequences, cuts, several tables in one transaction, renaming, undropping, staged and
+inline commits. Names are folded to lower case, since a directory has one spelling. Spec: CM-13.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from headgate.clock import Clock, Ids
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidCommitError,
+    MalformedError,
+    NotEmptyError,
+    NotFoundError,
+    TxnIdReusedError,
+    UnsupportedByCatalogError,
+)
+from headgate.failpoints import fail_point
+from headgate.log import snapshots
+from headgate.log.files import DeltaLog
+from headgate.log.snapshots import Snapshot
+from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName, fold
+from headgate.protocol import admission, features, timestamps
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.admission import Examined, Facts, Violation
+from headgate.protocol.catalog_port import (
+    Answer,
+    KnownFile,
+    Ratified,
+    RatifiedCommits,
+    Ref,
+    Rejected,
+    Resolved,
+    StagingTable,
+    TableEntry,
+    TimelineEntry,
+    VersionTaken,
+)
+from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Way
+from headgate.protocol.paths import LOG, PublishedCommit
+from headgate.protocol.tables import State
+from headgate.settings import Settings
+from headgate.storage import locations
+from headgate.storage.objects import ObjectStore
+
+_NAMESPACE = "namespace.json"  # a dot cannot be part of a name, so it meets no table's directory
+_DROPPED = ".dropped"
+_FIRST_TRY = Version(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A table's directory, as far as this process has looked into it."""
+
+    name: TableName
+    location: str
+    table_id: TableId
+    latest: Version
+
+
+class FilesystemCatalog:
+    """The directories under one root, as a catalog."""
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        store_for: Callable[[str], ObjectStore],
+        clock: Clock,
+        ids: Ids,
+        settings: Settings | None = None,
+    ) -> None:
+        self._root = root
+        self._store_for = store_for
+        self._files = store_for(root)
+        self._clock = clock
+        self._settings = settings or Settings()
+        self._places: dict[TableId, _Place] = {}
+        self._snapshots: dict[TableId, Snapshot] = {}
+
+    # Reading
+
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+        """Tell where the table is and what its latest version is; the log tells the rest."""
+        if at is not None:
+            raise UnsupportedByCatalogError("A filesystem catalog has no sequences.")
+        place = self._seen(self._find(ref))
+        head = self._commit(place, place.latest)
+        return Resolved(
+            table_id=place.table_id,
+            location=place.location,
+            name=str(place.name),
+            ways=(Way.PUT_IF_ABSENT,),
+            latest=place.latest,
+            timestamp_ms=head.timestamp_ms,
+        )
+
+    def ratified_commits(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> RatifiedCommits:
+        """Give the latest version; every commit is published, so none is held."""
+        return RatifiedCommits(latest=self._seen(self._find(table_id)).latest)
+
+    def timeline(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> tuple[TimelineEntry, ...]:
+        """Give every commit of a range; proposing, ratifying and publishing were one act."""
+        place = self._seen(self._find(table_id))
+        start = 0 if first is None else first
+        end = place.latest if last is None else min(last, place.latest)
+        commits = [self._commit(place, Version(v), content=False) for v in range(start, end + 1)]
+        return tuple(
+            TimelineEntry(
+                commit=commit, proposed_ms=commit.timestamp_ms, ratified_ms=commit.timestamp_ms
+            )
+            for commit in commits
+        )
+
+    # Committing
+
+    def propose(self, proposal: Proposal) -> Answer:
+        """Put the commit where its version is; the file that is there first has won."""
+        part, content = _only_put(proposal)
+        place = self._seen(self._find(part.table_id))
+        examined = admission.examine_file(content)
+        taken = self._taken(place, part.version, proposal.txn_id, examined)
+        if taken is not None:
+            return taken
+        violations = self._violations(place, part, examined, proposal.txn_id)
+        if violations:
+            return Rejected(txn_id=proposal.txn_id, violations=tuple(violations))
+        fail_point("filesystem.before_put")
+        path = PublishedCommit(part.version).path
+        was_put = self._store_for(place.location).put_if_absent(path, content)
+        fail_point("filesystem.after_put")
+        place = self._seen(place)
+        if not was_put:
+            taken = self._taken(place, part.version, proposal.txn_id, examined)
+            assert taken is not None  # the file is there, so its version is taken
+            return taken
+        return _ratified(place.table_id, self._commit(place, part.version))
+
+    # Publishing is what committing does
+
+    def publish(self, table_id: TableId, upto: Version | None = None) -> Version:
+        """Give the latest version: what is ratified is published."""
+        latest = self._seen(self._find(table_id)).latest
+        if upto is not None and upto > latest:
+            raise NotFoundError(f"Table {table_id} has no version {upto}.")
+        return latest
+
+    def confirm_published(self, table_id: TableId, upto: Version) -> Version:
+        """Look whether the version is there."""
+        return self.publish(table_id, upto)
+
+    def add_file(self, table_id: TableId, file: KnownFile) -> None:
+        """Do nothing: readers of a filesystem catalog find such files by listing."""
+        self.publish(table_id, file.last)
+
+    # Names and tables
+
+    def create_namespace(self, name: SchemaName) -> None:
+        """Make a namespace."""
+        if not self._files.put_if_absent(f"{_folder(name)}/{_NAMESPACE}", b"{}\n"):
+            raise AlreadyExistsError(f"There is a namespace {name} already.")
+
+    def drop_namespace(self, name: SchemaName) -> None:
+        """Remove an empty namespace."""
+        self._require_namespace(name)
+        if any(True for _ in self._files.folders(_folder(name))):
+            raise NotEmptyError(f"Namespace {name} has tables.")
+        self._files.delete(f"{_folder(name)}/{_NAMESPACE}")
+
+    def namespaces(self) -> tuple[SchemaName, ...]:
+        """List all namespaces."""
+        found = {SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA)}
+        for catalog in self._files.folders(""):
+            for schema in self._files.folders(catalog):
+                if self._files.head(f"{schema}/{_NAMESPACE}") is not None:
+                    found.add(SchemaName(*map(unquote, schema.split("/"))))
+        return tuple(sorted(found, key=lambda name: name.key))
+
+    def tables(
+        self, namespace: SchemaName | None = None, *, dropped: bool = False
+    ) -> tuple[TableEntry, ...]:
+        """List tables, the dropped ones too if asked."""
+        if namespace is not None:
+            self._require_namespace(namespace)
+        spaces = self.namespaces() if namespace is None else (namespace,)
+        return tuple(self._entries(spaces, dropped))
+
+    def stage_table(self, location: str | None = None) -> StagingTable:
+        """Refuse: a table's place is its name here, so there is none without a name."""
+        raise UnsupportedByCatalogError("A filesystem catalog has no staging tables.")
+
+    def register_table(self, name: TableName, table_id: TableId) -> Resolved:
+        """Refuse: a table is registered by being where its name says."""
+        raise UnsupportedByCatalogError("A filesystem catalog registers no tables.")
+
+    def create_table(
+        self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
+    ) -> Resolved:
+        """Put version 0 where the name says; who is first has made the table. Spec: LC-01."""
+        self._require_namespace(name.namespace)
+        if self._is_dropped(name):
+            raise AlreadyExistsError(
+                f"{name} was dropped and is still there.", remedy="Purge it first."
+            )
+        examined = admission.examine(first)
+        now_ms = self._clock.now_ms()
+        violations = [
+            *examined.violations,
+            *admission.judge_first(
+                examined,
+                table_id,
+                now_ms=now_ms,
+                max_ahead_ms=self._settings.max_ahead_ms,
+                txn_id=txn_id,
+            ),
+        ]
+        if violations:
+            raise InvalidCommitError(str(name), violations)
+        assert examined.protocol is not None  # judged
+        is_tracked = features.is_supported(examined.protocol, "rowTracking")
+        content, _ = admission.compose(
+            examined,
+            txn_id=txn_id,
+            timestamp_ms=timestamps.next_timestamp(now_ms, 0, ()),
+            version=Version(0),
+            row_id_high_water=-1 if is_tracked else None,
+        )
+        location = self._location(name)
+        fail_point("filesystem.before_put")
+        was_put = self._store_for(location).put_if_absent(PublishedCommit(Version(0)).path, content)
+        fail_point("filesystem.after_put")
+        if not was_put and self._first(location).txn_id != txn_id:
+            raise AlreadyExistsError(f"There is a table {name} already.")
+        return self.resolve(name)
+
+    def rename_table(self, table_id: TableId, name: TableName) -> None:
+        """Refuse: a directory cannot be renamed at once everywhere."""
+        raise UnsupportedByCatalogError("A filesystem catalog renames no tables.")
+
+    def drop_table(self, table_id: TableId) -> None:
+        """Put a tombstone beside the table; nothing is deleted. Spec: CM-40."""
+        place = self._find(table_id)
+        self._files.put_if_absent(_path(place.name) + _DROPPED, b"{}\n")
+        fail_point("registry.after_drop")
+
+    def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
+        """Refuse: a tombstone stays until the table is purged."""
+        raise UnsupportedByCatalogError("A filesystem catalog undrops no tables.")
+
+    def purge_table(self, table_id: TableId) -> int:
+        """Delete a dropped table's files, its tombstone last, so that it can go on. Spec: CM-40."""
+        name = next(
+            (entry_name for entry_name, found in self._dropped() if found == table_id), None
+        )
+        if name is None:
+            raise NotFoundError(f"There is no dropped table {table_id}.", remedy="Drop it first.")
+        paths = sorted(item.path for item in self._files.list(_path(name), recursive=True))
+        # The first commit names the table: it goes last, so that a purge cut short is found again.
+        first = f"{_path(name)}/{PublishedCommit(Version(0)).path}"
+        in_log = f"{_path(name)}/{LOG}/"
+        for path in sorted(paths, key=lambda path: (path == first, path.startswith(in_log))):
+            fail_point("registry.purge_between_files")
+            self._files.delete(path)
+        self._files.sync(paths)
+        fail_point("registry.before_forget_purged")
+        tombstone = _path(name) + _DROPPED
+        self._files.delete(tombstone)
+        self._files.sync([tombstone])
+        self._places.pop(table_id, None)
+        self._snapshots.pop(table_id, None)
+        return len(paths)
+
+    # How it is done
+
+    def _location(self, name: TableName) -> str:
+        return locations.join(self._root, _path(name))
+
+    def _require_namespace(self, name: SchemaName) -> None:
+        is_default = name.key == (DEFAULT_CATALOG, DEFAULT_SCHEMA)
+        if not is_default and self._files.head(f"{_folder(name)}/{_NAMESPACE}") is None:
+            raise NotFoundError(
+                f"There is no namespace {name}.", remedy="Create it: session.create_namespace()."
+            )
+
+    def _is_dropped(self, name: TableName) -> bool:
+        return self._files.head(_path(name) + _DROPPED) is not None
+
+    def _find(self, ref: Ref) -> _Place:
+        """Find a table's directory by name or id; a dropped one is not there."""
+        place = self._by_name(ref) if isinstance(ref, TableName) else self._by_id(ref)
+        if self._is_dropped(place.name):
+            raise NotFoundError(f"Table {place.name} is dropped.")
+        return place
+
+    def _by_name(self, name: TableName) -> _Place:
+        location = self._location(name)
+        table_id = _id_of(self._first(location))
+        known = self._places.get(table_id)
+        return known or _Place(name, location, table_id, _FIRST_TRY)
+
+    def _by_id(self, table_id: TableId) -> _Place:
+        known = self._places.get(table_id)
+        if known is not None:
+            # Made again under the same name it is another table.
+            if _id_of(self._first(known.location)) == table_id:
+                return known
+            raise NotFoundError(f"There is no table {table_id}.")
+        for entry in self.tables():
+            if entry.table_id == table_id and entry.name is not None:
+                return self._by_name(TableName.parse(entry.name))
+        raise NotFoundError(f"There is no table {table_id}.")
+
+    def _first(self, location: str) -> Examined:
+        content = DeltaLog(self._store_for(location)).read_published(Version(0))
+        if content is None:
+            raise NotFoundError(f"There is no table at {location}.")
+        return admission.examine_file(content)
+
+    def _seen(self, place: _Place) -> _Place:
+        """Look for the latest version: the highest one that has every other before it.
+
+        The first look lists; a listing may be stale or unordered, so it is only where to begin.
+        """
+        log = DeltaLog(self._store_for(place.location))
+        latest = place.latest
+        if latest == _FIRST_TRY:
+            listed = {
+                item.file.version for item in log.list() if isinstance(item.file, PublishedCommit)
+            }
+            latest = min(listed, default=_FIRST_TRY)
+            while latest + 1 in listed:
+                latest = Version(latest + 1)
+        while log.is_published(Version(latest + 1)):
+            latest = Version(latest + 1)
+        if latest < 0:
+            raise NotFoundError(f"There is no table {place.name}.")
+        seen = _Place(place.name, place.location, place.table_id, latest)
+        self._places[place.table_id] = seen
+        return seen
+
+    def _commit(self, place: _Place, version: Version, *, content: bool = True) -> RatifiedCommit:
+        found = DeltaLog(self._store_for(place.location)).read_published(version)
+        if found is None:
+            raise NotFoundError(f"Version {version} of {place.name} is not in the log any more.")
+        examined = admission.examine_file(found)
+        timestamp_ms = examined.timestamp_ms or 0
+        return RatifiedCommit(
+            version=version,
+            way=Way.PUT_IF_ABSENT,
+            txn_id=examined.txn_id or TxnId(""),
+            timestamp_ms=timestamp_ms,
+            size=len(found),
+            sha256=hashlib.sha256(found).hexdigest(),
+            content=found if content else None,
+            published_ms=timestamp_ms,
+        )
+
+    def _taken(
+        self, place: _Place, version: Version, txn_id: TxnId, examined: Examined
+    ) -> Ratified | VersionTaken | None:
+        """Say who has the version: we ourselves, whose answer was lost, or others. Spec: CM-42."""
+        if version > place.latest:
+            return None
+        winners = [
+            self._commit(place, Version(taken)) for taken in range(version, place.latest + 1)
+        ]
+        for winner in winners:
+            if winner.txn_id == txn_id:
+                assert winner.content is not None  # just read
+                if admission.examine_file(winner.content).intent != examined.intent:
+                    raise TxnIdReusedError(f"Transaction {txn_id} was ratified with other content.")
+                return _ratified(place.table_id, winner)
+        return VersionTaken(
+            txn_id=txn_id,
+            latest={place.table_id: place.latest},
+            winners={place.table_id: tuple(winners)},
+        )
+
+    def _violations(
+        self, place: _Place, part: Part, examined: Examined, txn_id: TxnId
+    ) -> list[Violation]:
+        if part.version > place.latest + 1:
+            return [
+                Violation(
+                    rule="version-gap",
+                    says=f"version {part.version} is proposed while {place.latest} is the latest",
+                )
+            ]
+        base = self._snapshots.get(place.table_id)
+        snapshot = snapshots.load(self, place.table_id, base=base, store_for=self._store_for)
+        self._snapshots[place.table_id] = snapshot
+        facts = Facts(
+            table_id=place.table_id,
+            version=snapshot.version,
+            timestamp_ms=snapshot.timestamp_ms or 0,
+            protocol=snapshot.protocol,
+            metadata=snapshot.metadata,
+        )
+        return [
+            *examined.violations,
+            *admission.judge(
+                examined,
+                facts,
+                now_ms=self._clock.now_ms(),
+                max_ahead_ms=self._settings.max_ahead_ms,
+                txn_id=txn_id,
+            ),
+        ]
+
+    def _entries(self, spaces: tuple[SchemaName, ...], dropped: bool) -> Iterator[TableEntry]:
+        for space in spaces:
+            for folder in sorted(self._files.folders(_folder(space))):
+                name = TableName(space.catalog, space.schema, unquote(folder.rpartition("/")[2]))
+                is_dropped = self._is_dropped(name)
+                if is_dropped and not dropped:
+                    continue
+                try:
+                    place = self._seen(self._by_name(name))
+                    created_ms = self._first(place.location).timestamp_ms or 0
+                except (NotFoundError, MalformedError):
+                    continue  # a directory without a table
+                yield TableEntry(
+                    table_id=place.table_id,
+                    name=str(name),
+                    state=State.DROPPED if is_dropped else State.ACTIVE,
+                    location=place.location,
+                    latest=place.latest,
+                    published=place.latest,
+                    created_ms=created_ms,
+                )
+
+    def _dropped(self) -> Iterator[tuple[TableName, TableId]]:
+        for entry in self.tables(dropped=True):
+            if entry.state is State.DROPPED and entry.name is not None:
+                yield TableName.parse(entry.name), entry.table_id
+
+
+def _only_put(proposal: Proposal) -> tuple[Part, bytes]:
+    if len(proposal.parts) != 1:
+        raise UnsupportedByCatalogError(
+            f"A filesystem catalog commits to one table at a time, not to {len(proposal.parts)}."
+        )
+    [part] = proposal.parts
+    if not isinstance(part.content, Put):
+        raise UnsupportedByCatalogError("A filesystem catalog commits by put-if-absent alone.")
+    return part, part.content.content
+
+
+def _ratified(table_id: TableId, commit: RatifiedCommit) -> Ratified:
+    return Ratified(
+        txn_id=commit.txn_id, timestamp_ms=commit.timestamp_ms, commits={table_id: commit}
+    )
+
+
+def _id_of(first: Examined) -> TableId:
+    if first.metadata is None:
+        raise MalformedError("Version 0 has no metaData.")
+    return TableId(first.metadata.id)
+
+
+def _folder(name: SchemaName) -> str:
+    return f"{_encoded(name.catalog)}/{_encoded(name.schema)}"
+
+
+def _path(name: TableName) -> str:
+    return f"{_folder(name.namespace)}/{_encoded(name.table)}"
+
+
+def _encoded(part: str) -> str:
+    """Spell a part of a name as a directory: what is not plain is percent-encoded."""
+    return re.sub(
+        r"[^A-Za-z0-9_-]",
+        lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()),
+        fold(part),
+    )

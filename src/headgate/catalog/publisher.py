@@ -1,0 +1,229 @@
+"""Ratified -> published: in order, byte for byte, and believed only once seen.
+
+A lease per table lets one publisher work at a time; two at once would do no harm, only double
+work. The order is: put (synced), record, and only then may content be forgotten. After a crash
+between the first two, the next publisher finds the file, compares it and records it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
+from headgate.clock import Clock
+from headgate.errors import (
+    HeadgateError,
+    InvariantError,
+    LogDivergedError,
+    NotFoundError,
+    NotPublishedError,
+    UnavailableError,
+)
+from headgate.failpoints import fail_point
+from headgate.log.files import DeltaLog
+from headgate.protocol.actions import TableId, Version
+from headgate.protocol.paths import STAGED, PublishedCommit
+from headgate.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """Copies ratified commits into the log, on demand and in the background."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        ratifier: Ratifier,
+        log_of: Callable[[str], DeltaLog],
+        clock: Clock,
+        settings: Settings,
+        holder: str,
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._log_of = log_of
+        self._clock = clock
+        self._settings = settings
+        self._holder = holder
+        self._wakeups = threading.Condition()
+        self._woken: set[TableId] = set()
+        self._touched: set[TableId] = set()
+        self._failing: dict[TableId, str] = {}
+        self._is_stopping = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Publish in the background from now on."""
+        self._thread = threading.Thread(target=self._run, name="headgate-publisher", daemon=True)
+        self._thread.start()
+
+    def wake(self, table_id: TableId) -> None:
+        """Say that a table has something to publish."""
+        with self._wakeups:
+            self._touched.add(table_id)
+            self._woken.add(table_id)
+            self._wakeups.notify()
+
+    def close(self) -> None:
+        """Stop the thread, then publish the tails of this process's own tables, for a while."""
+        with self._wakeups:
+            self._is_stopping = True
+            self._wakeups.notify()
+        if self._thread is None:
+            return
+        self._thread.join()
+        deadline = self._clock.monotonic() + self._settings.publish_on_close_ms / 1000
+        for table_id in self._touched:
+            if self._clock.monotonic() < deadline:
+                self._try(table_id, deadline)
+
+    def failure(self, table_id: TableId) -> str | None:
+        """Say why the last try to publish this table failed, if it did."""
+        return self._failing.get(table_id)
+
+    def publish(
+        self, table_id: TableId, upto: Version | None = None, deadline: float | None = None
+    ) -> Version:
+        """Publish in order up to a version, by default the latest. Spec: CM-23, CM-24."""
+        lease = f"publish:{table_id}"
+        while True:
+            row = self._row(table_id)
+            target = row.head if upto is None else upto
+            if target > row.head:
+                raise NotFoundError(f"Table {table_id} has no version {target}.")
+            if row.published >= target or (deadline and self._clock.monotonic() > deadline):
+                return row.published
+            if row.diverged is not None:
+                raise LogDivergedError(row.diverged)
+            if not self._take(lease):
+                self._clock.sleep(0.005)
+                continue
+            try:
+                self._publish_batch(row, target)
+            finally:
+                self._ratifier.submit(lease, lambda unit: unit.end_lease(lease, self._holder))
+
+    def confirm(self, table_id: TableId, upto: Version) -> Version:
+        """Look at what a client says it published, then believe it. Spec: PB-01."""
+        row = self._row(table_id)
+        if upto > row.head:
+            raise NotFoundError(f"Table {table_id} has no version {upto} that could be published.")
+        log = self._log_of(row.location)
+        with self._store.read() as unit:
+            claimed = unit.commits(row.key, Version(row.published + 1), upto, content=False)
+        for commit in claimed:
+            content = log.read_published(commit.version)
+            if content is None:
+                raise NotPublishedError(table_id, commit.version)
+            self._compare(row, commit, content)
+        if claimed:
+            self._record(row, claimed[0].version, upto)
+        return max(row.published, upto)
+
+    def _publish_batch(self, row: TableRow, target: Version) -> None:
+        first = Version(row.published + 1)
+        last = Version(min(target, row.published + self._settings.publish_batch))
+        log = self._log_of(row.location)
+        with self._store.read() as unit:
+            commits = unit.commits(row.key, first, last, content=True)
+        items = [(commit.version, self._content(row, log, commit)) for commit in commits]
+        fail_point("publisher.before_put")
+        try:
+            log.publish_many(items)
+        except LogDivergedError as error:
+            self._diverge(row, error.message)
+            raise
+        fail_point("publisher.after_put")
+        self._record(row, first, last)
+
+    def _content(self, row: TableRow, log: DeltaLog, commit: CommitRow) -> bytes:
+        if commit.content is not None:
+            return commit.content
+        content = None
+        if commit.file_name is not None:
+            with suppress(NotFoundError):
+                content = log.read(f"{STAGED}/{commit.file_name}")
+        if content is None:  # gone after it was published: the twin will do, if it is one
+            content = log.read_published(commit.version)
+        if content is None:
+            raise InvariantError(
+                f"Version {commit.version} of table {row.id} is ratified, and its content "
+                f"({commit.file_name}) is gone."
+            )
+        # A staged file that changed after it was ratified is not what was ratified. Spec: CM-46.
+        self._compare(row, commit, content)
+        return content
+
+    def _compare(self, row: TableRow, commit: CommitRow, content: bytes) -> None:
+        if hashlib.sha256(content).digest() != commit.sha256:
+            path = PublishedCommit(commit.version).path
+            message = (
+                f"Version {commit.version} of table {row.id}: the bytes found for {path} "
+                "are not those that were ratified."
+            )
+            self._diverge(row, message)
+            raise LogDivergedError(message)
+
+    def _record(self, row: TableRow, first: Version, last: Version) -> None:
+        fail_point("publisher.before_record")
+        now_ms = self._clock.now_ms()
+        self._ratifier.submit(
+            row.id, lambda unit: unit.record_published(row.key, first, last, now_ms)
+        ).result()
+        fail_point("publisher.after_record")
+
+    def _diverge(self, row: TableRow, message: str) -> None:
+        """Stop publishing a table, loudly; readers keep the catalog's commits. Spec: PB-02."""
+        _log.error("publishing of table %s stopped: %s", row.id, message)
+        self._ratifier.submit(row.id, lambda unit: unit.set_diverged(row.key, message)).result()
+
+    def _take(self, lease: str) -> bool:
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + self._settings.lease_ms
+        return self._ratifier.submit(
+            lease, lambda unit: unit.take_lease(lease, self._holder, now_ms, until_ms)
+        ).result()
+
+    def _row(self, table_id: TableId) -> TableRow:
+        with self._store.read() as unit:
+            row = unit.table(table_id)
+        if row is None:
+            raise NotFoundError(f"There is no table {table_id}.")
+        return row
+
+    def _run(self) -> None:
+        while True:
+            with self._wakeups:
+                if not self._woken and not self._is_stopping:
+                    self._wakeups.wait(self._settings.publish_every_ms / 1000)
+                if self._is_stopping:
+                    return
+                woken, self._woken = self._woken, set()
+            if woken:
+                self._clock.sleep(self._settings.publish_linger_ms / 1000)
+            try:
+                for table_id in woken or self._left_behind():
+                    self._try(table_id)
+            except HeadgateError as error:
+                _log.warning("looking for unpublished commits failed: %s", error)
+
+    def _left_behind(self) -> list[TableId]:
+        with self._store.read() as unit:
+            return [row.id for row in unit.unpublished() if row.diverged is None]
+
+    def _try(self, table_id: TableId, deadline: float | None = None) -> None:
+        try:
+            self.publish(table_id, deadline=deadline)
+            self._failing.pop(table_id, None)
+        except (LogDivergedError, NotFoundError):
+            pass  # said loudly when it was found; dropped meanwhile
+        except HeadgateError as error:
+            if table_id not in self._failing or not isinstance(error, UnavailableError):
+                _log.warning("publishing table %s failed: %s", table_id, error)
+            self._failing[table_id] = error.message

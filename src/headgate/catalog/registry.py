@@ -1,0 +1,494 @@
+"""Namespaces and tables: stage, register, rename, drop, undrop, purge.
+
+Names belong to the catalog and not to the log: none of this commits anything to a table but its
+first version. Every change of a name takes a sequence, so a cut knows what a name meant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from headgate.catalog.decision import merged_domains
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores.port import (
+    CatalogStore,
+    Clock,
+    CommitRow,
+    Reading,
+    TableRow,
+    Writing,
+)
+from headgate.clock import Clock as WallClock
+from headgate.clock import Ids
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidCommitError,
+    NotEmptyError,
+    NotFoundError,
+    RefusedError,
+)
+from headgate.failpoints import fail_point
+from headgate.log.files import DeltaLog
+from headgate.names import SchemaName, TableName
+from headgate.protocol import admission, checksums, features, row_ids, timestamps
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.admission import Examined, Violation
+from headgate.protocol.catalog_port import StagingTable, TableEntry
+from headgate.protocol.commits import Inline, Way
+from headgate.protocol.encoding import to_json
+from headgate.protocol.paths import LOG
+from headgate.protocol.tables import TABLE_ID_PROPERTY, Event, State, allows, parse_table_id, step
+from headgate.settings import Settings
+from headgate.storage import locations
+
+Result = TypeVar("Result")
+
+_ZERO = Version(0)
+_NONE = Version(-1)
+
+
+class Registry:
+    """What has a name, and what a name means."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        ratifier: Ratifier,
+        root: str,
+        log_of: Callable[[str], DeltaLog],
+        clock: WallClock,
+        ids: Ids,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._root = root
+        self._log_of = log_of
+        self._clock = clock
+        self._ids = ids
+        self._settings = settings
+
+    # Namespaces
+
+    def create_namespace(self, name: SchemaName) -> None:
+        """Make a namespace."""
+
+        def create(unit: Writing) -> None:
+            if any(known.key == name.key for known in unit.namespaces()):
+                raise AlreadyExistsError(f"There is a namespace {name} already.")
+            unit.insert_namespace(name, self._clock.now_ms())
+
+        self._do(str(name), create)
+
+    def drop_namespace(self, name: SchemaName) -> None:
+        """Remove an empty namespace."""
+
+        def drop(unit: Writing) -> None:
+            _require_namespace(unit, name)
+            if unit.tables(name):
+                raise NotEmptyError(f"Namespace {name} has tables.")
+            unit.delete_namespace(name)
+
+        self._do(str(name), drop)
+
+    # Creation
+
+    def stage(self, location: str | None = None) -> StagingTable:
+        """Give a place and an id for a table nobody can name yet. Spec: CM-39."""
+        table_id = TableId(str(self._ids.random()))
+        place = self._place(table_id) if location is None else locations.normalize(location)
+        if location is not None:
+            self._refuse_if_used(place)
+
+        def stage(unit: Writing) -> StagingTable:
+            self._refuse_overlap(unit, place)
+            unit.insert_table(self._new_row(table_id, place))
+            return StagingTable(table_id=table_id, location=place)
+
+        return self._do(table_id, stage)
+
+    def register(self, name: TableName, table_id: TableId) -> None:
+        """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
+        with self._store.read() as unit:
+            staging = _require_table(unit, table_id)
+            if _is_registered(unit, staging, name):
+                return
+        content = self._log_of(staging.location).read_published(_ZERO)
+        if content is None:
+            raise InvalidCommitError(
+                str(name),
+                [Violation(rule="no-version-0", says=f"{staging.location} holds no version 0")],
+            )
+        examined = admission.examine_file(content)
+
+        def register(unit: Writing) -> None:
+            row = _require_table(unit, table_id)
+            if _is_registered(unit, row, name):
+                return
+            _refuse_unless_allowed(row, Event.REGISTER)
+            now_ms = self._clock.now_ms()
+            self._judge(examined, row.id, now_ms, name, txn_id=None)
+            assert examined.timestamp_ms is not None  # judged
+            assert examined.txn_id is not None  # judged
+            self._begin(
+                unit,
+                row,
+                name,
+                examined,
+                content,
+                txn_id=examined.txn_id,
+                timestamp_ms=examined.timestamp_ms,
+                now_ms=now_ms,
+                way=Way.PUT_IF_ABSENT,
+            )
+
+        fail_point("registry.before_register")
+        self._do(table_id, register)
+        fail_point("registry.after_register")
+
+    def create(self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline) -> None:
+        """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
+        examined = admission.examine(first)
+        place = self._place(parse_table_id(table_id))
+
+        def create(unit: Writing) -> None:
+            row = unit.table(table_id)
+            if row is not None and _is_registered(unit, row, name):
+                [version_zero] = unit.commits(row.key, _ZERO, _ZERO, content=False)
+                if version_zero.txn_id == txn_id:
+                    return
+                raise AlreadyExistsError(f"Table {name} ({table_id}) exists already.")
+            if row is None:
+                self._refuse_overlap(unit, place)
+                row = unit.insert_table(self._new_row(table_id, place))
+            _refuse_unless_allowed(row, Event.REGISTER)
+            now_ms = self._clock.now_ms()
+            self._judge(examined, table_id, now_ms, name, txn_id=txn_id)
+            assert examined.protocol is not None  # judged
+            timestamp_ms = timestamps.next_timestamp(now_ms, unit.clock().clock_ms, ())
+            is_tracked = features.is_supported(examined.protocol, "rowTracking")
+            content, _ = admission.compose(
+                examined,
+                txn_id=txn_id,
+                timestamp_ms=timestamp_ms,
+                version=_ZERO,
+                row_id_high_water=-1 if is_tracked else None,
+            )
+            self._begin(
+                unit,
+                row,
+                name,
+                examined,
+                content,
+                txn_id=txn_id,
+                timestamp_ms=timestamp_ms,
+                now_ms=now_ms,
+                way=Way.INLINE,
+            )
+
+        fail_point("registry.before_register")
+        self._do(txn_id, create)
+        fail_point("registry.after_register")
+
+    # The life of a name
+
+    def rename(self, table_id: TableId, name: TableName) -> None:
+        """Give the table another name; id, place and history stay. Spec: LC-04."""
+
+        def rename(unit: Writing) -> None:
+            row = _require_table(unit, table_id)
+            if row.state is not State.ACTIVE:
+                raise NotFoundError(f"Table {table_id} is {row.state.value}.")
+            if unit.name_of(table_id) == name:
+                return
+            _require_namespace(unit, name.namespace)
+            if unit.named(name) not in (None, table_id):
+                raise AlreadyExistsError(f"There is a table {name} already.")
+            sequence = self._turn(unit)
+            unit.end_name(table_id, sequence)
+            unit.begin_name(name, table_id, sequence)
+
+        self._do(table_id, rename)
+
+    def drop(self, table_id: TableId) -> None:
+        """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
+
+        def drop(unit: Writing) -> None:
+            row = _require_table(unit, table_id)
+            if row.state is State.DROPPED:
+                return
+            _refuse_unless_allowed(row, Event.DROP)
+            unit.end_name(table_id, self._turn(unit))
+            unit.update_table(
+                row._replace(state=step(row.state, Event.DROP), dropped_ms=self._clock.now_ms())
+            )
+
+        self._do(table_id, drop)
+        fail_point("registry.after_drop")
+
+    def undrop(self, table_id: TableId, name: TableName | None) -> None:
+        """Bring a dropped table back, under its old name or another. Spec: LC-03."""
+
+        def undrop(unit: Writing) -> None:
+            row = _require_table(unit, table_id)
+            _refuse_unless_allowed(row, Event.UNDROP)
+            wanted = name or unit.last_name_of(table_id)
+            assert wanted is not None  # only what had a name can be dropped
+            _require_namespace(unit, wanted.namespace)
+            if unit.named(wanted) is not None:
+                raise AlreadyExistsError(
+                    f"There is another table {wanted} by now.", remedy="Undrop it under a new name."
+                )
+            unit.update_table(row._replace(state=step(row.state, Event.UNDROP), dropped_ms=None))
+            unit.begin_name(wanted, table_id, self._turn(unit))
+
+        self._do(table_id, undrop)
+
+    def purge(self, table_id: TableId) -> int:
+        """Delete a dropped table's files, resumably; give how many went. Spec: CM-40.
+
+        The table is purged in the catalog first: what is deleted can no longer be undropped,
+        whatever dies in between. A purge that was cut short goes on when it is called again.
+        """
+
+        def purge(unit: Writing) -> TableRow:
+            row = _require_table(unit, table_id)
+            if row.state is not State.PURGED:
+                _refuse_unless_allowed(row, Event.PURGE)
+                row = row._replace(state=step(row.state, Event.PURGE))
+                unit.update_table(row)
+            return row
+
+        row = self._do(table_id, purge)
+        files = self._log_of(row.location).store
+        paths = sorted(item.path for item in files.list("", recursive=True))
+        # Data before the log: what is left of a purge cut short is still known for a table.
+        for path in sorted(paths, key=lambda path: path.startswith(f"{LOG}/")):
+            fail_point("registry.purge_between_files")
+            files.delete(path)
+        files.sync(paths)
+        fail_point("registry.before_forget_purged")
+        self._do(table_id, lambda unit: unit.forget_content(row.key, row.head))
+        return len(paths)
+
+    def expire_staging(self, older_than_ms: int) -> list[TableId]:
+        """Give up places that were staged and never registered, and delete what lies there."""
+        before_ms = self._clock.now_ms() - older_than_ms
+
+        def expire(unit: Writing) -> list[TableRow]:
+            expired = [row for row in unit.nameless(State.STAGING) if row.created_ms < before_ms]
+            for row in expired:
+                unit.update_table(row._replace(state=step(row.state, Event.EXPIRE)))
+            return expired
+
+        expired = self._do("staging", expire)
+        for row in expired:
+            self.purge(row.id)
+        return [row.id for row in expired]
+
+    def entries(self, namespace: SchemaName | None, *, dropped: bool) -> list[TableEntry]:
+        """List tables, the dropped ones too if asked."""
+        with self._store.read() as unit:
+            if namespace is not None:
+                _require_namespace(unit, namespace)
+            found = [(row, name) for row, name in unit.tables(namespace)]
+            if dropped:
+                gone = [(row, unit.last_name_of(row.id)) for row in unit.nameless(State.DROPPED)]
+                found += [
+                    (row, name)
+                    for row, name in gone
+                    if name is not None
+                    and (namespace is None or name.namespace.key == namespace.key)
+                ]
+        return [
+            TableEntry(
+                table_id=row.id,
+                name=str(name),
+                state=row.state,
+                location=row.location,
+                latest=row.head,
+                published=row.published if row.published >= 0 else None,
+                created_ms=row.created_ms,
+                dropped_ms=row.dropped_ms,
+            )
+            for row, name in found
+        ]
+
+    # How it is done
+
+    def _do(self, name: str, work: Callable[[Writing], Result]) -> Result:
+        return self._ratifier.submit(name, work).result()
+
+    def _place(self, table_id: TableId) -> str:
+        return locations.join(self._root, f"tables/{table_id}")
+
+    def _turn(self, unit: Writing, txn_id: TxnId | None = None, timestamp_ms: int = 0) -> Sequence:
+        """Take the next sequence."""
+        before = unit.clock()
+        now_ms = self._clock.now_ms()
+        clock_ms = timestamps.next_clock(
+            before.clock_ms, max(timestamp_ms, now_ms), now_ms, self._settings.drift_ms
+        )
+        sequence = Sequence(before.sequence + 1)
+        unit.advance_clock(Clock(sequence, clock_ms), txn_id)
+        return sequence
+
+    def _new_row(self, table_id: TableId, place: str) -> TableRow:
+        return TableRow(
+            key=0,
+            id=table_id,
+            state=State.STAGING,
+            location=place,
+            head=_NONE,
+            timestamp_ms=0,
+            published=_NONE,
+            held_from=_ZERO,
+            protocol=b"{}",
+            metadata=b"{}",
+            metadata_version=_NONE,
+            domains=b"[]",
+            row_id_high_water=None,
+            num_files=None,
+            size_bytes=None,
+            diverged=None,
+            ticket=None,
+            ticket_until_ms=0,
+            created_ms=self._clock.now_ms(),
+            dropped_ms=None,
+        )
+
+    def _refuse_overlap(self, unit: Reading, place: str) -> None:
+        other = unit.overlapping(place)
+        if other is not None:
+            raise AlreadyExistsError(
+                f"{place} overlaps table {other.id} at {other.location}.",
+                remedy="Tables do not lie in each other: choose another location.",
+            )
+
+    def _refuse_if_used(self, place: str) -> None:
+        """Refuse a place that holds a table, naming whose it is. Spec: EN-02."""
+        content = self._log_of(place).read_published(_ZERO)
+        if content is None:
+            return
+        found = admission.examine_file(content)
+        is_managed = found.protocol is not None and features.is_catalog_managed(found.protocol)
+        if is_managed and found.metadata is not None:
+            owner = found.metadata.configuration.get(TABLE_ID_PROPERTY, found.metadata.id)
+            raise AlreadyExistsError(
+                f"{place} is managed by another catalog, as its table {owner}.",
+                remedy="Use that catalog, or choose another location.",
+            )
+        raise AlreadyExistsError(f"{place} holds a Delta table already.")
+
+    def _judge(
+        self,
+        examined: Examined,
+        table_id: TableId,
+        now_ms: int,
+        name: TableName,
+        txn_id: TxnId | None,
+    ) -> None:
+        violations = [
+            *examined.violations,
+            *admission.judge_first(
+                examined,
+                table_id,
+                now_ms=now_ms,
+                max_ahead_ms=self._settings.max_ahead_ms,
+                txn_id=txn_id,
+            ),
+        ]
+        if violations:
+            raise InvalidCommitError(str(name), violations)
+
+    def _begin(
+        self,
+        unit: Writing,
+        row: TableRow,
+        name: TableName,
+        examined: Examined,
+        content: bytes,
+        *,
+        txn_id: TxnId,
+        timestamp_ms: int,
+        now_ms: int,
+        way: Way,
+    ) -> None:
+        """Record version 0 and the name, together. Spec: LC-01."""
+        _require_namespace(unit, name.namespace)
+        if unit.named(name) is not None:
+            raise AlreadyExistsError(f"There is a table {name} already.")
+        sequence = self._turn(unit, txn_id, timestamp_ms)
+        checksum = checksums.advance(
+            None,
+            adds=examined.adds,
+            removes=examined.removes,
+            metadata=examined.metadata,
+            protocol=examined.protocol,
+        )
+        is_published = way is Way.PUT_IF_ABSENT
+        unit.update_table(
+            row._replace(
+                state=step(row.state, Event.REGISTER),
+                head=_ZERO,
+                timestamp_ms=timestamp_ms,
+                published=_ZERO if is_published else _NONE,
+                protocol=to_json(examined.protocol),
+                metadata=to_json(examined.metadata),
+                metadata_version=_ZERO,
+                domains=merged_domains(b"[]", examined.domains),
+                row_id_high_water=row_ids.newest_mark(None, examined.domains),
+                num_files=None if checksum is None else checksum.num_files,
+                size_bytes=None if checksum is None else checksum.table_size_bytes,
+            )
+        )
+        unit.insert_commit(
+            row.key,
+            CommitRow(
+                version=_ZERO,
+                sequence=sequence,
+                timestamp_ms=timestamp_ms,
+                txn_id=txn_id,
+                way=way,
+                file_name=None,
+                size=len(content),
+                sha256=hashlib.sha256(content).digest(),
+                modified_ms=None,
+                intent=bytes.fromhex(examined.intent),
+                proposed_ms=now_ms,
+                ratified_ms=now_ms,
+                published_ms=now_ms if is_published else None,
+                summary=to_json(examined.changes),
+                content=content,
+            ),
+        )
+        unit.begin_name(name, row.id, sequence)
+
+
+def _require_table(unit: Reading, table_id: TableId) -> TableRow:
+    row = unit.table(table_id)
+    if row is None:
+        raise NotFoundError(f"There is no table {table_id}.")
+    return row
+
+
+def _require_namespace(unit: Reading, name: SchemaName) -> None:
+    if not any(known.key == name.key for known in unit.namespaces()):
+        raise NotFoundError(
+            f"There is no namespace {name}.", remedy="Create it: session.create_namespace()."
+        )
+
+
+def _refuse_unless_allowed(row: TableRow, event: Event) -> None:
+    if not allows(row.state, event):
+        raise RefusedError(
+            f"Table {row.id} is {row.state.value}: it cannot {event.value}.",
+            remedy="See `headgate show --dropped` for the state of each table.",
+        )
+
+
+def _is_registered(unit: Reading, row: TableRow, name: TableName) -> bool:
+    """Say whether this very registration was carried out before. Spec: LC-02."""
+    return row.state is State.ACTIVE and unit.named(name) == row.id

@@ -1,0 +1,604 @@
+"""The catalog: one method per question or order; satisfies `protocol.catalog_port`.
+
+It reads and judges what it ratifies, knows every table's latest version, and answers each
+question from one instant of its store. It runs wherever it is put: in a client's process or in a
+server's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+from dataclasses import replace
+from functools import partial
+
+from headgate.catalog.decision import (
+    Attempt,
+    BacklogError,
+    Decider,
+    FarBehindError,
+    Pending,
+    as_commit,
+    ratified_answer,
+)
+from headgate.catalog.publisher import Publisher
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.registry import Registry
+from headgate.catalog.stores.port import CatalogStore, CommitRow, Reading, TableRow, Writing
+from headgate.clock import Clock, Ids
+from headgate.errors import (
+    BusyError,
+    HeadgateError,
+    InTheFutureError,
+    InvalidArgumentError,
+    InvalidCommitError,
+    InvariantError,
+    LogAheadError,
+    MalformedError,
+    NotFoundError,
+    NotPublishedError,
+    TooLargeError,
+    UnavailableError,
+    UnsupportedByCatalogError,
+)
+from headgate.log import snapshots
+from headgate.log.files import DeltaLog
+from headgate.names import SchemaName, TableName
+from headgate.protocol import admission, paths
+from headgate.protocol.actions import (
+    DomainMetadata,
+    Sequence,
+    TableId,
+    TxnId,
+    Version,
+)
+from headgate.protocol.admission import Violation
+from headgate.protocol.catalog_port import (
+    Answer,
+    FileKind,
+    KnownFile,
+    Ratified,
+    RatifiedCommits,
+    Ref,
+    Rejected,
+    Resolved,
+    StagingTable,
+    TableEntry,
+    TimelineEntry,
+)
+from headgate.protocol.checksums import VersionChecksum
+from headgate.protocol.commits import Inline, Part, Proposal, Put, Staged, Way
+from headgate.protocol.conflicts import Changes
+from headgate.protocol.encoding import from_json
+from headgate.protocol.tables import State
+from headgate.settings import Settings
+from headgate.storage.objects import ObjectStore
+
+_LISTED = 32  # published commits still listed, at the most
+
+_log = logging.getLogger(__name__)
+
+
+class Catalog:
+    """A catalog on a store of its own, managing tables under one root."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        root: str,
+        *,
+        store_for: Callable[[str], ObjectStore],
+        clock: Clock,
+        ids: Ids,
+        settings: Settings | None = None,
+        publisher: bool = True,
+    ) -> None:
+        self._store = store
+        self._store_for = store_for
+        self._clock = clock
+        self._settings = settings = settings or Settings()
+        if not publisher:  # nobody will publish, so there is nobody to wait for
+            settings = replace(settings, unpublished_soft=settings.unpublished_hard)
+        self._ratifier = Ratifier(store, clock, self._settings)
+        self._decider = Decider(clock, settings, self._changes_in_log)
+        self._publisher = Publisher(
+            store, self._ratifier, self._log_of, clock, self._settings, str(ids.random())
+        )
+        self._registry = Registry(
+            store, self._ratifier, root, self._log_of, clock, ids, self._settings
+        )
+        self._looked_ahead: set[TableId] = set()
+        if publisher:
+            self._publisher.start()
+
+    def close(self) -> None:
+        """Publish what this process committed, for a moment, and let go of the store."""
+        self._publisher.close()
+        self._ratifier.close()
+        self._store.close()
+
+    # Reading
+
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+        """Tell all of one table that a client needs, in one call. Spec: CM-21."""
+        with self._store.read() as unit:
+            return self._resolve(unit, ref, at)
+
+    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+        """Resolve several tables as of one sequence. Spec: MT-02."""
+        with self._store.read() as unit:
+            return tuple(self._resolve(unit, ref, at) for ref in refs)
+
+    def sequence_at(self, timestamp_ms: int) -> Sequence:
+        """Give the newest sequence not later than a time."""
+        with self._store.read() as unit:
+            latest = unit.clock()
+            if timestamp_ms > max(latest.clock_ms, self._clock.now_ms()):
+                raise InTheFutureError(f"The catalog's clock has not come to {timestamp_ms} yet.")
+            found = unit.clock_at(timestamp_ms)
+        return Sequence(0) if found is None else found.sequence
+
+    def ratified_commits(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> RatifiedCommits:
+        """Give the ratified commits still held, and the latest version, always. Spec: CM-20."""
+        with self._store.read() as unit:
+            row = _active(unit, table_id)
+            # All that is held, when nothing was asked for; else what is held of the range.
+            start = row.held_from if first is None else max(first, row.held_from)
+            end = row.head if last is None else min(last, row.head)
+            commits = unit.commits(row.key, Version(start), Version(end), content=True)
+        return RatifiedCommits(latest=row.head, commits=tuple(map(as_commit, commits)))
+
+    def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
+        """Tell what became of a transaction; None if it was never decided."""
+        with self._store.read() as unit:
+            ratified = ratified_answer(unit, txn_id)
+            if ratified is not None:
+                return ratified[0]
+            rejection = unit.rejection(txn_id)
+        return None if rejection is None else from_json(rejection.answer, Rejected)
+
+    def timeline(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> tuple[TimelineEntry, ...]:
+        """Give every commit of a range, ascending, without content."""
+        with self._store.read() as unit:
+            row = unit.table(table_id)
+            if row is None:
+                raise NotFoundError(f"There is no table {table_id}.")
+            start = Version(0) if first is None else first
+            end = row.head if last is None else last
+            commits = unit.commits(row.key, start, end, content=False)
+        return tuple(
+            TimelineEntry(
+                commit=as_commit(commit),
+                proposed_ms=commit.proposed_ms,
+                ratified_ms=commit.ratified_ms,
+            )
+            for commit in commits
+        )
+
+    # Committing
+
+    def propose(self, proposal: Proposal) -> Answer:
+        """Decide a proposal; the same one again gets the first answer. Spec: CM-42.
+
+        What it needs of storage is read before it waits for its turn, outside of any lock.
+        """
+        proposed_ms = self._clock.now_ms()
+        self._refuse_if_too_large(proposal)
+        try:
+            attempts = tuple(self._attempt(part) for part in proposal.parts)
+        except HeadgateError:
+            # What was ratified is answered, also when its staged file is gone meanwhile.
+            replayed = self._replayed(proposal)
+            if replayed is None:
+                raise
+            return replayed
+        for part in proposal.parts:
+            self._look_ahead(part.table_id)
+        answer = self._decide(Pending(proposal, attempts, proposed_ms))
+        if isinstance(answer, Ratified):
+            for table_id in answer.commits:
+                self._publisher.wake(table_id)
+        return answer
+
+    # Publishing
+
+    def publish(self, table_id: TableId, upto: Version | None = None) -> Version:
+        """Publish in order up to a version, by default the latest; give the last published."""
+        return self._publisher.publish(table_id, upto)
+
+    def confirm_published(self, table_id: TableId, upto: Version) -> Version:
+        """Look at what a client says it published, then believe it. Spec: PB-01."""
+        return self._publisher.confirm(table_id, upto)
+
+    def add_file(self, table_id: TableId, file: KnownFile) -> None:
+        """Take note of a checkpoint, compaction or checksum. Spec: RD-04, CM-27, CM-28."""
+        with self._store.read() as unit:
+            row = _active(unit, table_id)
+        if file.last > row.head:
+            raise NotFoundError(f"Table {table_id} has no version {file.last}.")
+        if file.kind is not FileKind.CHECKSUM and file.last > row.published:
+            raise NotPublishedError(table_id, Version(row.published + 1))
+        log = self._log_of(row.location)
+        for path in file.paths:
+            if not _is_named_rightly(file, path):
+                raise InvalidArgumentError(
+                    f"{path} is no {file.kind.value} of version {file.last}."
+                )
+            if log.store.head(path) is None:
+                raise NotFoundError(f"{path} is not there.", remedy="Write it, then tell of it.")
+
+        def add(unit: Writing) -> None:
+            unit.insert_file(row.key, file)
+            if file.kind is FileKind.CHECKPOINT:
+                # What a checkpoint covers is read from it, and its commits stand in the log.
+                unit.forget_content(row.key, file.last)
+
+        self._ratifier.submit(table_id, add).result()
+
+    # Names and tables
+
+    def create_namespace(self, name: SchemaName) -> None:
+        """Make a namespace."""
+        self._registry.create_namespace(name)
+
+    def drop_namespace(self, name: SchemaName) -> None:
+        """Remove an empty namespace."""
+        self._registry.drop_namespace(name)
+
+    def namespaces(self) -> tuple[SchemaName, ...]:
+        """List all namespaces."""
+        with self._store.read() as unit:
+            return tuple(unit.namespaces())
+
+    def tables(
+        self, namespace: SchemaName | None = None, *, dropped: bool = False
+    ) -> tuple[TableEntry, ...]:
+        """List tables, the dropped ones too if asked."""
+        return tuple(self._registry.entries(namespace, dropped=dropped))
+
+    def stage_table(self, location: str | None = None) -> StagingTable:
+        """Give a place and an id for a table nobody can name yet. Spec: CM-39."""
+        return self._registry.stage(location)
+
+    def register_table(self, name: TableName, table_id: TableId) -> Resolved:
+        """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
+        self._registry.register(name, table_id)
+        return self.resolve(table_id)
+
+    def create_table(
+        self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
+    ) -> Resolved:
+        """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
+        self._registry.create(name, table_id, txn_id, first)
+        self._publisher.wake(table_id)
+        return self.resolve(table_id)
+
+    def rename_table(self, table_id: TableId, name: TableName) -> None:
+        """Give the table another name; id, place and history stay. Spec: LC-04."""
+        self._registry.rename(table_id, name)
+
+    def drop_table(self, table_id: TableId) -> None:
+        """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
+        self._registry.drop(table_id)
+
+    def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
+        """Bring a dropped table back, under its old name or another. Spec: LC-03."""
+        self._registry.undrop(table_id, name)
+        self._publisher.wake(table_id)
+
+    def purge_table(self, table_id: TableId) -> int:
+        """Delete a dropped table's files, resumably; give how many went. Spec: CM-40."""
+        return self._registry.purge(table_id)
+
+    def expire_staging(self, older_than_ms: int) -> tuple[TableId, ...]:
+        """Give up places that were staged and never registered."""
+        return tuple(self._registry.expire_staging(older_than_ms))
+
+    # How a table is told
+
+    def _resolve(self, unit: Reading, ref: Ref, at: Sequence | None) -> Resolved:
+        clock = unit.clock()
+        if at is not None and at > clock.sequence:
+            raise InTheFutureError(f"The catalog has not come to sequence {at} yet.")
+        if isinstance(ref, TableName):
+            table_id = unit.named(ref, at)
+            if table_id is None:
+                raise NotFoundError(f"There is no table {ref}.")
+        else:
+            table_id = ref
+        row = unit.table(table_id) if at is not None else _active(unit, table_id)
+        if row is None:
+            raise NotFoundError(f"There is no table {table_id}.")
+        latest = row.head if at is None else unit.version_at(row.key, at)
+        if latest is None:
+            raise NotFoundError(f"Table {table_id} did not exist at sequence {at}.")
+        listed = self._listed(unit, row, latest)
+        name = unit.name_of(table_id, at)
+        known = unit.files(row.key, latest)
+        checkpoint = max(
+            (file for file in known if file.kind is FileKind.CHECKPOINT),
+            key=lambda file: file.last,
+            default=None,
+        )
+        above = -1 if checkpoint is None else checkpoint.last
+        is_current = row.metadata_version <= latest
+        protocol, metadata = (
+            self._decider.protocol_and_metadata(row) if is_current else (None, None)
+        )
+        return Resolved(
+            table_id=row.id,
+            location=row.location,
+            name=None if name is None else str(name),
+            ways=(Way.INLINE, Way.STAGED),
+            latest=latest,
+            timestamp_ms=listed[-1].timestamp_ms,
+            sequence=clock.sequence if at is None else at,
+            commits=tuple(map(as_commit, listed)),
+            held_from=row.held_from,
+            protocol=protocol,
+            metadata=metadata,
+            checkpoint=checkpoint,
+            compactions=tuple(
+                sorted(
+                    (f for f in known if f.kind is FileKind.COMPACTION and f.first > above),
+                    key=lambda file: file.first,
+                )
+            ),
+            checksum=self._checksum(unit, row) if latest == row.head else None,
+        )
+
+    def _listed(self, unit: Reading, row: TableRow, latest: Version) -> list[CommitRow]:
+        """Give the commits to list: the unpublished, and those published a moment ago."""
+        first = Version(max(0, min(row.published, latest) - _LISTED + 1))
+        rows = unit.commits(row.key, first, latest, content=True)
+        since_ms = self._clock.now_ms() - self._settings.listed_ms
+        start = len(rows) - 1
+        while start > 0 and _is_listed(rows[start - 1], since_ms):
+            start -= 1
+        return rows[start:]
+
+    def _checksum(self, unit: Reading, row: TableRow) -> VersionChecksum | None:
+        if row.num_files is None or row.size_bytes is None:
+            return None
+        [head] = unit.commits(row.key, row.head, row.head, content=False)
+        protocol, metadata = self._decider.protocol_and_metadata(row)
+        return VersionChecksum(
+            table_size_bytes=row.size_bytes,
+            num_files=row.num_files,
+            metadata=metadata,
+            protocol=protocol,
+            txn_id=head.txn_id,
+            in_commit_timestamp_opt=row.timestamp_ms,
+            domain_metadata=tuple(from_json(row.domains, list[DomainMetadata])),
+        )
+
+    # How a proposal is made ready
+
+    def _refuse_if_too_large(self, proposal: Proposal) -> None:
+        settings = self._settings
+        if not proposal.parts:
+            raise InvalidArgumentError(f"Transaction {proposal.txn_id} proposes nothing.")
+        if not proposal.txn_id or len(proposal.txn_id) > 255:
+            raise InvalidArgumentError("A txnId has 1 to 255 characters.")
+        if len(proposal.parts) > settings.transaction_tables:
+            raise TooLargeError(
+                f"Transaction {proposal.txn_id} writes {len(proposal.parts)} tables; "
+                f"{settings.transaction_tables} are the limit."
+            )
+        if len({part.table_id for part in proposal.parts}) < len(proposal.parts):
+            raise InvalidArgumentError(
+                f"Transaction {proposal.txn_id} has two parts for one table.",
+                remedy="Fold them into one commit.",
+            )
+        sizes = [
+            len(part.content.actions) for part in proposal.parts if isinstance(part.content, Inline)
+        ]
+        if max(sizes, default=0) > settings.inline_limit_bytes:
+            raise TooLargeError(
+                f"An inline commit of {max(sizes)} bytes; {settings.inline_limit_bytes} are the "
+                "limit."
+            )
+        if sum(sizes) > settings.transaction_limit_bytes:
+            raise TooLargeError(
+                f"{sum(sizes)} bytes of inline commits; {settings.transaction_limit_bytes} are "
+                "the limit for a transaction."
+            )
+
+    def _attempt(self, part: Part) -> Attempt:
+        match part.content:
+            case Inline() as inline:
+                return Attempt(part, admission.examine(inline))
+            case Staged() as staged:
+                return self._staged_attempt(part, staged)
+            case Put():
+                raise UnsupportedByCatalogError("This catalog does not commit by put-if-absent.")
+
+    def _staged_attempt(self, part: Part, staged: Staged) -> Attempt:
+        """Read a staged file and judge it, not the client's word for it. Spec: AU-02, CM-02."""
+        commit = staged.commit
+        if commit is None:
+            raise _invalid(part, "staged-name", f"{staged.file_name!r} is no staged commit's name")
+        if commit.version != part.version:
+            raise _invalid(
+                part,
+                "staged-version",
+                f"{staged.file_name} can only become version {commit.version}, not {part.version}",
+            )
+        if staged.size > self._settings.commit_limit_bytes:
+            raise TooLargeError(f"{staged.file_name} has {staged.size} bytes.")
+        with self._store.read() as unit:
+            row = _active(unit, part.table_id)
+        store = self._log_of(row.location).store
+        meta = store.head(commit.path)
+        if meta is None:
+            raise _invalid(part, "staged-file-missing", f"{commit.path} is not there")
+        if meta.size != staged.size:
+            raise _invalid(
+                part,
+                "staged-size",
+                f"{commit.path} has {meta.size} bytes, not the {staged.size} declared",
+            )
+        content = store.get(commit.path)
+        return Attempt(
+            part,
+            admission.examine_file(content, staged.size),
+            size=len(content),
+            sha256=hashlib.sha256(content).digest(),
+            modified_ms=meta.modified_ms,
+        )
+
+    def _replayed(self, proposal: Proposal) -> Ratified | None:
+        with self._store.read() as unit:
+            ratified = ratified_answer(unit, proposal.txn_id)
+        if ratified is None:
+            return None
+        wanted = {part.table_id for part in proposal.parts}
+        is_staged = all(isinstance(part.content, Staged) for part in proposal.parts)
+        return ratified[0] if is_staged and ratified[0].commits.keys() == wanted else None
+
+    def _decide(self, pending: Pending) -> Answer:
+        pending = replace(pending, replaced=self._replaced(pending))
+        while True:
+            try:
+                return self._ratifier.submit(
+                    pending.proposal.txn_id, partial(self._decider.decide, pending=pending)
+                ).result()
+            except BacklogError as backlog:
+                pending = replace(pending, is_held_back=self._hold_back(backlog.row))
+            except FarBehindError:
+                pending = replace(pending, checked=self._checked(pending))
+
+    def _checked(self, pending: Pending) -> dict[TableId, Version]:
+        """Look for conflicts outside of any lock; where there are some, the decider finds them."""
+        with self._store.read() as unit:
+            rows = self._decider.rows(unit, pending)
+            found = self._decider.conflicts_of(unit, pending, rows)
+        return {table_id: Version(-1) if found else row.head for table_id, row in rows.items()}
+
+    def _hold_back(self, row: TableRow) -> bool:
+        """Slow a writer down to what the publisher can do; say whether that is in vain.
+
+        While storage cannot be written, or the table's log diverged, commits go on up to the hard
+        limit: a publisher in trouble is no reason to lose writes. Spec: CM-25.
+        """
+        wanted = Version(row.head - self._settings.unpublished_soft // 2)
+        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+        try:
+            published = self._publisher.publish(row.id, wanted, deadline)
+        except (UnavailableError, InvariantError):
+            return True
+        if published < wanted:
+            raise BusyError(f"Table {row.id} has {row.head - published} unpublished commits.")
+        return False
+
+    def _look_ahead(self, table_id: TableId) -> None:
+        """Look once whether the log is ahead of the catalog, as after restoring an old copy.
+
+        A file that could be the next version means the catalog forgot; anything else there was
+        put by an intruder, and the publisher will stop at it.
+        """
+        if table_id in self._looked_ahead:
+            return
+        while True:
+            with self._store.read() as unit:
+                row = _active(unit, table_id)
+            content = self._log_of(row.location).read_published(Version(row.head + 1))
+            if content is None:
+                break
+            with self._store.read() as unit:
+                moved = _active(unit, table_id).head != row.head
+            if moved:
+                continue  # another process committed and published meanwhile: look again
+            if self.would_be_next(row, content):
+                raise LogAheadError(
+                    f"The log of table {table_id} has version {row.head + 1}, the catalog only "
+                    f"{row.head}: the catalog is an older copy."
+                )
+            _log.error("table %s: version %d in the log is an intruder's", row.id, row.head + 1)
+            break
+        self._looked_ahead.add(table_id)
+
+    def would_be_next(self, row: TableRow, content: bytes) -> bool:
+        """Say whether content could have been ratified as the table's next version."""
+        try:
+            examined = admission.examine_file(content)
+        except MalformedError:
+            return False
+        if examined.violations or examined.txn_id is None:
+            return False
+        with self._store.read() as unit:
+            if any(table == row.id for table, _ in unit.ratified_under(examined.txn_id)):
+                return False
+        return not admission.judge(
+            examined,
+            self._decider.facts(row),
+            now_ms=self._clock.now_ms(),
+            max_ahead_ms=self._settings.max_ahead_ms,
+            txn_id=examined.txn_id,
+        )
+
+    def _replaced(self, pending: Pending) -> frozenset[TableId]:
+        """Name the tables whose partitioning changes while every old file goes. Spec: FI5."""
+        replaced: set[TableId] = set()
+        for attempt in pending.attempts:
+            metadata, table_id = attempt.examined.metadata, attempt.part.table_id
+            if metadata is None:
+                continue
+            snapshot = snapshots.load(self, table_id, store_for=self._store_for)
+            if metadata.partition_columns == snapshot.metadata.partition_columns:
+                continue
+            gone = {file.key for file in attempt.examined.removes}
+            if all(file.key in gone for file in snapshot.files()):
+                replaced.add(table_id)
+        return frozenset(replaced)
+
+    def _changes_in_log(self, row: TableRow, commit: CommitRow) -> Changes:
+        """Sum up a commit whose summary was forgotten, from its file."""
+        content = self._log_of(row.location).read_published(commit.version)
+        if content is None or hashlib.sha256(content).digest() != commit.sha256:
+            raise InvariantError(f"Version {commit.version} of table {row.id} cannot be read.")
+        return admission.examine_file(content).changes
+
+    def _log_of(self, location: str) -> DeltaLog:
+        return DeltaLog(self._store_for(location))
+
+
+def _active(unit: Reading, table_id: TableId) -> TableRow:
+    row = unit.table(table_id)
+    if row is None:
+        raise NotFoundError(f"There is no table {table_id}.")
+    if row.state is not State.ACTIVE:
+        raise NotFoundError(
+            f"Table {table_id} is {row.state.value}.",
+            remedy="Undrop it while it is dropped: session.undrop().",
+        )
+    return row
+
+
+def _is_listed(commit: CommitRow, since_ms: int) -> bool:
+    return commit.published_ms is None or commit.published_ms >= since_ms
+
+
+def _is_named_rightly(file: KnownFile, path: str) -> bool:
+    match paths.parse(path):
+        case paths.ClassicCheckpoint(version) | paths.UuidCheckpoint(version):
+            return file.kind is FileKind.CHECKPOINT and version == file.last
+        case paths.MultipartCheckpoint(version, _, parts):
+            is_whole = len(set(file.paths)) == parts
+            return file.kind is FileKind.CHECKPOINT and version == file.last and is_whole
+        case paths.Compaction(first, last):
+            return file.kind is FileKind.COMPACTION and (first, last) == (file.first, file.last)
+        case paths.Checksum(version):
+            return file.kind is FileKind.CHECKSUM and version == file.last
+        case _:
+            return False
+
+
+def _invalid(part: Part, rule: str, says: str) -> InvalidCommitError:
+    return InvalidCommitError(part.table_id, [Violation(rule=rule, says=says)])
