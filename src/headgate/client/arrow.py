@@ -9,24 +9,41 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
+from uuid import UUID
 
 import pyarrow as pa
 
-from headgate.errors import InvalidArgumentError
+from headgate.errors import InvalidArgumentError, InvalidSchemaError, UnsupportedFeatureError
 from headgate.log.arrow_types import arrow_schema, arrow_type, delta_schema
 from headgate.log.datafiles import Layout, read_rows
+from headgate.log.rows import check_rows, conform, constraints_of
+from headgate.log.statistics import num_records
+from headgate.log.writing import TARGET_FILE_SIZE, DataFiles
 from headgate.protocol.actions import AddFile, Metadata
 from headgate.protocol.actions import Protocol as TableProtocol
-from headgate.protocol.features import mapping_mode
+from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.predicates import Predicate
-from headgate.protocol.schema import StructField, StructType, find, without_mapping
+from headgate.protocol.schema import StructField, StructType, find, void_problems, without_mapping
 from headgate.storage.objects import ObjectStore
 
-__all__ = ["arrow_schema", "arrow_type", "delta_schema", "to_arrow", "to_batches"]
+__all__ = [
+    "TARGET_FILE_SIZE",
+    "Rows",
+    "arrow_schema",
+    "arrow_type",
+    "delta_schema",
+    "num_records",
+    "to_arrow",
+    "to_batches",
+    "write_files",
+]
 
+Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+
+_BATCH_ROWS: Final = 131_072
 _THREADS: Final = min(8, (os.cpu_count() or 1) + 1)
 
 
@@ -155,3 +172,60 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[p
         if left is not None:
             left -= batch.num_rows
         yield batch
+
+
+# Writing
+
+
+def write_files(
+    table: Shape,
+    rows: Rows,
+    *,
+    store: ObjectStore,
+    new_id: Callable[[], UUID],
+    now_ms: int,
+    target_file_size: int = TARGET_FILE_SIZE,
+) -> list[AddFile]:
+    """Write rows as data files of a table, and give the actions that add them.
+
+    All is checked first, batch by batch, and what was written is taken away again when a later
+    batch is refused. When this returns, the files are durable; nobody sees them until a commit
+    names them.
+    """
+    if found := unwritable(table.protocol, table.metadata):
+        raise UnsupportedFeatureError(f"Rows cannot be written: {', '.join(found)}.")
+    mapped = mapping_mode(table.protocol, table.metadata) != "none"
+    schema = table.schema if mapped else without_mapping(table.schema)
+    if problems := void_problems(schema):
+        raise InvalidSchemaError(f"Rows cannot be written: {'; '.join(problems)}.")
+    constraints = constraints_of(schema, table.metadata.configuration)
+    files = DataFiles(
+        schema=schema,
+        partition_columns=table.metadata.partition_columns,
+        properties=table.metadata.configuration,
+        tight=is_supported(table.protocol, "deletionVectors"),
+        mapped=mapped,
+        store=store,
+        new_id=new_id,
+        now_ms=now_ms,
+        target_file_size=target_file_size,
+    )
+    with files:
+        for batch in _batches(rows):
+            fitted = conform(batch, schema)
+            check_rows(fitted, schema, constraints)
+            files.add(fitted)
+        return files.finish()
+
+
+def _batches(rows: Rows) -> Iterator[pa.RecordBatch]:
+    if isinstance(rows, pa.Table):
+        yield from rows.to_batches(_BATCH_ROWS)
+    elif isinstance(rows, pa.RecordBatch):
+        yield rows
+    elif isinstance(rows, pa.RecordBatchReader):
+        yield from rows
+    else:
+        raise InvalidArgumentError(
+            f"Rows come as a pyarrow Table or RecordBatchReader, not as {type(rows).__name__}."
+        )

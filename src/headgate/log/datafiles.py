@@ -7,6 +7,7 @@ left out by their position. Knows one file at a time; which files there are is t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,9 +27,21 @@ from headgate.errors import (
 from headgate.log.arrow_types import FIELD_ID, arrow_type, is_list, stored_type
 from headgate.log.constraints import compare
 from headgate.names import fold
-from headgate.protocol.actions import AddFile
-from headgate.protocol.predicates import And, Compare, In, IsNull, Literal, Not, Operator, Or
-from headgate.protocol.predicates import Predicate as RowPredicate
+from headgate.protocol import deletion_vectors
+from headgate.protocol.actions import AddFile, DeletionVector
+from headgate.protocol.predicates import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    parse_partition_value,
+)
+from headgate.protocol.predicates import columns as columns_of
 from headgate.protocol.schema import (
     VARIANT,
     VOID,
@@ -62,7 +75,7 @@ def read_rows(
     layout: Layout,
     add: AddFile,
     columns: Sequence[StructField],
-    where: RowPredicate | None = None,
+    where: Predicate | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of one file that were not deleted and satisfy `where`, in these columns."""
     wanted = _with_filtered(layout.schema, columns, where)
@@ -197,29 +210,10 @@ class _Source:
 
 def partition_scalar(text: str | None, data_type: DataType) -> pa.Scalar:
     """Give a partition value out of the log; empty is null, whatever the type."""
-    wanted = arrow_type(data_type)
-    if text is None or text == "":
-        return pa.scalar(None, wanted)
-    try:
-        if pa.types.is_binary(wanted):
-            return pa.scalar(text.encode(), wanted)
-        if pa.types.is_timestamp(wanted):
-            return _timestamp_scalar(text, wanted)
-        return pa.scalar(text).cast(wanted)
-    except (pa.ArrowException, UnicodeError) as error:
-        raise MalformedError(f"{text!r} is not a partition value of {data_type}.") from error
+    return pa.scalar(parse_partition_value(text, data_type), arrow_type(data_type))
 
 
-def _timestamp_scalar(text: str, wanted: pa.DataType) -> pa.Scalar:
-    has_zone = text.endswith("Z") or "+" in text or text.count("-") > 2
-    if wanted.tz and not has_zone:
-        text += "Z"
-    elif not wanted.tz and has_zone:
-        return pa.scalar(text).cast(pa.timestamp("us", "UTC")).cast(wanted)
-    return pa.scalar(text).cast(wanted)
-
-
-def matching(where: RowPredicate, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
+def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
     """Say of each row whether it satisfies a predicate; where that is unknown, null."""
     match where:
         case Compare(column, operator, value):
@@ -283,23 +277,12 @@ def _position(within: DataType, item: StructField) -> int:
     return within.fields.index(item)
 
 
-def columns_of(where: RowPredicate) -> list[tuple[str, ...]]:
-    """List the columns a predicate looks at."""
-    match where:
-        case Compare(column=column) | In(column=column) | IsNull(column=column):
-            return [column]
-        case And(items) | Or(items):
-            return [column for item in items for column in columns_of(item)]
-        case Not(item):
-            return columns_of(item)
-
-
 def _with_filtered(
-    schema: StructType, columns: Sequence[StructField], where: RowPredicate | None
+    schema: StructType, columns: Sequence[StructField], where: Predicate | None
 ) -> list[StructField]:
     """Add the columns a predicate looks at behind those that are wanted."""
     wanted = list(columns)
-    for path in columns_of(where) if where is not None else []:
+    for path in sorted(columns_of(where)) if where is not None else []:
         fields = find_all(schema, path)
         if not fields:
             raise UnsupportedFeatureError(f"There is no column {'.'.join(path)} to filter by.")
@@ -312,13 +295,13 @@ def _with_filtered(
 
 
 class _Deleted:
-    """The positions a file's deletion vector takes away."""
+    """The positions a file's deletion vector takes away, passed through once, in order."""
 
     def __init__(self, layout: Layout, add: AddFile, num_rows: int) -> None:
         self._positions: Sequence[int] = ()
         self._next = 0
         if add.deletion_vector is not None:
-            raise UnsupportedFeatureError("Deletion vectors.")
+            self._positions = deleted_rows(layout, add.deletion_vector)
         if self._positions and self._positions[-1] >= num_rows:
             raise MalformedError(
                 f"The deletion vector of {add.path} names row {self._positions[-1]}, and the"
@@ -327,20 +310,35 @@ class _Deleted:
 
     def without(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """Leave the deleted ones out of consecutive rows that begin at position `first`."""
-        last = first + rows.num_rows
-        bits = bytearray(b"\xff" * ((rows.num_rows + 7) // 8))
-        before = self._next
-        positions = self._positions
-        at = before
-        while at < len(positions) and positions[at] < last:
-            index = positions[at] - first
-            bits[index >> 3] &= ~(1 << (index & 7))
-            at += 1
-        self._next = at
-        if at == before:
+        positions, at = self._positions, self._next
+        self._next = bisect_left(positions, first + rows.num_rows, at)
+        if self._next == at:
             return rows
+        bits = bytearray(b"\xff" * ((rows.num_rows + 7) // 8))
+        for position in positions[at : self._next]:
+            bits[position - first >> 3] ^= 1 << (position - first & 7)
         live = pa.Array.from_buffers(pa.bool_(), rows.num_rows, [None, pa.py_buffer(bits)])
         return rows.filter(live)
+
+
+def deleted_rows(layout: Layout, vector: DeletionVector) -> Sequence[int]:
+    """Read the positions that a deletion vector takes away, ascending, wherever it lies."""
+    if deletion_vectors.is_inline(vector):
+        return deletion_vectors.read_inline(vector).to_array()
+    if vector.storage_type == deletion_vectors.ABSOLUTE:
+        store, path = open_data(layout, vector.path_or_inline_dv)
+    else:
+        store, path = layout.store, deletion_vectors.path_of(vector, layout.location)
+    offset, length = deletion_vectors.byte_range(vector)
+    try:
+        part = store.get_range(path, offset, length)
+    except NotFoundError as error:
+        raise InvariantError(
+            f"The deletion vector {path} of {layout.location} is missing.",
+            remedy="Put the file back, or read a version that does not need it;"
+            " `headgate fsck` lists all that is missing.",
+        ) from error
+    return deletion_vectors.read_stored(vector, part).to_array()
 
 
 # From a file's types to the table's
@@ -384,7 +382,7 @@ class _Fit:
                 return self._struct(values, wanted, path)
             case ArrayType(element):
                 self._check(is_list(values.type), values, wanted, path)
-                offsets = _offsets(values)
+                offsets = list_offsets(values)
                 inner = self.fit(values.flatten(), element, (*path, "element"))
                 mask = values.is_null() if values.null_count else None
                 return pa.ListArray.from_arrays(offsets, inner, type=arrow_type(wanted), mask=mask)
@@ -413,18 +411,10 @@ class _Fit:
         return pa.StructArray.from_arrays(arrays, fields=names, mask=mask)
 
     def _map(self, values: pa.Array, wanted: MapType, path: tuple[str, ...]) -> pa.Array:
-        # A map is a list of entries, and as such can be taken apart.
-        entries = pa.StructArray.from_arrays([values.keys, values.items], names=["key", "value"])
-        listed = pa.Array.from_buffers(
-            pa.list_(entries.type),
-            len(values),
-            values.buffers()[:2],
-            offset=values.offset,
-            children=[entries],
-        )
+        listed = as_list(values)
         flat = listed.flatten()
         return pa.MapArray.from_arrays(
-            _offsets(listed),
+            list_offsets(listed),
             self.fit(flat.field(0), wanted.key, (*path, "key")),
             self.fit(flat.field(1), wanted.value, (*path, "value")),
             type=arrow_type(wanted),
@@ -467,10 +457,22 @@ class _Fit:
             )
 
 
-def _offsets(lists: pa.Array) -> pa.Array:
+def list_offsets(lists: pa.Array) -> pa.Array:
     """Give offsets that go with the flattened values: null lists hold none."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
+
+
+def as_list(maps: pa.Array) -> pa.Array:
+    """Give maps as lists of entries; as such they can be taken apart."""
+    entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])
+    return pa.Array.from_buffers(
+        pa.list_(entries.type),
+        len(maps),
+        maps.buffers()[:2],
+        offset=maps.offset,
+        children=[entries],
+    )
 
 
 def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
