@@ -397,6 +397,9 @@ class WrappedStore:
     def sync(self, paths: Sequence[str]) -> None:
         self.around(Call("sync", tuple(paths)), lambda: self.inner.sync(paths))
 
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        return self.around(Call("sweep", (prefix,)), lambda: self.inner.sweep(before_ms, prefix))
+
     def local_path(self, path: str) -> str | None:
         return self.inner.local_path(path)
 

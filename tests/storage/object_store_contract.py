@@ -233,6 +233,11 @@ class ObjectStoreContract:
         store.sync([])
         assert paths(store, "", recursive=True) == {"a/b"}
 
+    def test_sweeping_leaves_what_was_put(self, store: ObjectStore) -> None:
+        store.put("a/b", b"1")
+        assert store.sweep(10**15) == store.sweep(10**15, "a") == 0
+        assert store.get("a/b") == b"1"
+
     def test_a_local_path_names_the_bytes_if_there_is_one(self, store: ObjectStore) -> None:
         store.put("a/b c", b"1")
         local = store.local_path("a/b c")

@@ -21,18 +21,19 @@ class TestCloudStore(ObjectStoreContract):
         return CloudStore.from_url(bucket)
 
 
-class TestFolderOfABucket(ObjectStoreContract):
-    examples = 8
-
-    @pytest.fixture
-    def store(self, bucket: str) -> ObjectStore:
-        store_for(bucket).put("tables/7 8%/elsewhere", b"")
-        return store_for(f"{bucket}/tables/7 8%25x/")
-
-
 @pytest.fixture
 def store(bucket: str) -> CloudStore:
     return CloudStore.from_url(bucket)
+
+
+def test_a_location_below_a_bucket_is_a_store_of_its_own(bucket: str) -> None:
+    table = store_for(f"{bucket}/tables/7 8%25x/")
+    assert table.put_if_absent("log/p=a%20b", b"1")
+    assert [meta.path for meta in table.list("", recursive=True)] == ["log/p=a%20b"]
+    assert [meta.path for meta in table.list("log", start_after="log/a")] == ["log/p=a%20b"]
+    assert list(table.folders("")) == ["log"]
+    assert store_for(bucket).get("tables/7 8%x/log/p=a%20b") == b"1"
+    assert table.url == f"{bucket}/tables/7%208%25x"
 
 
 @pytest.mark.slow

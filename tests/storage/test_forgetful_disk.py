@@ -335,7 +335,8 @@ def test_a_full_disk_refuses_and_shows_nothing(operation: Operation) -> None:
         store.put("log/before", b"")
         disk.room = room
         with suppress(UnavailableError):
-            operation(store)
+            for path in operation(store):
+                assert store.get(path) == CONTENTS[path]
             continue
         assert disk.room == room, "what was begun is gone"
         assert names(disk, f"{ROOT}/log") == ["before"]
@@ -412,6 +413,23 @@ def test_a_thread_whose_sync_succeeds_beside_a_failed_one_does_not_believe_it() 
     disk.before = the_other_fails
     with pytest.raises(PutUnknownError):
         put_one(store)
+
+
+@shows("FC12")
+def test_a_folder_that_cannot_be_opened_after_the_link_leaves_the_outcome_unknown() -> None:
+    disk = ForgetfulDisk()
+    store = LocalStore(ROOT, disk)
+    store.put("log/before", b"")
+
+    def too_many_open_files(call: str, path: str) -> None:
+        if call == "open":
+            raise OSError(24, "Too many open files")
+
+    disk.before = too_many_open_files
+    with pytest.raises(PutUnknownError):
+        put_one(store)
+    disk.before = None
+    assert store.put_if_absent(FIRST, CONTENTS[FIRST]) is False
 
 
 # Anything, in any order

@@ -136,6 +136,10 @@ class CloudStore:
         for path in paths:  # a bucket answers only when it has the bytes
             check_path(path)
 
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        check_folder(prefix)  # a bucket shows and keeps only what is whole
+        return 0
+
     def local_path(self, path: str) -> str | None:
         check_path(path)
         return None

@@ -119,7 +119,6 @@ class LocalStore:
             return self._follow(self._locate(path))
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
-        """Remove the temporaries of dead writers, last written before a time; say how many."""
         swept = 0
         for path, full in self._walk(check_folder(prefix), recursive=True):
             with self._errors(path, writing=True), suppress(FileNotFoundError):
@@ -235,7 +234,7 @@ class LocalStore:
             with suppress(FileNotFoundError):
                 found = self._disk.stat(target)
                 if not (found.is_file or found.is_link):
-                    raise InvalidArgumentError(f"There is no room at {target}.") from None
+                    raise InvalidArgumentError(f"{target} is there and is no file.") from None
             return False
         return True
 
@@ -310,6 +309,8 @@ class LocalStore:
             fd = self._open(full)
         except FileNotFoundError:
             return  # removed again meanwhile
+        except OSError as error:
+            raise self._unknown(full) from error
         try:
             self._sync_open(fd, full)
         except OSError as error:

@@ -91,6 +91,10 @@ class ObjectStore(Protocol):
         """Make durable what others wrote or removed under these paths."""
         ...
 
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        """Remove what writers that died left unfinished before a time; say how much it was."""
+        ...
+
     def local_path(self, path: str) -> str | None:
         """Name the file on this machine that holds the object, where there is one."""
         ...
@@ -213,6 +217,10 @@ class MemoryStore:
         for path in paths:
             check_path(path)
 
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        check_folder(prefix)
+        return 0
+
     def local_path(self, path: str) -> str | None:
         check_path(path)
         return None
@@ -267,6 +275,9 @@ class Folder:
 
     def sync(self, paths: Sequence[str]) -> None:
         self._store.sync([self._outer(path) for path in paths])
+
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        return self._store.sweep(before_ms, self._outer_folder(prefix))
 
     def local_path(self, path: str) -> str | None:
         return self._store.local_path(self._outer(path))
