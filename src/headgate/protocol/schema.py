@@ -656,11 +656,11 @@ def check(
 
 
 def _depth(data_type: DataType) -> int:
-    deepest, level = 0, [data_type]
+    deepest, level = 0, _inner(data_type)
     while level and deepest <= DEEPEST:
         deepest += 1
         level = [inner for outer in level for inner in _inner(outer)]
-    return deepest - 1
+    return deepest
 
 
 def _inner(data_type: DataType) -> list[DataType]:
