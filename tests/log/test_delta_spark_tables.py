@@ -127,7 +127,18 @@ def expected_rows(kept: Kept) -> pa.Table:
     return pa.Table.from_pylist(listed)
 
 
-@pytest.mark.parametrize("kept", list(all_kept()), ids=str)
+def each_kept() -> list[Any]:
+    # A hundred thousand rows take Python a while to compare.
+    slow = {"dv_containers": [pytest.mark.slow]}
+    return [pytest.param(k, id=str(k), marks=slow.get(k.case, [])) for k in all_kept()]
+
+
+def each_case() -> list[Any]:
+    slow = {"dv_containers": [pytest.mark.slow], "types": [pytest.mark.slow]}
+    return [pytest.param(case, marks=slow.get(case, [])) for case in cases()]
+
+
+@pytest.mark.parametrize("kept", each_kept())
 def test_rows_are_those_that_spark_read(kept: Kept, located: Located) -> None:
     snapshot = load_path(located(kept.case), version=Version(kept.version))
     read = to_arrow(snapshot)
@@ -139,7 +150,7 @@ def test_rows_are_those_that_spark_read(kept: Kept, located: Located) -> None:
     assert told(found) == told(wanted)
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", each_case())
 def test_each_column_alone_is_the_same_as_among_all(case: str, located: Located) -> None:
     snapshot = load_path(located(case))
     whole = to_arrow(snapshot)
@@ -147,7 +158,7 @@ def test_each_column_alone_is_the_same_as_among_all(case: str, located: Located)
         assert told(to_arrow(snapshot, [name.upper()])) == told(whole.select([name]))
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", each_case())
 def test_a_filter_gives_the_rows_it_names_and_no_others(case: str, located: Located) -> None:
     snapshot = load_path(located(case))
     whole = to_arrow(snapshot)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from headgate.errors import InvalidArgumentError, InvalidSchemaError, UnsupportedFeatureError
 from headgate.log.arrow_types import arrow_schema, arrow_type, delta_schema
 from headgate.log.datafiles import Layout, read_rows
+from headgate.log.inputs import read_input
 from headgate.log.rows import check_rows, conform, constraints_of
 from headgate.log.statistics import num_records
 from headgate.log.writing import TARGET_FILE_SIZE, DataFiles
@@ -36,6 +37,7 @@ __all__ = [
     "arrow_type",
     "delta_schema",
     "num_records",
+    "read_input",
     "to_arrow",
     "to_batches",
     "write_files",

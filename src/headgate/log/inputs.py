@@ -1,0 +1,261 @@
+"""Files people bring (CSV, JSON lines, Parquet) -> rows of a table, batch by batch.
+
+Values are read as the table's columns say, never guessed; what cannot be is refused with the file,
+the line and the column. Times without a zone are UTC. Binary values in JSON are base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+import pyarrow.parquet as pq
+
+from headgate.errors import (
+    InvalidArgumentError,
+    InvalidDataError,
+    MalformedError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from headgate.log.arrow_types import arrow_schema, arrow_type
+from headgate.log.rows import conform
+from headgate.names import fold
+from headgate.protocol import schema as delta
+from headgate.protocol.predicates import parse_partition_value
+from headgate.protocol.schema import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    Primitive,
+    StructType,
+)
+
+FORMATS: Final = ("csv", "json", "parquet")
+_JSON_LINES: Final = 8192
+_HAS_ZONE: Final = r"(?:Z|[+-]\d\d(?::?\d\d)?)$"
+_MENDED: Final = "Mend the file, then append it again. Nothing was committed."
+
+
+def read_input(path: str | Path, format: str, schema: StructType) -> pa.RecordBatchReader:
+    """Read a file as rows of a table's schema: a stream, so that its size does not matter."""
+    readers = {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet}
+    if format not in readers:
+        raise InvalidArgumentError(
+            f"There is no input format {format!r}.", remedy=f"Use one of {', '.join(FORMATS)}."
+        )
+    path = Path(path)
+    if not path.is_file():
+        raise NotFoundError(f"There is no file {path}.", remedy="Check the path.")
+    batches = _conformed(path, readers[format](path, schema), schema)
+    return pa.RecordBatchReader.from_batches(arrow_schema(schema), batches)
+
+
+def _conformed(
+    path: Path, batches: Iterator[pa.RecordBatch], schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        try:
+            yield conform(batch, schema)
+        except InvalidDataError as error:
+            raise InvalidDataError(f"{path}: {error.message}", remedy=_MENDED) from error
+
+
+@contextmanager
+def _telling(path: Path, names: list[str]) -> Iterator[None]:
+    """Say where in a file Arrow stumbled, in words people use."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        said = re.sub(r"Row #(\d+): ", "", str(error))
+        row = re.search(r"Row #(\d+)", str(error))
+        where = f" row {row[1]} (the heading is row 1)" if row else ""
+        if column := re.match(r"In CSV column #(\d+): ", said):
+            said = said[column.end() :]
+            where += f" column {names[int(column[1])]!r}" if names else ""
+        raise InvalidDataError(f"{path}{where}: {said}.", remedy=_MENDED) from error
+
+
+# Parquet
+
+
+def _read_parquet(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
+    with _telling(path, []), pq.ParquetFile(path, arrow_extensions_enabled=False) as file:
+        yield from file.iter_batches()
+
+
+# CSV
+
+
+def _read_csv(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
+    known = {fold(item.name): item for item in schema.fields}
+    names = _heading(path)
+    types: dict[str, pa.DataType] = {}
+    moments: dict[str, DataType] = {}
+    for name in names:
+        item = known.get(fold(name))
+        if item is None:
+            raise InvalidDataError(
+                f"{path} has a column {name!r}, and the table has"
+                f" {', '.join(item.name for item in schema.fields)}.",
+                remedy=_MENDED,
+            )
+        if not isinstance(item.type, Primitive | DecimalType) or item.type == delta.VARIANT:
+            raise UnsupportedFeatureError(
+                f"Column {item.name!r} is {item.type}, which CSV cannot hold.",
+                remedy="Use JSON lines or Parquet.",
+            )
+        types[name] = arrow_type(item.type)
+        if item.type in (delta.TIMESTAMP, delta.TIMESTAMP_NTZ):
+            types[name], moments[name] = pa.string(), item.type
+    with (
+        _telling(path, names),
+        pv.open_csv(
+            path,
+            read_options=pv.ReadOptions(use_threads=False),  # else errors do not tell the row
+            parse_options=pv.ParseOptions(newlines_in_values=True),
+            convert_options=pv.ConvertOptions(
+                column_types=types,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        ) as reader,
+    ):
+        for batch in reader:
+            yield _with_moments(batch, moments, path)
+
+
+def _heading(path: Path) -> list[str]:
+    with (
+        _telling(path, []),
+        pv.open_csv(path, parse_options=pv.ParseOptions(newlines_in_values=True)) as reader,
+    ):
+        return list(reader.schema.names)
+
+
+def _with_moments(
+    batch: pa.RecordBatch, moments: Mapping[str, DataType], path: Path
+) -> pa.RecordBatch:
+    for name, data_type in moments.items():
+        values = batch.column(name)
+        if data_type == delta.TIMESTAMP:
+            zoned = pc.match_substring_regex(values, _HAS_ZONE)
+            with_zone = pc.binary_join_element_wise(values, "Z", "")
+            values = pc.if_else(zoned, values, with_zone)
+        try:
+            moment = values.cast(arrow_type(data_type))
+        except pa.ArrowInvalid as error:
+            raise InvalidDataError(f"{path} column {name!r}: {error}.", remedy=_MENDED) from error
+        batch = batch.set_column(batch.schema.get_field_index(name), name, moment)
+    return batch
+
+
+# JSON lines
+
+
+def _read_json(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
+    columns = arrow_schema(schema)
+    with path.open("rb") as lines:
+        numbered = enumerate(lines, start=1)
+        while chunk := list(islice(numbered, _JSON_LINES)):
+            rows = [_row(path, number, raw, schema) for number, raw in chunk if raw.strip()]
+            arrays = [
+                pa.array([row.get(field.name) for row in rows], field.type) for field in columns
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def _row(path: Path, number: int, raw: bytes, schema: StructType) -> dict[str, Any]:
+    try:
+        found = json.loads(raw, parse_float=Decimal)
+        if not isinstance(found, dict):
+            raise _WrongError((), "an object with one member per column is expected")
+        return _struct(found, schema, ())
+    except (ValueError, RecursionError) as error:
+        where = f"{path} line {number}"
+        if isinstance(error, _WrongError) and error.path:
+            where += f" column {'.'.join(error.path)!r}"
+        raise InvalidDataError(f"{where}: {error}.", remedy=_MENDED) from error
+
+
+class _WrongError(ValueError):
+    """A value that is none of its column's type."""
+
+    def __init__(self, path: tuple[str, ...], what: str) -> None:
+        super().__init__(what)
+        self.path = path
+
+
+def _struct(found: Mapping[str, Any], schema: StructType, path: tuple[str, ...]) -> dict[str, Any]:
+    known = {fold(item.name): item for item in schema.fields}
+    row: dict[str, Any] = {}
+    for name, value in found.items():
+        item = known.get(fold(name))
+        if item is None:
+            raise _WrongError((*path, name), "the table has no such column")
+        row[item.name] = _value(value, item.type, (*path, item.name))
+    return row
+
+
+def _value(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
+    if value is None:
+        return None
+    match data_type:
+        case StructType() if isinstance(value, dict):
+            return _struct(value, data_type, path)
+        case ArrayType(element) if isinstance(value, list):
+            return [_value(one, element, (*path, "element")) for one in value]
+        case MapType(key, inner) if isinstance(value, dict):
+            return [
+                (_text_value(name, key, (*path, "key")), _value(one, inner, (*path, "value")))
+                for name, one in value.items()
+            ]
+        case Primitive() | DecimalType():
+            return _leaf(value, data_type, path)
+        case _:
+            raise _WrongError(path, f"{json.dumps(value, default=str)[:80]} is no {data_type}")
+
+
+def _leaf(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
+    said = f"{json.dumps(value, default=str)[:80]} is no {data_type}"
+    if isinstance(value, bool) or data_type == delta.BOOLEAN:
+        if isinstance(value, bool) and data_type == delta.BOOLEAN:
+            return value
+        raise _WrongError(path, said)
+    if data_type == delta.STRING:
+        if isinstance(value, str):
+            return value
+        raise _WrongError(path, said)
+    if data_type == delta.BINARY and isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except ValueError:
+            raise _WrongError(path, f"{said}: base64 is expected") from None
+    if data_type in (delta.FLOAT, delta.DOUBLE) and isinstance(value, int | Decimal):
+        return float(value)
+    if isinstance(value, Decimal | int | str) and data_type not in (delta.BINARY, delta.VARIANT):
+        return _text_value(str(value), data_type, path)
+    raise _WrongError(path, said)
+
+
+def _text_value(text: str, data_type: DataType, path: tuple[str, ...]) -> Any:
+    if data_type == delta.STRING:
+        return text
+    try:
+        if isinstance(data_type, DecimalType):
+            text = f"{Decimal(text):f}"  # with an exponent it is a decimal all the same
+        return parse_partition_value(text, data_type)
+    except (MalformedError, InvalidOperation):
+        raise _WrongError(path, f"{text[:80]!r} is no {data_type}") from None
