@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -86,6 +87,7 @@ class FilesystemCatalog:
         self._settings = settings or Settings()
         self._places: dict[TableId, _Place] = {}
         self._snapshots: dict[TableId, Snapshot] = {}
+        self._tried: OrderedDict[TxnId, Version] = OrderedDict()
 
     # Reading
 
@@ -132,9 +134,16 @@ class FilesystemCatalog:
         part, content = _only_put(proposal)
         place = self._seen(self._find(part.table_id))
         examined = admission.examine_file(content)
-        taken = self._taken(place, part.version, proposal.txn_id, examined)
-        if taken is not None:
+        # A replay is looked for from the lowest version this transaction was ever proposed at.
+        since = min(part.version, self._tried.get(proposal.txn_id, part.version))
+        self._tried[proposal.txn_id] = since
+        if len(self._tried) > 10_000:
+            self._tried.popitem(last=False)
+        taken = self._taken(place, since, proposal.txn_id, examined)
+        if isinstance(taken, Ratified):
             return taken
+        if taken is not None and part.version <= place.latest:
+            return self._taken(place, part.version, proposal.txn_id, examined) or taken
         violations = self._violations(place, part, examined, proposal.txn_id)
         if violations:
             return Rejected(txn_id=proposal.txn_id, violations=tuple(violations))

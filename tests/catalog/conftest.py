@@ -1,0 +1,183 @@
+"""One suite, every kind of catalog and every way to commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+from uuid import uuid4
+
+import pytest
+
+from headgate.catalog.filesystem import FilesystemCatalog
+from headgate.catalog.service import Catalog
+from headgate.connecting import embedded_catalog
+from headgate.log.files import DeltaLog
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import Action, TableId, TxnId, Version
+from headgate.protocol.catalog_port import Answer, Resolved
+from headgate.protocol.commits import Inline, Part, Proposal, Put, Staged, Way
+from headgate.protocol.conflicts import Scan
+from headgate.protocol.paths import StagedCommit
+from headgate.settings import Settings
+from headgate.storage import locations
+from tests.kit.builders import (
+    CountedIds,
+    ManualClock,
+    file_content,
+    inline,
+    metadata,
+    new_table_id,
+    new_txn_id,
+    protocol,
+)
+
+
+@dataclass
+class House:
+    """A catalog under test, and the way its clients commit."""
+
+    root: Path
+    way: Way
+    clock: ManualClock
+    settings: Settings = field(default_factory=Settings)
+    catalog: Catalog | FilesystemCatalog = field(init=False)
+
+    SCHEMA: ClassVar = SchemaName("main", "default")
+
+    def __post_init__(self) -> None:
+        self.catalog = self._open()
+
+    def _open(self) -> Catalog | FilesystemCatalog:
+        if self.way is Way.PUT_IF_ABSENT:
+            return FilesystemCatalog(
+                locations.normalize(str(self.root)),
+                store_for=locations.store_for,
+                clock=self.clock,
+                ids=CountedIds(),
+                settings=self.settings,
+            )
+        return embedded_catalog(
+            str(self.root),
+            settings=self.settings,
+            publisher=False,
+            clock=self.clock,
+            ids=CountedIds(),
+        )
+
+    @property
+    def database(self) -> Catalog:
+        """The catalog, where the test needs one with a database."""
+        assert isinstance(self.catalog, Catalog)
+        return self.catalog
+
+    def restart(self) -> None:
+        """Close the catalog and open it again, as a new process would."""
+        self.close()
+        self.catalog = self._open()
+
+    def close(self) -> None:
+        if isinstance(self.catalog, Catalog):
+            self.catalog.close()
+
+    def create(
+        self,
+        name: str = "t",
+        *,
+        schema: str = "id long",
+        features: tuple[str, ...] = (),
+        partition_by: tuple[str, ...] = (),
+        properties: dict[str, str] | None = None,
+    ) -> Resolved:
+        """Make a table in one call."""
+        table_id = new_table_id()
+        return self.catalog.create_table(
+            TableName.parse(name),
+            table_id,
+            new_txn_id(),
+            inline(
+                protocol(*features),
+                metadata(table_id, schema, partition_by, properties),
+                operation="CREATE TABLE",
+            ),
+        )
+
+    def part(
+        self,
+        table_id: TableId,
+        version: int,
+        *actions: Action,
+        txn_id: TxnId,
+        timestamp_ms: int | None = None,
+    ) -> Part:
+        """Make content ready in this catalog's way: staged content is put into its file."""
+        content: Inline | Staged | Put
+        stamp = timestamp_ms or max(self.clock.ms, self.stamp_of(table_id) + 1)
+        whole = file_content(*actions, txn_id=txn_id, timestamp_ms=stamp)
+        match self.way:
+            case Way.INLINE:
+                content = inline(*actions)
+            case Way.STAGED:
+                staged = StagedCommit(Version(version), uuid4())
+                self.log(table_id).stage(staged, whole)
+                content = Staged(file_name=staged.name, size=len(whole))
+            case Way.PUT_IF_ABSENT:
+                content = Put(content=whole)
+        return Part(table_id=table_id, version=Version(version), content=content)
+
+    def proposal(
+        self,
+        table_id: TableId,
+        version: int,
+        *actions: Action,
+        txn_id: TxnId | None = None,
+        scans: tuple[Scan, ...] = (),
+        timestamp_ms: int | None = None,
+    ) -> Proposal:
+        txn_id = txn_id or new_txn_id()
+        part = self.part(table_id, version, *actions, txn_id=txn_id, timestamp_ms=timestamp_ms)
+        return Proposal(txn_id=txn_id, parts=(part,), scans=scans)
+
+    def propose(
+        self,
+        table_id: TableId,
+        version: int,
+        *actions: Action,
+        txn_id: TxnId | None = None,
+        scans: tuple[Scan, ...] = (),
+    ) -> Answer:
+        return self.catalog.propose(
+            self.proposal(table_id, version, *actions, txn_id=txn_id, scans=scans)
+        )
+
+    def stamp_of(self, table_id: TableId) -> int:
+        """The timestamp of the table's latest commit."""
+        return self.catalog.resolve(table_id).timestamp_ms
+
+    def log(self, table_id: TableId) -> DeltaLog:
+        return DeltaLog(locations.store_for(self.catalog.resolve(table_id).location))
+
+
+@pytest.fixture(params=[Way.INLINE, Way.STAGED, Way.PUT_IF_ABSENT], ids=lambda way: way.value)
+def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+    """A catalog of each kind."""
+    made = House(tmp_path / "lake", request.param, ManualClock())
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[Way.INLINE, Way.STAGED], ids=lambda way: way.value)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+    """A catalog with a database: what a filesystem catalog refuses is shown on this one."""
+    made = House(tmp_path / "lake", request.param, ManualClock())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def inline_lake(tmp_path: Path) -> Iterator[House]:
+    """A catalog with a database, whose clients send their commits inline."""
+    made = House(tmp_path / "lake", Way.INLINE, ManualClock())
+    yield made
+    made.close()

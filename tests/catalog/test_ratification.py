@@ -1,0 +1,309 @@
+"""Who wins a version, and what everybody is answered; on every kind of catalog."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headgate.errors import NotFoundError, TxnIdReusedError, UnsupportedByCatalogError
+from headgate.protocol.actions import Version
+from headgate.protocol.catalog_port import Ratified, Rejected, VersionTaken
+from headgate.protocol.commits import Proposal, Way
+from tests.catalog.conftest import House
+from tests.kit import req, shows
+from tests.kit.builders import add, new_txn_id, remove
+
+
+def rules(answer: object) -> set[str]:
+    assert isinstance(answer, Rejected), answer
+    return {violation.rule for violation in answer.violations} | {
+        conflict.rule for conflict in answer.conflicts
+    }
+
+
+@req("CM-10")
+@shows("S1", "FI6")
+def test_version_2_is_refused_while_1_is_not_ratified(house: House) -> None:
+    table = house.create()
+    assert rules(house.propose(table.table_id, 2, add())) == {"version-gap"}
+    assert isinstance(house.propose(table.table_id, 1, add()), Ratified)
+    assert isinstance(house.propose(table.table_id, 2, add()), Ratified)
+    assert house.catalog.resolve(table.table_id).latest == 2
+
+
+@req("CM-11", "CM-14")
+@shows("S2", "FI6")
+def test_of_two_that_remove_one_file_the_first_wins_and_the_other_is_told_by_whom(
+    house: House,
+) -> None:
+    table = house.create()
+    file = add()
+    house.propose(table.table_id, 1, file)
+    first = house.propose(table.table_id, 2, remove(file))
+    second = house.propose(table.table_id, 2, remove(file))
+    assert isinstance(first, Ratified)
+    assert isinstance(second, Rejected | VersionTaken)
+    [winner] = second.winners[table.table_id]
+    assert winner.version == 2
+    assert winner.txn_id == first.txn_id
+    assert house.catalog.resolve(table.table_id).latest == 2
+
+
+@req("CM-10", "CM-11")
+@shows("S1", "S2", "S3")
+def test_every_interleaving_of_three_writers_gives_contiguous_versions_with_one_winner_each(
+    house: House,
+) -> None:
+    table = house.create()
+    latest = 0
+    for order in itertools.permutations(range(3)):
+        # Each was built on the same version; they come in every order, twice over.
+        attempts = [house.proposal(table.table_id, latest + 1, remove(add())) for _ in order]
+        answers = [house.catalog.propose(attempts[i]) for i in order for _ in range(2)]
+        won = [answer for answer in answers if isinstance(answer, Ratified)]
+        versions = {answer.commits[table.table_id].version for answer in won}
+        assert versions == set(range(latest + 1, latest + 1 + len(versions)))
+        assert len({answer.txn_id for answer in won}) == len(versions)
+        latest += len(versions)
+        assert house.catalog.resolve(table.table_id).latest == latest
+
+
+@req("CM-42")
+@shows("FC4", "S3", "S6", "L3")
+def test_the_same_proposal_again_gets_the_first_answer_at_once_and_after_a_restart(
+    house: House,
+) -> None:
+    table = house.create()
+    proposal = house.proposal(table.table_id, 1, add())
+    first = house.catalog.propose(proposal)
+    assert isinstance(first, Ratified)
+    assert house.catalog.propose(proposal) == first
+    house.propose(table.table_id, 2, add())
+    assert house.catalog.propose(proposal) == first
+    house.restart()
+    assert house.catalog.propose(proposal) == first
+    assert house.catalog.resolve(table.table_id).latest == 2
+
+
+@req("CM-42", "CM-26")
+@shows("FC5", "FX4")
+def test_the_first_answer_is_given_after_publishing_and_after_the_content_was_forgotten(
+    lake: House,
+) -> None:
+    table = lake.create()
+    proposal = lake.proposal(table.table_id, 1, add())
+    first = lake.catalog.propose(proposal)
+    assert isinstance(first, Ratified)
+    lake.catalog.publish(table.table_id)
+    with lake.database._store.write() as unit:
+        row = unit.table(table.table_id)
+        assert row is not None
+        unit.forget_content(row.key, row.head)
+    lake.restart()
+    again = lake.catalog.propose(proposal)
+    assert isinstance(again, Ratified)
+    assert again.commits[table.table_id].version == 1
+    assert again.sequence == first.sequence
+    assert lake.catalog.resolve(table.table_id).latest == 1
+
+
+@shows("FC6")
+def test_a_ratified_transaction_proposed_again_at_a_higher_version_gets_its_first_answer(
+    house: House,
+) -> None:
+    table = house.create()
+    file, txn_id = add(), new_txn_id()
+    first = house.propose(table.table_id, 1, file, txn_id=txn_id)
+    house.propose(table.table_id, 2, add())
+    again = house.propose(table.table_id, 3, file, txn_id=txn_id)
+    assert again == first
+    assert house.catalog.resolve(table.table_id).latest == 2
+
+
+@req("CM-42", "CM-04")
+@shows("FI7")
+def test_a_txn_id_with_another_intent_is_refused_and_changes_nothing(house: House) -> None:
+    if house.way is Way.STAGED:
+        pytest.skip("a staged replay is known by txnId and table, whatever its file: see FC6")
+    table = house.create()
+    txn_id = new_txn_id()
+    house.propose(table.table_id, 1, add(), txn_id=txn_id)
+    with pytest.raises(TxnIdReusedError):
+        house.propose(table.table_id, 1, add(), txn_id=txn_id)
+    assert house.catalog.resolve(table.table_id).latest == 1
+
+
+@shows("FC7")
+def test_copies_of_one_request_at_the_same_time_give_one_version_and_equal_answers(
+    house: House,
+) -> None:
+    table = house.create()
+    proposal = house.proposal(table.table_id, 1, add())
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: house.catalog.propose(proposal), range(16)))
+    assert len({repr(answer) for answer in answers}) == 1
+    assert isinstance(answers[0], Ratified)
+    assert house.catalog.resolve(table.table_id).latest == 1
+
+
+@req("CM-47")
+@shows("FM8", "S5")
+def test_what_was_rejected_stays_rejected_after_the_reason_went_away(inline_lake: House) -> None:
+    house = inline_lake
+    table = house.create()
+    ahead = house.proposal(table.table_id, 2, add())
+    rejected = house.catalog.propose(ahead)
+    assert rules(rejected) == {"version-gap"}
+    house.propose(table.table_id, 1, add())
+    assert house.catalog.propose(ahead) == rejected
+    house.restart()
+    assert house.catalog.propose(ahead) == rejected
+    assert house.catalog.outcome(ahead.txn_id) == rejected
+    assert house.catalog.resolve(table.table_id).latest == 1
+
+
+def test_a_txn_id_older_than_rejections_are_kept_is_refused(inline_lake: House) -> None:
+    table = inline_lake.create()
+    old = new_txn_id(7, now_ms=inline_lake.clock.ms - 31 * 24 * 3600 * 1000)
+    with pytest.raises(Exception, match="transaction-expired"):
+        inline_lake.propose(table.table_id, 1, add(), txn_id=old)
+    assert inline_lake.catalog.resolve(table.table_id).latest == 0
+
+
+@req("CM-48", "CM-20")
+def test_the_answer_names_version_kind_place_size_and_time_as_ratified_commits_does(
+    lake: House,
+) -> None:
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    said = answer.commits[table.table_id]
+    [held] = lake.catalog.ratified_commits(table.table_id, Version(1)).commits
+    assert held == said
+    assert (said.version, said.way) == (1, lake.way)
+    assert (said.file_name is None) == (lake.way is Way.INLINE)
+    assert said.size > 0
+    assert said.timestamp_ms == answer.timestamp_ms
+
+
+@req("CM-06", "CM-07")
+def test_of_a_staged_commit_the_place_is_kept_and_of_an_inline_one_the_content(
+    lake: House,
+) -> None:
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add("kept.parquet"))
+    assert isinstance(answer, Ratified)
+    with lake.database._store.read() as unit:
+        row = unit.table(table.table_id)
+        assert row is not None
+        [commit] = unit.commits(row.key, Version(1), Version(1), content=True)
+    if lake.way is Way.STAGED:
+        assert commit.content is None
+        assert commit.file_name is not None
+    else:
+        assert commit.file_name is None
+        assert commit.content is not None
+        assert b"kept.parquet" in commit.content
+
+
+@req("CM-08", "CM-15")
+def test_ratified_commits_are_served_until_published_also_after_a_restart(lake: House) -> None:
+    table = lake.create()
+    for version in range(1, 101):
+        lake.propose(table.table_id, version, add())
+    lake.restart()
+    served = lake.catalog.ratified_commits(table.table_id)
+    assert served.latest == 100
+    assert [commit.version for commit in served.commits] == list(range(101))
+    resolved = lake.catalog.resolve(table.table_id)
+    assert [commit.version for commit in resolved.commits] == list(range(101))
+
+
+@req("IN-02")
+@shows("L4")
+def test_sixteen_blind_appends_built_on_one_version_all_win_with_one_call_each(
+    inline_lake: House,
+) -> None:
+    house = inline_lake
+    table = house.create()
+    attempts = [house.proposal(table.table_id, 1, add()) for _ in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(house.catalog.propose, attempts))
+    assert all(isinstance(answer, Ratified) for answer in answers)
+    commits = house.catalog.ratified_commits(table.table_id, Version(1)).commits
+    assert [commit.version for commit in commits] == list(range(1, 17))
+    stamps = [commit.timestamp_ms for commit in commits]
+    assert stamps == sorted(set(stamps))
+
+
+@req("CM-41")
+def test_row_ids_of_racing_appends_are_disjoint_and_follow_the_high_water_mark(
+    inline_lake: House,
+) -> None:
+    house = inline_lake
+    table = house.create(features=("rowTracking", "domainMetadata"))
+    attempts = [house.proposal(table.table_id, 1, add(records=10)) for _ in range(8)]
+    for attempt in attempts:
+        assert isinstance(house.catalog.propose(attempt), Ratified)
+    first_ids = []
+    for commit in house.catalog.ratified_commits(table.table_id, Version(1)).commits:
+        assert commit.content is not None
+        first_ids.append(int(commit.content.split(b'"baseRowId":')[1].split(b",")[0].rstrip(b"}")))
+    assert first_ids == [10 * i for i in range(8)]
+
+
+@req("CM-02")
+@shows("FI2")
+def test_a_staged_file_can_only_become_the_version_in_its_name(lake: House) -> None:
+    if lake.way is Way.INLINE:
+        pytest.skip("inline commits have no file")
+    table = lake.create()
+    proposal = lake.proposal(table.table_id, 2, add())
+    [part] = proposal.parts
+    moved = type(part)(table_id=part.table_id, version=Version(1), content=part.content)
+    with pytest.raises(Exception, match="can only become version 2"):
+        lake.catalog.propose(Proposal(txn_id=proposal.txn_id, parts=(moved,)))
+    assert lake.catalog.resolve(table.table_id).latest == 0
+
+
+@shows("FC13")
+def test_a_client_that_slept_through_a_thousand_commits_is_told_or_let_through(
+    inline_lake: House,
+) -> None:
+    house = inline_lake
+    table = house.create()
+    kept, gone = add(), add()
+    house.propose(table.table_id, 1, kept, gone)
+    slow_removal = house.proposal(table.table_id, 2, remove(kept))
+    slow_loser = house.proposal(table.table_id, 2, remove(gone))
+    house.propose(table.table_id, 2, remove(gone))
+    for version in range(3, 1003):
+        house.propose(table.table_id, version, add())
+    assert isinstance(house.catalog.propose(slow_removal), Ratified)
+    assert rules(house.catalog.propose(slow_loser)) == {"R6"}
+    assert house.catalog.resolve(table.table_id).latest == 1003
+
+
+def test_a_table_nobody_knows_is_refused(house: House) -> None:
+    table = house.create()
+    proposal = house.proposal(table.table_id, 1, add())
+    [part] = proposal.parts
+    stranger = type(part)(table_id=new_txn_id(), version=part.version, content=part.content)  # type: ignore[arg-type]
+    with pytest.raises(NotFoundError):
+        house.catalog.propose(Proposal(txn_id=proposal.txn_id, parts=(stranger,)))
+
+
+@req("CA-01")
+def test_a_way_the_catalog_does_not_go_is_refused_by_name(house: House) -> None:
+    table = house.create()
+    others = {
+        Way.INLINE: Way.PUT_IF_ABSENT,
+        Way.STAGED: Way.PUT_IF_ABSENT,
+        Way.PUT_IF_ABSENT: Way.INLINE,
+    }
+    house.way = others[house.way]
+    with pytest.raises(UnsupportedByCatalogError):
+        house.propose(table.table_id, 1, add())
+    assert house.catalog.resolve(table.table_id).latest == 0

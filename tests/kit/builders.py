@@ -1,0 +1,165 @@
+"""Commits, tables and clocks, made in a line."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+
+from headgate.clock import uuid7
+from headgate.protocol.actions import (
+    Action,
+    AddFile,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    TableId,
+    TxnId,
+    encode,
+    join,
+)
+from headgate.protocol.commits import Inline
+from headgate.protocol.schema import parse_schema, to_json
+from headgate.protocol.tables import TABLE_ID_PROPERTY
+
+START_MS = 1_772_000_000_000
+MANAGED = ("catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp")
+_READER_FEATURES = frozenset(
+    {"catalogManaged", "vacuumProtocolCheck", "deletionVectors", "columnMapping", "timestampNtz"}
+)
+
+
+class ManualClock:
+    """Time that a test sets. Waiting passes it, for everybody who waits."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.ms = now_ms
+        self.waited_s = 0.0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.waited_s
+
+    def sleep(self, seconds: float) -> None:
+        self.waited_s += seconds
+
+
+class CountedIds:
+    """Ids in order, so that a failure is the same twice."""
+
+    def __init__(self, salt: int = 0) -> None:
+        self._numbers = itertools.count(1)
+        self._salt = salt
+
+    def random(self) -> uuid.UUID:
+        return uuid.UUID(int=self._salt << 64 | next(self._numbers), version=4)
+
+    def ordered(self) -> uuid.UUID:
+        number = self._salt << 32 | next(self._numbers)
+        return uuid7(START_MS, number.to_bytes(10, "big"))
+
+
+def new_txn_id(number: int = 0, now_ms: int = START_MS) -> TxnId:
+    """Give a transaction id; the same number, the same id. Zero: a fresh one."""
+    chance = uuid.uuid4().bytes[:10] if number == 0 else number.to_bytes(10, "big")
+    return TxnId(str(uuid7(now_ms, chance)))
+
+
+def new_table_id() -> TableId:
+    return TableId(str(uuid.uuid4()))
+
+
+def protocol(*features: str) -> Protocol:
+    """Give the protocol of a managed table with more features."""
+    names = sorted({*MANAGED, *features})
+    return Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=[name for name in names if name in _READER_FEATURES],
+        writer_features=names,
+    )
+
+
+def metadata(
+    table_id: TableId,
+    schema: str = "id long",
+    partition_by: Iterable[str] = (),
+    properties: Mapping[str, str] | None = None,
+) -> Metadata:
+    """Give the metaData of a managed table."""
+    return Metadata(
+        id=table_id,
+        schema_string=to_json(parse_schema(schema)),
+        partition_columns=list(partition_by),
+        configuration={
+            "delta.enableInCommitTimestamps": "true",
+            TABLE_ID_PROPERTY: table_id,
+            **(properties or {}),
+        },
+        created_time=START_MS,
+    )
+
+
+def add(
+    path: str = "",
+    *,
+    size: int = 100,
+    values: Mapping[str, str | None] | None = None,
+    records: int = 1,
+    data_change: bool = True,
+    low: int = 0,
+    high: int = 9,
+) -> AddFile:
+    """Give an add of a file with statistics on `id`."""
+    stats = {
+        "numRecords": records,
+        "minValues": {"id": low},
+        "maxValues": {"id": high},
+        "nullCount": {"id": 0},
+    }
+    return AddFile(
+        path=path or f"{uuid.uuid4()}.parquet",
+        partition_values=dict(values or {}),
+        size=size,
+        modification_time=START_MS,
+        data_change=data_change,
+        stats=json.dumps(stats),
+    )
+
+
+def remove(of: AddFile, *, data_change: bool = True) -> RemoveFile:
+    """Give the remove that undoes an add."""
+    return RemoveFile(
+        path=of.path,
+        deletion_timestamp=START_MS,
+        data_change=data_change,
+        extended_file_metadata=True,
+        partition_values=of.partition_values,
+        size=of.size,
+        deletion_vector=of.deletion_vector,
+    )
+
+
+def inline(*actions: Action, **info: object) -> Inline:
+    """Give an inline commit."""
+    return Inline(
+        commit_info={"operation": "WRITE", **info}, actions=join(encode(item) for item in actions)
+    )
+
+
+def file_content(
+    *actions: Action, txn_id: TxnId, timestamp_ms: int = START_MS, **info: object
+) -> bytes:
+    """Give the content of a staged or published commit."""
+    said = {
+        "inCommitTimestamp": timestamp_ms,
+        "timestamp": timestamp_ms,
+        "operation": "WRITE",
+        "txnId": txn_id,
+        **info,
+    }
+    first = json.dumps({"commitInfo": said}).encode()
+    return join([first, *(encode(item) for item in actions)])
