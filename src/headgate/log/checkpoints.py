@@ -3,10 +3,12 @@
 Classic, multi-part and V2 (Parquet or JSON head, sidecars) come out alike: the few actions about
 the table as objects, the many about files as one Arrow table, in which no file is an object of its
 own. A checkpoint that cannot be read whole is worth nothing and says so by `UnusableError`.
+Writing goes from columns to columns as well, and only for a version that is in the log.
 """
 
 from __future__ import annotations
 
+import enum
 import json
 import threading
 from array import array
@@ -17,29 +19,66 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Final, cast
+from itertools import pairwise
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.errors import HeadgateError, MalformedError, UnavailableError
+from headgate.errors import (
+    HeadgateError,
+    MalformedError,
+    NotPublishedError,
+    UnavailableError,
+    UnsupportedFeatureError,
+)
+from headgate.failpoints import fail_point
+from headgate.log.files import DeltaLog
+from headgate.protocol import features
 from headgate.protocol.actions import (
     AddFile,
+    CheckpointMetadata,
     DeletionVector,
     DomainMetadata,
     FileKey,
     Format,
     Metadata,
     Protocol,
+    RemoveFile,
     SetTransaction,
+    SidecarFile,
     Version,
     decode,
+    encode,
+    join,
 )
-from headgate.protocol.paths import SIDECARS, UuidCheckpoint
+from headgate.protocol.catalog_port import FileKind, KnownFile
+from headgate.protocol.checksums import VersionChecksum
+from headgate.protocol.encoding import to_json
+from headgate.protocol.paths import (
+    LAST_CHECKPOINT,
+    SIDECARS,
+    Checkpoint,
+    Checksum,
+    ClassicCheckpoint,
+    PublishedCommit,
+    UuidCheckpoint,
+)
+from headgate.protocol.replay import TableState, tombstones_kept_ms
 from headgate.protocol.segment import CheckpointFiles
 from headgate.storage.objects import ObjectStore
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
 
 _MAP: Final = pa.map_(pa.string(), pa.string())
 _VECTOR: Final = pa.struct(
@@ -65,19 +104,111 @@ FILES: Final = pa.schema(
         ("clustering_provider", pa.string()),
     ]
 )
-_CAMEL: Final = {
-    "partition_values": "partitionValues",
-    "modification_time": "modificationTime",
-    "deletion_vector": "deletionVector",
-    "base_row_id": "baseRowId",
-    "default_row_commit_version": "defaultRowCommitVersion",
-    "clustering_provider": "clusteringProvider",
-    "storage_type": "storageType",
-    "path_or_inline_dv": "pathOrInlineDv",
-    "size_in_bytes": "sizeInBytes",
-}
+TOMBSTONES: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("deletion_timestamp", pa.int64()),
+        ("extended_file_metadata", pa.bool_()),
+        ("partition_values", _MAP),
+        ("size", pa.int64()),
+        ("deletion_vector", _VECTOR),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+    ]
+)
+_WRITTEN_VECTOR: Final = pa.struct([(_camel(field.name), field.type) for field in _VECTOR])
+_ADD: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("partitionValues", _MAP),
+        ("size", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("stats", pa.string()),
+        ("tags", _MAP),
+        ("deletionVector", _WRITTEN_VECTOR),
+        ("baseRowId", pa.int64()),
+        ("defaultRowCommitVersion", pa.int64()),
+        ("clusteringProvider", pa.string()),
+    ]
+)
+_REMOVE: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("deletionTimestamp", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("extendedFileMetadata", pa.bool_()),
+        ("partitionValues", _MAP),
+        ("size", pa.int64()),
+        ("deletionVector", _WRITTEN_VECTOR),
+        ("baseRowId", pa.int64()),
+        ("defaultRowCommitVersion", pa.int64()),
+    ]
+)
+_STRINGS: Final = pa.list_(pa.string())
+_METADATA: Final = pa.struct(
+    [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", _MAP)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", _STRINGS),
+        ("configuration", _MAP),
+        ("createdTime", pa.int64()),
+    ]
+)
+_PROTOCOL: Final = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", _STRINGS),
+        ("writerFeatures", _STRINGS),
+    ]
+)
+_TXN: Final = pa.struct(
+    [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
+)
+_DOMAIN: Final = pa.struct(
+    [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
+)
+_SIDECAR_ROW: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("sizeInBytes", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("tags", _MAP),
+    ]
+)
+_SIDECAR: Final = pa.schema([("add", _ADD), ("remove", _REMOVE)])
+_CLASSIC: Final = pa.schema(
+    [
+        ("txn", _TXN),
+        *_SIDECAR,
+        ("metaData", _METADATA),
+        ("protocol", _PROTOCOL),
+        ("domainMetadata", _DOMAIN),
+    ]
+)
+_HEAD: Final = pa.schema(
+    [
+        *_CLASSIC,
+        ("checkpointMetadata", pa.struct([("version", pa.int64()), ("tags", _MAP)])),
+        ("sidecar", _SIDECAR_ROW),
+    ]
+)
+# Few values repeated many times: elsewhere a dictionary would only be built and thrown away.
+_DICTIONARIES: Final = [
+    f"{action}.partitionValues.key_value.{side}"
+    for action in ("add", "remove")
+    for side in ("key", "value")
+]
+_BATCH: Final = 64 * 1024
+_ROW_GROUP: Final = 128 * 1024
+_V2_FEATURE: Final = "v2Checkpoint"
 _FEW: Final = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
-_READERS: Final = 8
+_WORKERS: Final = 8
+_CUT_OUT: Final = 1000  # up to so many removed files are cut out of the columns without a copy
 _SCANS_BEFORE_INDEX: Final = 12  # an index costs about as much as this many scans
 
 
@@ -95,10 +226,10 @@ class FileColumns:
         self,
         table: pa.Table,
         read_stats: Callable[[], pa.ChunkedArray],
-        parts: tuple[str, ...] = (),
+        read_tombstones: Callable[[], pa.Table],
     ) -> None:
         self.table = table
-        self.parts = parts  # paths of every Parquet file that may hold adds and removes
+        self.read_tombstones = read_tombstones  # removed files, for who writes a checkpoint
         self._read_stats = read_stats
         self._lock = threading.Lock()
         self._stats: pa.ChunkedArray | None = None
@@ -191,6 +322,40 @@ def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> Checkpoi
         raise UnusableError(f"Checkpoint {checkpoint.paths[0]} cannot be used: {error}") from error
 
 
+def live_files(state: TableState, *, stats: bool = False) -> pa.Table:
+    """Give all live files of a state, in no particular order."""
+    added = file_table(list(state.added()), stats=stats)
+    return pa.concat_tables([ground_files(state, stats=stats), added])
+
+
+def ground_files(state: TableState, *, stats: bool = False) -> pa.Table:
+    """Give the files of a state's checkpoint that are still live."""
+    ground = _ground(state)
+    if ground is None:
+        return file_table([], stats=stats)
+    table = ground.table.append_column("stats", ground.stats) if stats else ground.table
+    return _without_overlaid(table, ground.keys, state)
+
+
+def _ground(state: TableState) -> FileColumns | None:
+    return cast("FileColumns | None", state.ground)  # the only kind there is
+
+
+def _without_overlaid(table: pa.Table, keys: pa.ChunkedArray, state: TableState) -> pa.Table:
+    """Leave out the rows of which a newer action has the last word."""
+    overlaid = state.overlaid()
+    if not overlaid or not table.num_rows:
+        return table
+    gone = pc.is_in(keys, value_set=pa.array(map(key_text, overlaid), pa.string()))
+    rows = pc.indices_nonzero(gone)
+    if len(rows) > _CUT_OUT:
+        return table.filter(pc.invert(gone))
+    edges = [-1, *rows.to_pylist(), table.num_rows]
+    return pa.concat_tables(
+        [table.slice(before + 1, after - before - 1) for before, after in pairwise(edges)]
+    )
+
+
 def key_text(key: FileKey) -> str:
     """Spell what a file is known by as one string."""
     path, vector = key
@@ -248,6 +413,27 @@ def add_files(files: pa.Table) -> list[AddFile]:
     ]
 
 
+def tombstone_table(removes: Sequence[RemoveFile]) -> pa.Table:
+    """Make columns of removed files."""
+    return pa.table(
+        {
+            "path": pa.array([r.path for r in removes], pa.string()),
+            "deletion_timestamp": pa.array([r.deletion_timestamp for r in removes], pa.int64()),
+            "extended_file_metadata": pa.array(
+                [r.extended_file_metadata for r in removes], pa.bool_()
+            ),
+            "partition_values": _map_array([r.partition_values for r in removes]),
+            "size": pa.array([r.size for r in removes], pa.int64()),
+            "deletion_vector": _vector_array([r.deletion_vector for r in removes]),
+            "base_row_id": pa.array([r.base_row_id for r in removes], pa.int64()),
+            "default_row_commit_version": pa.array(
+                [r.default_row_commit_version for r in removes], pa.int64()
+            ),
+        },
+        schema=TOMBSTONES,
+    )
+
+
 def file_table(adds: Sequence[AddFile], *, stats: bool = False) -> pa.Table:
     """Make columns of added files."""
     vectors = [add.deletion_vector for add in adds]
@@ -264,9 +450,12 @@ def file_table(adds: Sequence[AddFile], *, stats: bool = False) -> pa.Table:
         ),
         "clustering_provider": pa.array([add.clustering_provider for add in adds], pa.string()),
     }
-    if stats:
-        columns["stats"] = pa.array([add.stats for add in adds], pa.string())
-    return pa.table(columns)
+    table = pa.table(columns, schema=FILES)
+    return table.append_column("stats", _stats_column(adds)) if stats else table
+
+
+def _stats_column(adds: Sequence[AddFile]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array([add.stats for add in adds], pa.string())])
 
 
 def _map_array(maps: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
@@ -299,34 +488,29 @@ def _vector_array(vectors: Sequence[DeletionVector | None]) -> pa.Array:
 
 
 def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
-    heads = checkpoint.files
-    if len(heads) == 1 and isinstance(heads[0], UuidCheckpoint) and heads[0].extension == "json":
-        few, table = _read_json_head(store.get(heads[0].path))
-        parts: tuple[str, ...] = ()
-    else:
-        parts = checkpoint.paths
-        few = _Few()
-        for path in parts:
-            few.take(open_parquet(store, path))
-        table = None
+    few, json_adds, json_removes = _Few(), list[AddFile](), list[RemoveFile]()
+    parts = checkpoint.paths
+    if parts[0].endswith(".json"):
+        json_adds, json_removes = few.take_json(store.get(parts[0]))
+        parts = ()
+    for path in parts:
+        few.take(_Opened(store, path))
     parts += tuple(_sidecar_path(path) for path in few.sidecars)
-    tables = list(_in_parallel(lambda path: _read_adds(store, path), parts))
-    if table is not None and table.num_rows:
-        tables.append(table.drop_columns(["stats"]))
     if few.protocol is None or few.metadata is None:
         raise UnusableError(f"{checkpoint.paths[0]} lacks a protocol or metadata.")
-    adds = pa.concat_tables(tables) if tables else FILES.empty_table()
-    json_adds = table
+    opened = [_Opened(store, path) for path in parts]
+    adds = pa.concat_tables([*_in_parallel(_Opened.adds, opened), file_table(json_adds)])
 
     def read_stats() -> pa.ChunkedArray:
-        columns = list(_in_parallel(lambda path: _read_stats(store, path), parts))
-        if json_adds is not None and json_adds.num_rows:
-            columns.append(json_adds["stats"])
-        chunks = [chunk for column in columns for chunk in column.chunks]
-        stats = pa.chunked_array(chunks, pa.string())
+        columns = [*_in_parallel(_Opened.stats, opened), _stats_column(json_adds)]
+        stats = pa.chunked_array([c for column in columns for c in column.chunks], pa.string())
         if len(stats) != adds.num_rows:
             raise UnusableError(f"{checkpoint.paths[0]} changed while it was read.")
         return stats
+
+    def read_tombstones() -> pa.Table:
+        tables = [*_in_parallel(_Opened.tombstones, opened), tombstone_table(json_removes)]
+        return pa.concat_tables(tables)
 
     return CheckpointState(
         checkpoint.version,
@@ -334,8 +518,35 @@ def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
         few.metadata,
         tuple(few.transactions),
         tuple(few.domains),
-        FileColumns(adds, read_stats, parts),
+        FileColumns(adds, read_stats, read_tombstones),
     )
+
+
+class _Opened:
+    """A Parquet file of a checkpoint, and the columns wanted of it."""
+
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        self.path = path
+        self._store = store
+        # Some names are used again. What is read later must belong to what was read first.
+        self._seen = None if path.startswith(SIDECARS) else store.head(path)
+
+    def file(self) -> pq.ParquetFile:
+        if self._seen is not None and self._store.head(self.path) != self._seen:
+            raise UnusableError(f"{self.path} was written again while it was in use.")
+        return open_parquet(self._store, self.path)
+
+    def adds(self) -> pa.Table:
+        """Read the live files, without statistics."""
+        return _read_rows(self.file(), "add", FILES)
+
+    def tombstones(self) -> pa.Table:
+        """Read the removed files."""
+        return _read_rows(self.file(), "remove", TOMBSTONES)
+
+    def stats(self) -> pa.ChunkedArray:
+        """Read statistics as JSON, row by row those of the live files."""
+        return _read_stats(self.file())
 
 
 def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
@@ -356,13 +567,14 @@ class _Few:
         self.domains: list[DomainMetadata] = []
         self.sidecars: list[str] = []
 
-    def take(self, file: pq.ParquetFile) -> None:
+    def take(self, opened: _Opened) -> None:
         """Take them out of a Parquet file, passing over row groups that have none."""
+        file = opened.file()
         columns = [name for name in _FEW if name in file.schema_arrow.names]
         groups = [
             group
             for group in range(file.metadata.num_row_groups)
-            if _holds_any(file.metadata.row_group(group), columns)
+            if _may_hold(file.metadata.row_group(group), *columns)
         ]
         if not groups:
             return
@@ -371,6 +583,21 @@ class _Few:
             column = table[name]
             for found in column.filter(pc.is_valid(column)).to_pylist():
                 self._add(name, found)
+
+    def take_json(self, content: bytes) -> tuple[list[AddFile], list[RemoveFile]]:
+        """Take them out of a JSON head; give the actions about files that lie there too."""
+        lines = decode(content)
+        for line in lines:
+            self.protocol = line.protocol or self.protocol
+            self.metadata = line.meta_data or self.metadata
+            if line.txn is not None:
+                self.transactions.append(line.txn)
+            elif line.domain_metadata is not None:
+                self.domains.append(line.domain_metadata)
+            elif line.sidecar is not None:
+                self.sidecars.append(line.sidecar.path)
+        adds = [line.add for line in lines if line.add is not None]
+        return adds, [line.remove for line in lines if line.remove is not None]
 
     def _add(self, name: str, found: dict[str, Any]) -> None:
         match name:
@@ -416,32 +643,14 @@ class _Few:
                 self.sidecars.append(found["path"])
 
 
-def _read_json_head(content: bytes) -> tuple[_Few, pa.Table]:
-    few, adds = _Few(), list[AddFile]()
-    for line in decode(content):
-        few.protocol = line.protocol or few.protocol
-        few.metadata = line.meta_data or few.metadata
-        if line.txn is not None:
-            few.transactions.append(line.txn)
-        elif line.domain_metadata is not None:
-            few.domains.append(line.domain_metadata)
-        elif line.sidecar is not None:
-            few.sidecars.append(line.sidecar.path)
-        elif line.add is not None:
-            adds.append(line.add)
-    return few, file_table(adds, stats=True)
-
-
-def _holds_any(group: pq.RowGroupMetaData, names: Collection[str]) -> bool:
-    """Say whether a row group may hold an action of these names; its null counts tell."""
-    for index in range(group.num_columns):
-        column = group.column(index)
-        if column.path_in_schema.partition(".")[0] not in names:
+def _may_hold(group: pq.RowGroupMetaData, *names: str) -> bool:
+    """Say whether a row group may hold one of these columns or parts of them; nulls are counted."""
+    for chunk in map(group.column, range(group.num_columns)):
+        path = chunk.path_in_schema
+        if not any(path == name or path.startswith(f"{name}.") for name in names):
             continue
-        statistics = column.statistics
-        if statistics is None or not statistics.has_null_count:
-            return True
-        if statistics.null_count < column.num_values:
+        found = chunk.statistics
+        if found is None or not found.has_null_count or found.null_count < chunk.num_values:
             return True
     return False
 
@@ -452,59 +661,82 @@ def _sidecar_path(named: str) -> str:
     return f"{SIDECARS}/{unquote(named.rpartition('/')[2])}"
 
 
-def _in_parallel(read: Callable[[str], Any], paths: Sequence[str]) -> Iterator[Any]:
-    if len(paths) < 2:
-        yield from map(read, paths)
-        return
-    with ThreadPoolExecutor(_READERS) as pool:
-        yield from pool.map(read, paths)
+def _in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        return list(pool.map(work, items))
 
 
-def _read_adds(store: ObjectStore, path: str) -> pa.Table:
-    file = open_parquet(store, path)
-    there = _children(file, "add")
-    wanted = [name for name in FILES.names if _CAMEL.get(name, name) in there]
-    if not wanted:
-        return FILES.empty_table()
-    table = file.read(columns=[f"add.{_CAMEL.get(name, name)}" for name in wanted])
-    columns = _flatten(table["add"])
-    valid = pc.is_valid(columns["path"])
-    rows = table.num_rows if columns["path"].null_count == 0 else None
-    found: dict[str, pa.ChunkedArray] = {}
-    for field in FILES:
-        column = columns.get(_CAMEL.get(field.name, field.name))
-        if column is None:
-            continue
-        if rows is None:
-            column = column.filter(valid)
-        found[field.name] = (
-            _as_vectors(column) if field.type == _VECTOR else column.cast(field.type)
+def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table:
+    """Read the rows of one action about files; columns the file lacks come out empty."""
+    there = _children(file, action)
+    wanted = [_camel(name) for name in schema.names if _camel(name) in there]
+    batches = [
+        pa.record_batch(
+            [
+                _as_type(columns[_camel(field.name)], field.type)
+                if _camel(field.name) in columns
+                else pa.nulls(len(columns["path"]), field.type)
+                for field in schema
+            ],
+            schema=schema,
         )
-    count = len(found["path"])
-    return pa.table(
-        {f.name: found[f.name] if f.name in found else pa.nulls(count, f.type) for f in FILES},
-        schema=FILES,
-    )
+        for columns in _batches(file, action, wanted)
+    ]
+    return pa.Table.from_batches(batches, schema)
 
 
-def _read_stats(store: ObjectStore, path: str) -> pa.ChunkedArray:
-    """Read statistics as JSON, row by row those of `_read_adds`."""
-    file = open_parquet(store, path)
+def _batches(
+    file: pq.ParquetFile, action: str, names: Sequence[str]
+) -> Iterator[dict[str, pa.Array]]:
+    """Yield columns of the rows that hold an action, some at a time.
+
+    In small batches, since growing one long column of strings takes longer than reading it.
+    """
+    if "path" not in names:
+        return
+    groups = [
+        group
+        for group in range(file.metadata.num_row_groups)
+        if _may_hold(file.metadata.row_group(group), f"{action}.path")
+    ]
+    columns = [f"{action}.{name}" for name in names]
+    for batch in file.iter_batches(_BATCH, groups, columns, use_threads=False):
+        rows = batch.column(action)
+        fields = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
+        if fields["path"].null_count:
+            valid = fields["path"].is_valid()
+            fields = {name: column.filter(valid) for name, column in fields.items()}
+        yield fields
+
+
+def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if kind != _VECTOR:
+        return column.cast(kind)
+    if column.null_count == len(column):
+        return pa.nulls(len(column), kind)
+    there = {field.name: column.field(place) for place, field in enumerate(column.type)}
+    fields = [there[_camel(field.name)].cast(field.type) for field in kind]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
+
+
+def _read_stats(file: pq.ParquetFile) -> pa.ChunkedArray:
     there = _children(file, "add")
-    if "path" not in there:
-        return pa.chunked_array([], pa.string())
-    names = [name for name in ("stats", "stats_parsed") if name in there]
-    columns = _flatten(file.read(columns=["add.path", *(f"add.{name}" for name in names)])["add"])
-    valid = pc.is_valid(columns["path"])
-    columns = {name: column.filter(valid) for name, column in columns.items()}
-    text = columns.get("stats")
-    if text is not None and text.null_count < len(text):
-        return text.cast(pa.string())
-    if "stats_parsed" in columns:
-        # Written so when the table says `delta.checkpoint.writeStatsAsJson=false`.
-        values = columns["stats_parsed"].to_pylist()
-        return pa.chunked_array([pa.array([_stats_text(value) for value in values], pa.string())])
-    return pa.chunked_array([pa.nulls(len(columns["path"]), pa.string())])
+    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+    # Only structured where the table says `delta.checkpoint.writeStatsAsJson=false`.
+    is_text = "stats" in there and any(_may_hold(group, "add.stats") for group in groups)
+    name = "stats" if is_text or "stats_parsed" not in there else "stats_parsed"
+    chunks = []
+    for columns in _batches(file, "add", [n for n in ("path", name) if n in there]):
+        column = columns.get(name)
+        if column is None:
+            chunks.append(pa.nulls(len(columns["path"]), pa.string()))
+        elif is_text:
+            chunks.append(column.cast(pa.string()))
+        else:
+            chunks.append(pa.array(map(_stats_text, column.to_pylist()), pa.string()))
+    return pa.chunked_array(chunks, pa.string())
 
 
 def _children(file: pq.ParquetFile, name: str) -> list[str]:
@@ -512,24 +744,6 @@ def _children(file: pq.ParquetFile, name: str) -> list[str]:
     if name not in schema.names:
         return []
     return [field.name for field in schema.field(name).type]
-
-
-def _flatten(column: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
-    names = [field.name for field in column.type]
-    return dict(zip(names, column.flatten(), strict=True))
-
-
-def _as_vectors(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if column.null_count == len(column):
-        return pa.chunked_array([pa.nulls(len(column), _VECTOR)])
-    chunks = []
-    for chunk in column.chunks:
-        there = {field.name: chunk.field(i) for i, field in enumerate(chunk.type)}
-        fields = [there[_CAMEL.get(f.name, f.name)].cast(f.type) for f in _VECTOR]
-        chunks.append(
-            pa.StructArray.from_arrays(fields, fields=list(_VECTOR), mask=pc.is_null(chunk))
-        )
-    return pa.chunked_array(chunks, _VECTOR)
 
 
 def _stats_text(value: Mapping[str, Any] | None) -> str | None:
@@ -552,3 +766,216 @@ def _plain(value: object) -> object:
             return value.decode("latin-1")
         case _:
             return value
+
+
+# Writing
+
+
+class Form(enum.Enum):
+    """How a checkpoint is laid out."""
+
+    CLASSIC = "classic"  # one file
+    V2 = "v2"  # a Parquet head, and sidecars
+    V2_JSON = "v2-json"  # a JSON head, and sidecars
+
+
+def form_for(protocol: Protocol, metadata: Metadata) -> Form:
+    """Give the form that the table's own policy asks for."""
+    wants_v2 = metadata.configuration.get("delta.checkpointPolicy") == "v2"
+    return Form.V2 if wants_v2 and features.is_supported(protocol, _V2_FEATURE) else Form.CLASSIC
+
+
+def write_checkpoint(
+    store: ObjectStore,
+    state: TableState,
+    *,
+    table: str,
+    now_ms: int,
+    new_uuid: Callable[[], UUID],
+    form: Form | None = None,
+    files_per_sidecar: int = 250_000,
+) -> KnownFile:
+    """Write a checkpoint of a published version and the hint at it. Spec: CM-27.
+
+    Whoever dies in between leaves sidecars nobody names, or a checkpoint nobody hints at: both are
+    harmless. A checkpoint that is there already and can be read is left as it is.
+    """
+    if store.head(PublishedCommit(state.version).path) is None:
+        raise NotPublishedError(table, state.version)
+    assert state.protocol is not None
+    assert state.metadata is not None
+    form = form or form_for(state.protocol, state.metadata)
+    if form is not Form.CLASSIC and not features.is_supported(state.protocol, _V2_FEATURE):
+        raise UnsupportedFeatureError(f"{table} does not support {_V2_FEATURE}.")
+    adds, removes = live_files(state, stats=True), _tombstones(state, now_ms)
+    few = _few_lines(state, state.protocol, state.metadata)
+    fail_point("checkpoint.before_put")
+    if form is Form.CLASSIC:
+        head: Checkpoint = ClassicCheckpoint(state.version)
+        sidecars: list[SidecarFile] = []
+        content = _parquet(_CLASSIC, few, adds, removes)
+    else:
+        sidecars = _put_sidecars(store, adds, removes, files_per_sidecar, new_uuid, now_ms)
+        few = [encode(CheckpointMetadata(version=state.version)), *few, *map(encode, sidecars)]
+        head = UuidCheckpoint(
+            state.version, new_uuid(), "json" if form is Form.V2_JSON else "parquet"
+        )
+        content = join(few) if form is Form.V2_JSON else _parquet(_HEAD, few)
+    _put_head(store, head, content)
+    fail_point("checkpoint.after_put")
+    said: dict[str, object] = {
+        "version": state.version,
+        "size": len(few) + adds.num_rows + removes.num_rows,
+        "sizeInBytes": len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
+        "numOfAddFiles": adds.num_rows,
+    }
+    if isinstance(head, UuidCheckpoint):
+        name = head.path.rpartition("/")[2]
+        said["v2Checkpoint"] = {
+            "path": name,
+            "sizeInBytes": len(content),
+            "modificationTime": now_ms,
+        }
+    hint = DeltaLog(store).last_checkpoint()
+    fail_point("checkpoint.before_hint")
+    if hint is None or hint.version <= state.version:
+        store.put(LAST_CHECKPOINT, json.dumps(said, separators=(",", ":")).encode())
+    return KnownFile(
+        kind=FileKind.CHECKPOINT, first=state.version, last=state.version, paths=(head.path,)
+    )
+
+
+def write_checksum(store: ObjectStore, version: Version, checksum: VersionChecksum) -> bool:
+    """Put `<v>.crc`, also of a version not yet published; never over another. Spec: CM-29."""
+    return store.put_if_absent(Checksum(version).path, to_json(checksum) + b"\n")
+
+
+def _put_head(store: ObjectStore, head: Checkpoint, content: bytes) -> None:
+    if store.put_if_absent(head.path, content):
+        return
+    try:
+        read_checkpoint(store, CheckpointFiles(head.version, (head,)))
+    except UnusableError:
+        store.put(head.path, content)  # in place of one that nobody can read
+
+
+def _put_sidecars(
+    store: ObjectStore,
+    adds: pa.Table,
+    removes: pa.Table,
+    files_per_sidecar: int,
+    new_uuid: Callable[[], UUID],
+    now_ms: int,
+) -> list[SidecarFile]:
+    starts = range(0, adds.num_rows, files_per_sidecar)
+    slices = [(adds.slice(at, files_per_sidecar), removes.slice(0, 0)) for at in starts]
+    slices += [
+        (adds.slice(0, 0), removes.slice(at, files_per_sidecar))
+        for at in range(0, removes.num_rows, files_per_sidecar)
+    ]
+    names = [f"{new_uuid()}.parquet" for _ in slices]
+
+    def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> SidecarFile:
+        name, (some_adds, some_removes) = part
+        content = _parquet(_SIDECAR, [], some_adds, some_removes)
+        store.put_if_absent(f"{SIDECARS}/{name}", content)
+        fail_point("checkpoint.after_part")
+        return SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
+
+    return _in_parallel(put, list(zip(names, slices, strict=True)))
+
+
+def _few_lines(state: TableState, protocol: Protocol, metadata: Metadata) -> list[bytes]:
+    transactions = state.transactions.merged().values()
+    return [encode(a) for a in (protocol, metadata, *transactions, *state.domains.values())]
+
+
+def _tombstones(state: TableState, now_ms: int) -> pa.Table:
+    """Give the removed files that are still remembered."""
+    assert state.metadata is not None
+    after = now_ms - tombstones_kept_ms(state.metadata.configuration)
+    own = [r for r in state.removed() if (r.deletion_timestamp or 0) > after]
+    ground = _ground(state)
+    if ground is None:
+        return tombstone_table(own)
+    old = ground.read_tombstones()
+    old = old.filter(pc.greater(old["deletion_timestamp"], after))
+    return pa.concat_tables([_without_overlaid(old, key_column(old), state), tombstone_table(own)])
+
+
+def _parquet(
+    schema: pa.Schema,
+    few: Sequence[bytes],
+    adds: pa.Table | None = None,
+    removes: pa.Table | None = None,
+) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="snappy",
+        use_dictionary=_DICTIONARIES,
+        write_statistics=[name for name in _leaves(schema) if name != "add.stats"],
+        store_schema=False,
+    ) as writer:
+        if few:
+            rows = [json.loads(line) for line in few]
+            writer.write_table(
+                pa.table(
+                    {
+                        f.name: pa.array([_fit(r.get(f.name), f.type) for r in rows], f.type)
+                        for f in schema
+                    },
+                    schema=schema,
+                )
+            )
+        for action, table in (("add", adds), ("remove", removes)):
+            for at in range(0, 0 if table is None else table.num_rows, _ROW_GROUP):
+                assert table is not None
+                column = _struct(table.slice(at, _ROW_GROUP).combine_chunks(), schema.field(action))
+                columns = {
+                    field.name: column
+                    if field.name == action
+                    else pa.nulls(len(column), field.type)
+                    for field in schema
+                }
+                writer.write_table(pa.table(columns, schema=schema), row_group_size=_ROW_GROUP)
+    return cast(bytes, sink.getvalue().to_pybytes())
+
+
+def _struct(table: pa.Table, field: pa.Field) -> pa.StructArray:
+    """Put the columns of a table of files together as one column of actions."""
+    there = {_camel(name): table[name] for name in table.column_names}
+    children = []
+    for child in field.type:
+        if child.name == "dataChange":  # what a checkpoint holds is no news
+            children.append(pa.repeat(pa.scalar(False), table.num_rows))
+            continue
+        column = there[child.name]
+        chunk = column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
+        if child.name == "deletionVector":
+            fields = list(child.type)
+            chunk = pa.StructArray.from_arrays(
+                chunk.flatten(), fields=fields, mask=pc.is_null(chunk)
+            )
+        children.append(chunk)
+    return pa.StructArray.from_arrays(children, fields=list(field.type))
+
+
+def _fit(value: Any, kind: pa.DataType) -> Any:
+    """Turn a JSON value into what Arrow takes for a type: maps come as pairs."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return list(value.items())
+    if pa.types.is_struct(kind):
+        return {field.name: _fit(value.get(field.name), field.type) for field in kind}
+    return value
+
+
+def _leaves(schema: pa.Schema) -> Iterator[str]:
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    for index in range(len(parquet)):
+        yield parquet.column(index).path

@@ -13,13 +13,12 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Final, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.errors import (
     InTheFutureError,
@@ -32,11 +31,10 @@ from headgate.errors import (
     VersionGoneError,
 )
 from headgate.log.checkpoints import (
-    FileColumns,
     UnusableError,
     add_files,
-    file_table,
-    key_text,
+    ground_files,
+    live_files,
     read_checkpoint,
 )
 from headgate.log.files import DeltaLog, Listed, log_files
@@ -76,7 +74,6 @@ StoreFor = Callable[[str], ObjectStore]
 _BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
 _READERS: Final = 16
 _JOINED_BYTES: Final = 32 << 20  # decoded at a time, which bounds the objects alive at once
-_CUT_OUT: Final = 1000  # up to so many removed files are cut out of the columns without a copy
 
 
 class Snapshot:
@@ -152,40 +149,15 @@ class Snapshot:
 
     def files(self, where: Predicate | None = None) -> list[AddFile]:
         """Give the live files that may hold matching rows, by partition values and statistics."""
-        ground = self._ground_columns(stats=True)
-        return [*add_files(ground), *self.state.added()]
+        return [*add_files(ground_files(self.state, stats=True)), *self.state.added()]
 
     def file_columns(self, *, stats: bool = False) -> pa.Table:
         """Give all live files as Arrow columns, in no particular order."""
-        if not stats:
-            return self._columns
-        added = file_table(list(self.state.added()), stats=True)
-        return pa.concat_tables([self._ground_columns(stats=True), added])
+        return live_files(self.state, stats=True) if stats else self._columns
 
     @cached_property
     def _columns(self) -> pa.Table:
-        added = file_table(list(self.state.added()))
-        return pa.concat_tables([self._ground_columns(), added])
-
-    def _ground_columns(self, *, stats: bool = False) -> pa.Table:
-        """Give the files of the checkpoint that are still live."""
-        ground = cast("FileColumns | None", self.state.ground)  # the only kind there is
-        if ground is None:
-            return file_table([], stats=stats)
-        table = ground.table
-        if stats:
-            table = table.append_column("stats", ground.stats)
-        overlaid = self.state.overlaid()
-        if not overlaid:
-            return table
-        gone = pc.is_in(ground.keys, value_set=pa.array(map(key_text, overlaid), pa.string()))
-        rows = pc.indices_nonzero(gone)
-        if len(rows) > _CUT_OUT:
-            return table.filter(pc.invert(gone))
-        edges = [-1, *rows.to_pylist(), table.num_rows]
-        return pa.concat_tables(
-            [table.slice(before + 1, after - before - 1) for before, after in pairwise(edges)]
-        )
+        return live_files(self.state)
 
 
 class SnapshotCache:
@@ -672,11 +644,11 @@ class _Plain(_Source):
 def _replayed(
     label: str, state: TableState, entries: Sequence[Entry], contents: Sequence[bytes]
 ) -> TableState:
-    """Decode many commits in one go; the last by itself, since the timestamp is its own."""
+    """Decode many commits in one go: which of them an action came with makes no difference."""
     at = 0
     while at < len(entries):
-        stop, size = at + 1, len(contents[at])
-        while stop < len(entries) - 1 and size < _JOINED_BYTES:
+        stop, size = at, 0
+        while stop < len(entries) and size < _JOINED_BYTES:
             size += len(contents[stop])
             stop += 1
         try:
@@ -686,7 +658,11 @@ def _replayed(
             raise
         state = replay.apply(state, _last(entries[stop - 1]), actions)
         at = stop
-    return state
+    if not entries:
+        return state
+    # The timestamp is the last commit's own; one without must not be given an earlier one's.
+    own = None if isinstance(entries[-1], Compaction) else _in_commit_timestamp(contents[-1])
+    return replace(state, timestamp_ms=own)
 
 
 def _blame(label: str, entries: Sequence[Entry], contents: Sequence[bytes]) -> None:

@@ -136,8 +136,8 @@ def on_ground(
 def apply(state: TableState, version: Version, actions: Iterable[Wrapped]) -> TableState:
     """Give the state after the commits up to `version`, whose actions come in order.
 
-    Which commit an action came with makes no difference to the state: a later one wins. Only the
-    timestamp belongs to one version, so the last commit is best applied by itself.
+    Which commit an action came with makes no difference to the state, since a later one wins; only
+    `timestamp_ms` is that of the last `commitInfo` among them.
     """
     files: dict[FileKey, AddFile | RemoveFile] = {}
     transactions: dict[str, SetTransaction] = {}
@@ -198,3 +198,24 @@ def _count(state: TableState, files: Mapping[FileKey, AddFile | RemoveFile]) -> 
         num_files -= len(hit)
         size_in_bytes -= sum(hit.values())
     return num_files, size_in_bytes
+
+
+_UNITS_MS: Mapping[str, int] = {
+    "millisecond": 1,
+    "second": 1_000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
+_RETENTION = "delta.deletedFileRetentionDuration"
+
+
+def tombstones_kept_ms(configuration: Mapping[str, str]) -> int:
+    """Say for how long a removed file is remembered: a week, unless the table says otherwise."""
+    words = configuration.get(_RETENTION, "1 week").lower().removeprefix("interval").split()
+    try:
+        pairs = list(zip(words[::2], words[1::2], strict=True))
+        return sum(int(count) * _UNITS_MS[unit.removesuffix("s")] for count, unit in pairs)
+    except (ValueError, KeyError):
+        return _UNITS_MS["week"]  # too long only costs room
