@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -30,6 +30,7 @@ from headgate.protocol.catalog_port import (
 )
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit
+from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.storage.objects import ObjectStore
 
 
@@ -60,6 +61,48 @@ class ToyCatalog:
         self._now_ms = now_ms
         self._ways = ways
         self._sequence = 0
+
+    def make(
+        self,
+        name: TableName,
+        table_id: TableId,
+        location: str,
+        *,
+        schema_string: str,
+        partition_columns: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        features: Iterable[str] = (),
+    ) -> None:
+        """Write version 0 by hand and take the table; this is not part of the port."""
+        readers = ["catalogManaged", "vacuumProtocolCheck"]
+        configuration = {
+            "delta.enableInCommitTimestamps": "true",
+            TABLE_ID_PROPERTY: table_id,
+            **(properties or {}),
+        }
+        lines: list[dict[str, object]] = [
+            {"commitInfo": {"inCommitTimestamp": self._now_ms(), "txnId": f"made-{table_id}"}},
+            {
+                "protocol": {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": readers,
+                    "writerFeatures": [*readers, "inCommitTimestamp", *features],
+                }
+            },
+            {
+                "metaData": {
+                    "id": table_id,
+                    "format": {"provider": "parquet", "options": {}},
+                    "schemaString": schema_string,
+                    "partitionColumns": list(partition_columns),
+                    "configuration": configuration,
+                }
+            },
+        ]
+        content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        assert self._store_for(location).put_if_absent(_published(Version(0)), content)
+        self.adopt(name, table_id, location)
 
     def adopt(self, name: TableName, table_id: TableId, location: str) -> None:
         """Take a table whose version 0 lies in its log; this is not part of the port."""
@@ -183,7 +226,8 @@ class LosingCatalog:
     """Another catalog behind a line that loses and doubles what it is told to.
 
     `lost_requests` never arrive; `lost_answers` belong to calls that took effect; `doubled` ones
-    arrive twice and the second answer is the one heard.
+    arrive twice and the second answer is the one heard. `overtakers` run one by one, each just
+    before a proposal arrives: that is how a race is lost on purpose.
     """
 
     def __init__(
@@ -200,24 +244,26 @@ class LosingCatalog:
         self.lost_answers = lost_answers
         self.doubled = doubled
         self.error = error or unavailable
+        self.overtakers: list[Callable[[], object]] = []
         self.calls: Counter[str] = Counter()
-        self.order: list[str] = []
         self.proposals: list[Proposal] = []
         self.answers: list[Answer] = []
 
     def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
-        self._count("resolve")
+        self.calls["resolve"] += 1
         return self.inner.resolve(ref, at)
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> RatifiedCommits:
-        self._count("ratified_commits")
+        self.calls["ratified_commits"] += 1
         return self.inner.ratified_commits(table_id, first, last)
 
     def propose(self, proposal: Proposal) -> Answer:
-        self._count("propose")
+        self.calls["propose"] += 1
         self.proposals.append(proposal)
+        if self.overtakers:
+            self.overtakers.pop(0)()
         if self.lost_requests:
             self.lost_requests -= 1
             raise self.error(proposal.txn_id)
@@ -230,10 +276,6 @@ class LosingCatalog:
             self.lost_answers -= 1
             raise self.error(proposal.txn_id)
         return answer
-
-    def _count(self, call: str) -> None:
-        self.calls[call] += 1
-        self.order.append(call)
 
 
 def unavailable(txn_id: TxnId) -> Exception:

@@ -1,45 +1,58 @@
 """Upkeep of a table's log by its client: checkpoints and version checksums.
 
 A checkpoint stands only on a published version; a checksum may come before. The catalog is told of
-both, so that readers need not look for them. Both are among the jobs that need no permission.
+both, so that readers need not look for them. Neither needs the catalog's permission.
 """
 
 from __future__ import annotations
 
 from headgate.client.transaction import content_of
-from headgate.clock import Ids
+from headgate.clock import Clock, Ids
 from headgate.errors import InvalidArgumentError, NotPublishedError
-from headgate.log import checkpoints
+from headgate.log.checkpoints import Form, write_checkpoint
+from headgate.log.checkpoints import write_checksum as put_checksum
 from headgate.log.files import DeltaLog
 from headgate.log.snapshots import Snapshot
-from headgate.protocol import checksums
 from headgate.protocol.actions import TableId
 from headgate.protocol.catalog_port import FileKind, KnownFile, ManagingCatalog, Publishing
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.paths import Checksum
 
-KINDS = ("classic", "v2")
-
 
 def checkpoint(
-    catalog: ManagingCatalog, table_id: TableId, snapshot: Snapshot, kind: str, ids: Ids
-) -> None:
+    catalog: ManagingCatalog,
+    table_id: TableId,
+    snapshot: Snapshot,
+    kind: str | None,
+    clock: Clock,
+    ids: Ids,
+) -> KnownFile:
     """Write a checkpoint of a published version and tell the catalog. Spec: CM-27, RD-04."""
-    if kind not in KINDS:
-        raise InvalidArgumentError(
-            f"There is no checkpoint of kind {kind!r}.", remedy=f"Name one of {', '.join(KINDS)}."
-        )
+    form = None if kind is None else _form(kind)
     refuse_if_unpublished(catalog, table_id, snapshot)
-    paths = checkpoints.write_checkpoint(snapshot, kind, ids)
-    _tell(catalog, table_id, snapshot, FileKind.CHECKPOINT, paths)
+    written = write_checkpoint(
+        snapshot.store,
+        snapshot.state,
+        table=snapshot.label,
+        now_ms=clock.now_ms(),
+        new_uuid=ids.random,
+        form=form,
+    )
+    _tell(catalog, table_id, written)
+    return written
 
 
 def write_checksum(catalog: ManagingCatalog, table_id: TableId, snapshot: Snapshot) -> None:
     """Write `<v>.crc`, of a version published or not, and tell the catalog. Spec: CM-29."""
-    path = Checksum(snapshot.version).path
+    version = snapshot.version
     # Who comes second would write the same: a version never changes.
-    snapshot.store.put_if_absent(path, checksums.to_bytes(checksum_of(snapshot)))
-    _tell(catalog, table_id, snapshot, FileKind.CHECKSUM, (path,))
+    put_checksum(snapshot.store, version, checksum_of(snapshot))
+    path = Checksum(version).path
+    _tell(
+        catalog,
+        table_id,
+        KnownFile(kind=FileKind.CHECKSUM, first=version, last=version, paths=(path,)),
+    )
 
 
 def checksum_of(snapshot: Snapshot) -> VersionChecksum:
@@ -65,13 +78,16 @@ def refuse_if_unpublished(catalog: ManagingCatalog, table_id: TableId, snapshot:
         raise NotPublishedError(snapshot.label, version)
 
 
-def _tell(
-    catalog: ManagingCatalog,
-    table_id: TableId,
-    snapshot: Snapshot,
-    kind: FileKind,
-    paths: tuple[str, ...],
-) -> None:
-    if isinstance(catalog, Publishing):  # others find it by listing
-        version = snapshot.version
-        catalog.add_file(table_id, KnownFile(kind=kind, first=version, last=version, paths=paths))
+def _form(kind: str) -> Form:
+    try:
+        return Form(kind)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"There is no checkpoint of kind {kind!r}.",
+            remedy=f"Name one of {', '.join(form.value for form in Form)}.",
+        ) from None
+
+
+def _tell(catalog: ManagingCatalog, table_id: TableId, file: KnownFile) -> None:
+    if isinstance(catalog, Publishing):  # in others readers find it by listing
+        catalog.add_file(table_id, file)

@@ -302,10 +302,15 @@ class Table:
         publishing = require(self._catalog, Publishing)  # type: ignore[type-abstract]
         return publishing.publish(self._id, None if upto is None else Version(upto))
 
-    def checkpoint(self, version: int | None = None, kind: str = "classic") -> Version:
-        """Write a checkpoint, `classic` or `v2`, of a published version. Spec: CM-27."""
+    def checkpoint(self, version: int | None = None, kind: str | None = None) -> Version:
+        """Write a checkpoint of a published version, by default in the form the table asks for.
+
+        `kind` is `classic`, `v2` or `v2-json`. Spec: CM-27.
+        """
         snapshot = self.snapshot(version)
-        maintenance.checkpoint(self._catalog, self._id, snapshot, kind, self._committer.ids)
+        maintenance.checkpoint(
+            self._catalog, self._id, snapshot, kind, self._committer.clock, self._committer.ids
+        )
         return snapshot.version
 
     def write_checksum(self, version: int | None = None) -> Version:

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import importlib.metadata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headgate.clock import Clock, Ids
@@ -34,6 +34,7 @@ from headgate.log.snapshots import Snapshot
 from headgate.protocol import admission, conflicts, features
 from headgate.protocol.actions import (
     Action,
+    AddFile,
     DomainMetadata,
     TableId,
     TxnId,
@@ -95,13 +96,17 @@ class Change:
     operation: Operation
     scans: tuple[Scan, ...] = ()
 
+    @property
+    def only_adds(self) -> bool:
+        return all(isinstance(action, AddFile) and action.data_change for action in self.actions)
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:
     """A transaction that was ratified."""
 
     txn_id: TxnId
-    sequence: SequenceNumber
+    sequence: SequenceNumber | None  # in catalogs that have one over all tables
     timestamp_ms: int
     commits: Mapping[TableId, RatifiedCommit]
     # The tables as they are now, of those whose every commit since the base went by here.
@@ -274,15 +279,15 @@ class _Passed:
 class _Attempt:
     """A change on its way: where it stands now, and the winners it was moved past."""
 
-    def __init__(self, change: Change, examined: Examined, isolation: Isolation) -> None:
+    def __init__(self, change: Change, inline: Inline, isolation: Isolation) -> None:
         self.change = change
         self.table_id = change.table_id
         self.label = change.base.label
-        self.inline = Inline(commit_info=dict(examined.commit_info), actions=_lines(change))
+        self.inline = inline
         self.version = change.base.version
         self.timestamp_ms = change.base.timestamp_ms or 0
         self._isolation = isolation
-        self._examined = examined
+        self._examined = admission.examine(inline)
         self._metadata = change.base.metadata
         self._domains = list(change.base.domains.values())
         self._passed: list[_Passed] = []
@@ -423,16 +428,14 @@ def content_of(log: DeltaLog, commit: RatifiedCommit) -> bytes | None:
 
 
 def _attempts(changes: Sequence[Change], isolation: Isolation) -> list[_Attempt]:
-    examined = [
-        admission.examine(Inline(commit_info={}, actions=_lines(change))) for change in changes
-    ]
-    scans = [scan for change in changes for scan in change.scans]
     # Of the transaction, not of a table: who read one table to append to another is not blind.
-    is_blind = conflicts.is_blind([item.changes for item in examined], scans)
+    reads = any(scan.fed for change in changes for scan in change.scans)
+    is_blind = not reads and all(change.only_adds for change in changes)
     attempts = []
-    for change, item in zip(changes, examined, strict=True):
+    for change in changes:
         said = told(change.operation, isolation, change.base.version, is_blind=is_blind)
-        attempts.append(_Attempt(change, replace(item, commit_info=said), isolation))
+        lines = join(encode(action) for action in change.actions)
+        attempts.append(_Attempt(change, Inline(commit_info=said, actions=lines), isolation))
     return attempts
 
 
@@ -444,10 +447,6 @@ def _high_water(domains: Iterable[DomainMetadata]) -> int:
         if domain.domain == conflicts.ROW_TRACKING
     ]
     return max(marks, default=-1)
-
-
-def _lines(change: Change) -> bytes:
-    return join(encode(action) for action in change.actions)
 
 
 def _passed(version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Passed:

@@ -1,0 +1,207 @@
+"""The client's suite runs on every kind of catalog that fits into a test.
+
+`world` is one catalog with a table in it. Tests that need more of a catalog than the port asks
+for take `full_world`, which the toys are not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headgate.catalog.filesystem import FilesystemCatalog
+from headgate.client.session import Session
+from headgate.client.table import Table
+from headgate.client.transaction import Patience
+from headgate.clock import Clock, Ids, RandomIds, SystemClock, uuid7
+from headgate.connecting import embedded_catalog
+from headgate.names import TableName
+from headgate.protocol.actions import TableId
+from headgate.protocol.catalog_port import ManagingCatalog
+from headgate.protocol.commits import Way
+from headgate.protocol.schema import parse_schema, to_json
+from headgate.settings import Settings
+from headgate.storage import locations
+from headgate.storage.objects import MemoryStore, ObjectStore
+from tests.kit.faulty import CountingStore
+from tests.kit.toy import LosingCatalog, ToyCatalog
+
+START_MS = 1_772_000_000_000
+SCHEMA = "id long, day date"
+
+
+class SetClock:
+    """Time that passes only by waiting."""
+
+    def __init__(self) -> None:
+        self.ms = START_MS
+        self.waited_s = 0.0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.waited_s
+
+    def sleep(self, seconds: float) -> None:
+        self.waited_s += seconds
+        self.ms += int(seconds * 1000)
+
+
+class CountedIds:
+    """Ids in order, so that a failure is the same twice."""
+
+    def __init__(self, clock: SetClock) -> None:
+        self._clock = clock
+        self._counter = itertools.count(1)
+
+    def random(self) -> uuid.UUID:
+        return uuid.UUID(int=next(self._counter) | 4 << 76 | 2 << 62)
+
+    def ordered(self) -> uuid.UUID:
+        return uuid7(self._clock.now_ms(), next(self._counter).to_bytes(10, "big"))
+
+
+@dataclass
+class World:
+    """A catalog, the stores it and its clients use, and sessions on it."""
+
+    kind: str
+    catalog: ManagingCatalog
+    clock: Clock
+    ids: Ids
+    open_store: Callable[[str], ObjectStore]
+    stores: dict[str, CountingStore] = field(default_factory=dict)
+
+    @property
+    def is_toy(self) -> bool:
+        return self.kind.startswith("toy")
+
+    @property
+    def only_puts(self) -> bool:
+        """Whether the only way to commit is put-if-absent."""
+        return self.kind in ("toy-put", "filesystem")
+
+    def store_for(self, location: str) -> CountingStore:
+        if location not in self.stores:
+            self.stores[location] = CountingStore(self.open_store(location))
+        return self.stores[location]
+
+    def session(self, catalog: ManagingCatalog | None = None, **patience: float) -> Session:
+        """Connect another client, perhaps over a bad line, perhaps an impatient one."""
+        return Session(
+            catalog or self.catalog,
+            clock=self.clock,
+            ids=self.ids,
+            store_for=self.store_for,
+            patience=Patience(**patience),  # type: ignore[arg-type]
+        )
+
+    def staging_session(self, catalog: ManagingCatalog | None = None) -> Session:
+        """Connect a client whose every commit is too large to go inline."""
+        return self.session(catalog, inline_bytes=0)
+
+    def make(
+        self,
+        name: str = "orders",
+        schema: str = SCHEMA,
+        *,
+        partition_by: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        features: Iterable[str] = (),
+    ) -> Table:
+        """Make a table, whatever the catalog can do."""
+        if not isinstance(self.catalog, ToyCatalog):
+            asked = {f"delta.feature.{feature}": "supported" for feature in features}
+            return self.session().create_table(
+                name, schema, partition_by, {**asked, **(properties or {})}
+            )
+        table_id = TableId(str(self.ids.random()))
+        self.catalog.make(
+            TableName.parse(name),
+            table_id,
+            f"memory://toy/{table_id}",
+            schema_string=to_json(parse_schema(schema)),
+            partition_columns=partition_by,
+            properties=properties,
+            features=features,
+        )
+        return self.session().table(name)
+
+    def losing(self, **how: int) -> LosingCatalog:
+        return LosingCatalog(self.catalog, **how)  # type: ignore[arg-type]
+
+    def publish(self, table: Table) -> None:
+        """Have everything published; the toy forgets it at once."""
+        if isinstance(self.catalog, ToyCatalog):
+            self.catalog.publish_and_forget(table.id)
+        else:
+            table.publish()
+
+
+KINDS = ["toy", "toy-put", "embedded", "filesystem"]
+
+
+@pytest.fixture(params=KINDS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    yield from worlds(request.param, tmp_path)
+
+
+@pytest.fixture
+def toy_world(tmp_path: Path) -> Iterator[World]:
+    """A world whose time is set by the test."""
+    yield from worlds("toy", tmp_path)
+
+
+@pytest.fixture
+def full_world(tmp_path: Path) -> Iterator[World]:
+    """A world whose catalog can do all that a catalog may."""
+    yield from worlds("embedded", tmp_path)
+
+
+def worlds(kind: str, tmp_path: Path) -> Iterator[World]:
+    if kind == "embedded":
+        yield from embedded_worlds(tmp_path)
+        return
+    if kind == "filesystem":
+        yield filesystem_world(tmp_path)
+        return
+    clock = SetClock()
+    ways = (Way.PUT_IF_ABSENT,) if kind == "toy-put" else (Way.INLINE, Way.STAGED)
+    world: World
+    catalog = ToyCatalog(lambda location: world.store_for(location), clock.now_ms, ways)
+    world = World(kind, catalog, clock, CountedIds(clock), lambda url: MemoryStore(url))
+    yield world
+
+
+def embedded_worlds(tmp_path: Path) -> Iterator[World]:
+    clock = SystemClock()
+    ids = RandomIds(clock)
+    catalog = embedded_catalog(
+        str(tmp_path / "lake"), settings=Settings(), publisher=False, clock=clock, ids=ids
+    )
+    yield World("embedded", catalog, clock, ids, locations.store_for)
+    catalog.close()
+
+
+def filesystem_world(tmp_path: Path) -> World:
+    clock = SystemClock()
+    ids = RandomIds(clock)
+    root = locations.normalize(str(tmp_path / "root"))
+    catalog = FilesystemCatalog(root, store_for=locations.store_for, clock=clock, ids=ids)
+    return World("filesystem", catalog, clock, ids, locations.store_for)
+
+
+def rows(*ids: int) -> pa.Table:
+    """Rows of the tables that `World.make` makes."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "day": pa.nulls(len(ids), pa.date32())})
+
+
+def ids_in(table: pa.Table) -> list[int]:
+    return sorted(table.column("id").to_pylist())

@@ -1,0 +1,470 @@
+"""How a change becomes a commit: inline or staged, past winners, over lines that lose answers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headgate.client.transaction import Change, Committer, Operation, Patience
+from headgate.errors import (
+    BusyError,
+    ConflictError,
+    InvalidCommitError,
+    OutcomeUnknownError,
+    TooLargeError,
+    UnsupportedByCatalogError,
+)
+from headgate.protocol.actions import TxnId, Version, parse
+from headgate.protocol.admission import Violation
+from headgate.protocol.catalog_port import Ratified, Rejected, VersionTaken
+from headgate.protocol.commits import Inline, Proposal, Staged, Way
+from headgate.protocol.paths import PublishedCommit, parse_staged_name
+from tests.client.conftest import World, ids_in, rows
+from tests.kit import req
+from tests.kit.toy import LosingCatalog, ToyCatalog, unavailable, unknown
+
+LOG = "_delta_log"
+
+
+def data_files(world: World) -> list[str]:
+    """Every data file that was written, by the store's own record."""
+    return [
+        path
+        for store in world.stores.values()
+        for call in store.calls
+        if call.is_write and call.method != "delete"
+        for path in call.paths
+        if path.endswith(".parquet") and not path.startswith(LOG)
+    ]
+
+
+def log_files(world: World) -> list[str]:
+    """Every file that was put into a log, by the store's own record."""
+    return [
+        path
+        for store in world.stores.values()
+        for call in store.calls
+        if call.is_write
+        for path in call.paths
+        if path.startswith(LOG)
+    ]
+
+
+def commit_info(world: World, name: str = "orders") -> dict[str, object]:
+    table = world.session().table(name)
+    [commit] = world.catalog.ratified_commits(table.id, table.version, table.version).commits
+    assert commit.content is not None
+    info = json.loads(commit.content.split(b"\n")[0])["commitInfo"]
+    assert isinstance(info, dict)
+    return info
+
+
+class TestHowContentTravels:
+    @req("IN-01")
+    def test_a_small_commit_goes_inline_and_no_log_file_is_written_before_it_is_ratified(
+        self, world: World
+    ) -> None:
+        if world.only_puts:
+            pytest.skip("this catalog takes no inline commits")
+        table = world.make()
+        before = log_files(world)
+        committed = table.append(rows(1))
+        assert committed.commits[table.id].way is Way.INLINE
+        assert log_files(world) == before
+
+    @req("IN-01")
+    def test_a_table_with_commits_of_every_size_reads_as_one_with_all_staged(
+        self, world: World
+    ) -> None:
+        mixed, staged = world.make("mixed"), world.make("staged")
+        always = world.staging_session().table("staged")
+        for n in range(6):
+            (mixed if n % 2 else world.staging_session().table("mixed")).append(rows(n))
+            always.append(rows(n))
+        if not world.only_puts:
+            held = world.catalog.ratified_commits(mixed.id, Version(1), None).commits
+            assert [c.way for c in held] == [Way.STAGED, Way.INLINE] * 3
+        assert ids_in(mixed.to_arrow()) == ids_in(staged.to_arrow()) == list(range(6))
+
+    def test_what_the_catalog_finds_too_large_for_inline_is_staged(self, toy_world: World) -> None:
+        class Strict(LosingCatalog):
+            def propose(self, proposal: Proposal) -> Ratified | Rejected | VersionTaken:
+                if isinstance(proposal.parts[0].content, Inline):
+                    self.proposals.append(proposal)
+                    raise TooLargeError("Not inline.")
+                return super().propose(proposal)
+
+        toy_world.make()
+        catalog = Strict(toy_world.catalog)
+        committed = toy_world.session(catalog).table("orders").append(rows(1))
+        assert [type(p.parts[0].content) for p in catalog.proposals] == [Inline, Staged]
+        assert {p.txn_id for p in catalog.proposals} == {committed.txn_id}
+
+    def test_a_catalog_that_takes_no_commits_is_refused(self, toy_world: World) -> None:
+        catalog = ToyCatalog(toy_world.store_for, toy_world.clock.now_ms, ways=())
+        toy_world.catalog = catalog
+        table = toy_world.make()
+        with pytest.raises(UnsupportedByCatalogError):
+            table.append(rows(1))
+
+    @req("CM-37")
+    def test_no_client_puts_a_version_into_the_log_before_it_is_ratified(
+        self, world: World
+    ) -> None:
+        if world.only_puts:
+            pytest.skip("there the put is the ratification")
+        table = world.make()
+        before = log_files(world)
+        table.append(rows(1))
+        world.staging_session().table("orders").append(rows(2))
+        table.overwrite(rows(3))
+        table.set_properties({"delta.logRetentionDuration": "interval 9 days"})
+        table.comment("about orders")
+        table.remove([file.path for file in table.snapshot().files()])
+        table.write_checksum()
+        put = [path for path in log_files(world) if path not in before]
+        assert put
+        assert [path for path in put if not _may_precede_ratification(path)] == []
+
+
+def _may_precede_ratification(path: str) -> bool:
+    return path.startswith(f"{LOG}/_staged_commits/") or path.endswith(".crc")
+
+
+class TestWhatACommitSays:
+    def test_an_append_says_what_it_did_in_deltas_words(self, toy_world: World) -> None:
+        toy_world.make(partition_by=["day"])
+        toy_world.session().table("orders").append(rows(1, 2))
+        info = commit_info(toy_world)
+        assert info["operation"] == "WRITE"
+        assert info["operationParameters"] == {"mode": "Append", "partitionBy": '["day"]'}
+        assert info["isBlindAppend"] is True
+        assert info["readVersion"] == 0
+        assert str(info["engineInfo"]).startswith("Headgate/")
+        metrics = info["operationMetrics"]
+        assert isinstance(metrics, dict)
+        assert (metrics["numFiles"], metrics["numOutputRows"]) == ("1", "2")
+
+    def test_an_overwrite_is_not_blind_and_counts_what_went(self, toy_world: World) -> None:
+        table = toy_world.make()
+        table.append(rows(1))
+        table.append(rows(2))
+        table.overwrite(rows(3))
+        info = commit_info(toy_world)
+        assert info["isBlindAppend"] is False
+        metrics = info["operationMetrics"]
+        assert isinstance(metrics, dict)
+        assert (metrics["numFiles"], metrics["numRemovedFiles"]) == ("1", "2")
+
+    @req("CM-36")
+    def test_a_staged_commits_timestamp_rises_also_when_the_clock_was_set_back(
+        self, toy_world: World
+    ) -> None:
+        toy_world.make()
+        table = toy_world.staging_session().table("orders")
+        first = table.append(rows(1)).timestamp_ms
+        toy_world.clock.ms -= 3_600_000  # type: ignore[attr-defined]
+        assert table.append(rows(2)).timestamp_ms == first + 1
+        held = toy_world.catalog.ratified_commits(table.id, Version(2), Version(2)).commits
+        content = toy_world.store_for(table.location).get(
+            f"{LOG}/_staged_commits/{held[0].file_name}"
+        )
+        told = json.loads(content.split(b"\n")[0])["commitInfo"]
+        assert told["inCommitTimestamp"] == first + 1
+        assert told["txnId"] == held[0].txn_id
+
+
+class TestRaces:
+    @req("CM-02")
+    def test_who_loses_two_races_stages_three_files_each_for_its_own_version(
+        self, world: World
+    ) -> None:
+        if world.only_puts:
+            pytest.skip("nothing is staged here")
+        other = world.make()
+        catalog = world.losing()
+        table = world.staging_session(catalog).table("orders")
+        catalog.overtakers = [lambda: other.append(rows(10)), lambda: other.append(rows(11))]
+        table.append(rows(1))
+        contents = [proposal.parts[0].content for proposal in catalog.proposals]
+        assert all(isinstance(content, Staged) for content in contents)
+        names = [parse_staged_name(c.file_name) for c in contents if isinstance(c, Staged)]
+        assert [name and name.version for name in names] == [1, 2, 3]
+        assert len({name and name.uuid for name in names}) == 3
+        put = [path for path in log_files(world) if "_staged_commits" in path]
+        assert sorted(put) == sorted(name.path for name in names if name)
+
+    @req("CM-14")
+    def test_a_lost_race_is_made_good_with_no_call_but_the_next_proposal(
+        self, world: World
+    ) -> None:
+        other = world.make()
+        catalog = world.losing()
+        table = world.staging_session(catalog).table("orders")
+        catalog.calls.clear()
+        catalog.overtakers = [lambda: other.append(rows(10))]
+        table.append(rows(1))
+        if world.kind != "toy-put":  # which lists nothing that is in the log, winners included
+            assert catalog.calls == {"propose": 2}
+        assert isinstance(catalog.answers[0], VersionTaken)
+        assert ids_in(table.to_arrow()) == [1, 10]
+
+    @req("IN-02")
+    def test_a_blind_append_sent_inline_is_moved_by_the_catalog_in_one_call(
+        self, full_world: World
+    ) -> None:
+        full_world.make()
+        lines = [full_world.losing() for _ in range(16)]
+        tables = [full_world.session(line).table("orders") for line in lines]
+        for line in lines:
+            line.calls.clear()
+        committed = [table.append(rows(n)) for n, table in enumerate(tables)]
+        assert [line.calls["propose"] for line in lines] == [1] * 16
+        stamps = [c.timestamp_ms for c in committed]
+        assert stamps == sorted(set(stamps))
+        assert ids_in(tables[0].to_arrow()) == list(range(16))
+
+    @req("CM-44")
+    def test_sixteen_appenders_on_one_base_lose_no_row_and_write_each_file_once(
+        self, world: World
+    ) -> None:
+        world.make()
+        tables = [world.staging_session().table("orders") for _ in range(16)]
+        for n, table in enumerate(tables):  # all but the first have lost their version already
+            table.append(rows(n))
+        written = data_files(world)
+        assert len(written) == len(set(written)) == 16
+        assert ids_in(world.session().table("orders").to_arrow()) == list(range(16))
+
+    def test_winners_the_answer_leaves_out_are_asked_for_and_read_from_the_log(
+        self, world: World
+    ) -> None:
+        class Silent(LosingCatalog):
+            def propose(self, proposal: Proposal) -> Ratified | Rejected | VersionTaken:
+                answer = super().propose(proposal)
+                if isinstance(answer, VersionTaken):
+                    return VersionTaken(txn_id=answer.txn_id, latest=answer.latest)
+                return answer
+
+        other = world.make()
+        catalog = Silent(world.catalog)
+        table = world.staging_session(catalog).table("orders")
+        other.append(rows(10))
+        world.publish(other)
+        other.append(rows(11))
+        table.append(rows(1))
+        assert ids_in(table.to_arrow()) == [1, 10, 11]
+
+    @pytest.mark.parametrize("tries", [1, 5])
+    def test_after_so_many_lost_races_it_gives_up_and_nothing_was_committed(
+        self, toy_world: World, tries: int
+    ) -> None:
+        other = toy_world.make()
+        catalog = toy_world.losing()
+        table = toy_world.session(catalog, tries=tries).table("orders")
+        catalog.overtakers = [lambda: other.append(rows(10))] * 20
+        with pytest.raises(ConflictError, match="race"):
+            table.append(rows(1))
+        assert 1 not in ids_in(other.to_arrow())
+        assert catalog.calls["propose"] == 2 * tries  # the second round on a fresh base
+
+    @req("CM-41")
+    def test_row_ids_of_staged_appends_that_raced_are_disjoint_and_follow_the_mark(
+        self, world: World
+    ) -> None:
+        world.make(features=["rowTracking", "domainMetadata"])
+        first, second = (world.staging_session().table("orders") for _ in range(2))
+        first.append(rows(1, 2, 3))
+        second.append(rows(4, 5))  # built on version 0, ratified as version 2
+        snapshot = second.snapshot()
+        ranges = sorted((f.base_row_id, f.default_row_commit_version) for f in snapshot.files())
+        assert ranges == [(0, 1), (3, 2)]
+        assert json.loads(snapshot.domains["delta.rowTracking"].configuration) == {
+            "rowIdHighWaterMark": 4
+        }
+
+
+class TestConflicts:
+    def test_two_overwrites_of_one_base_collide(self, world: World) -> None:
+        table = world.make()
+        table.append(rows(1))
+        catalog = world.losing()
+        late = world.session(catalog).table("orders")
+        catalog.overtakers = [lambda: table.overwrite(rows(2))]
+        with pytest.raises(ConflictError) as refused:
+            late.overwrite(rows(3))
+        assert "R6" in {conflict.rule for conflict in refused.value.conflicts}  # type: ignore[attr-defined]
+        assert ids_in(late.to_arrow()) == [2]
+
+    def test_an_overwrite_moved_past_an_append_keeps_what_was_appended(self, world: World) -> None:
+        table = world.make()
+        table.append(rows(1))
+        catalog = world.losing()
+        late = world.session(catalog).table("orders")
+        catalog.overtakers = [lambda: table.append(rows(2))]
+        late.overwrite(rows(3))
+        assert ids_in(late.to_arrow()) == [2, 3]
+
+    def test_on_a_serializable_table_an_append_stands_in_an_overwrites_way(
+        self, world: World
+    ) -> None:
+        table = world.make(properties={"delta.isolationLevel": "Serializable"})
+        table.append(rows(1))
+        catalog = world.losing()
+        late = world.session(catalog).table("orders")
+        catalog.overtakers = [lambda: table.append(rows(2))]
+        with pytest.raises(ConflictError, match="R7"):
+            late.overwrite(rows(3))
+
+    def test_an_append_cannot_be_moved_past_a_change_of_metadata(self, world: World) -> None:
+        table = world.make()
+        base = world.session().table("orders").snapshot()
+        table.set_properties({"delta.enableChangeDataFeed": "false"})
+        committer = Committer(world.catalog, world.clock, world.ids)
+        ways = world.catalog.resolve(table.id).ways
+        change = Change(table.id, base, ways, (), Operation("WRITE"))
+        with pytest.raises(ConflictError, match="R2"):
+            committer.commit([change])
+        assert table.snapshot().version == 1
+
+    def test_a_handle_that_was_idle_while_metadata_changed_has_lost_no_race(
+        self, world: World
+    ) -> None:
+        table, idle = world.make(), world.session().table("orders")
+        table.set_properties({"delta.enableChangeDataFeed": "false"})
+        idle.append(rows(1))
+        assert ids_in(table.to_arrow()) == [1]
+
+    def test_an_append_passes_a_change_that_concerns_no_row(self, world: World) -> None:
+        table = world.make()
+        catalog = world.losing()
+        late = world.session(catalog).table("orders")
+        catalog.overtakers = [
+            lambda: table.set_properties({"delta.logRetentionDuration": "interval 9 days"})
+        ]
+        late.append(rows(1))
+        assert len({proposal.txn_id for proposal in catalog.proposals}) == 1
+        assert ids_in(late.to_arrow()) == [1]
+
+    def test_what_the_catalog_finds_invalid_is_refused_with_every_violation(
+        self, toy_world: World
+    ) -> None:
+        class Judging(LosingCatalog):
+            def propose(self, proposal: Proposal) -> Rejected:
+                found = (Violation(rule="a", says="one"), Violation(rule="b", says="two"))
+                return Rejected(txn_id=proposal.txn_id, violations=found)
+
+        toy_world.make()
+        with pytest.raises(InvalidCommitError, match="one; two"):
+            toy_world.session(Judging(toy_world.catalog)).table("orders").append(rows(1))
+
+
+class TestLostAnswers:
+    @req("CM-42", "CM-43")
+    @pytest.mark.parametrize("error", [unavailable, unknown])
+    @pytest.mark.parametrize("staged", [False, True])
+    def test_the_same_is_sent_again_and_the_first_answer_counts(
+        self, world: World, error: type, staged: bool
+    ) -> None:
+        world.make()
+        catalog = world.losing(lost_requests=1, lost_answers=2, error=error)
+        patience = {"inline_bytes": 0} if staged else {}
+        table = world.session(catalog, **patience).table("orders")
+        committed = table.append(rows(1))
+        assert catalog.calls["propose"] == 4
+        assert all(proposal == catalog.proposals[0] for proposal in catalog.proposals)
+        assert len({answer.txn_id for answer in catalog.answers}) == 1
+        assert committed.versions == {table.id: 1}
+        assert ids_in(table.to_arrow()) == [1]
+
+    def test_a_request_that_arrives_twice_is_ratified_once(self, world: World) -> None:
+        world.make()
+        table = world.session(world.losing(doubled=1)).table("orders")
+        assert table.append(rows(1)).versions == {table.id: 1}
+        assert ids_in(table.to_arrow()) == [1]
+
+    @req("CM-43")
+    @pytest.mark.parametrize("error", [unavailable, unknown])
+    def test_an_answer_that_never_comes_is_reported_as_unknown_and_nothing_is_deleted(
+        self, world: World, error: type
+    ) -> None:
+        world.make()
+        catalog = world.losing(lost_answers=1_000_000, error=error)
+        table = world.session(catalog, unknown_wait_s=0.05).table("orders")
+        with pytest.raises(OutcomeUnknownError) as lost:
+            table.append(rows(1))
+        assert lost.value.txn_id == catalog.proposals[0].txn_id
+        assert [s.count("delete") for s in world.stores.values()] == [0] * len(world.stores)
+        settled = world.catalog.propose(catalog.proposals[0])
+        assert isinstance(settled, Ratified)
+        assert settled.txn_id == lost.value.txn_id
+        assert ids_in(world.session().table("orders").to_arrow()) == [1]
+
+    @req("CM-43")
+    def test_asking_by_its_txn_id_settles_what_was_unknown(self, full_world: World) -> None:
+        full_world.make()
+        catalog = full_world.losing(lost_answers=1_000_000)
+        table = full_world.session(catalog, unknown_wait_s=0.05).table("orders")
+        with pytest.raises(OutcomeUnknownError) as lost:
+            table.append(rows(1))
+        outcome = full_world.session().outcome(lost.value.txn_id)
+        assert isinstance(outcome, Ratified)
+        assert outcome.commits[table.id].version == 1
+        assert full_world.session().outcome(str(full_world.ids.ordered())) is None
+
+    def test_it_is_waited_for_as_long_as_was_said_and_no_longer(self, toy_world: World) -> None:
+        toy_world.make()
+        catalog = toy_world.losing(lost_answers=1_000_000)
+        table = toy_world.session(catalog).table("orders")
+        with pytest.raises(OutcomeUnknownError):
+            table.append(rows(1))
+        assert 60 <= toy_world.clock.monotonic() < 65
+
+    def test_who_is_held_back_waits_and_sends_the_same_again(self, toy_world: World) -> None:
+        toy_world.make()
+        catalog = toy_world.losing(lost_requests=20, error=busy)
+        table = toy_world.session(catalog).table("orders")
+        table.append(rows(1))
+        assert len({proposal.txn_id for proposal in catalog.proposals}) == 1
+        assert ids_in(table.to_arrow()) == [1]
+
+    def test_who_is_held_back_for_too_long_is_told_so(self, toy_world: World) -> None:
+        toy_world.make()
+        catalog = toy_world.losing(lost_requests=1_000_000, error=busy)
+        with pytest.raises(BusyError):
+            toy_world.session(catalog).table("orders").append(rows(1))
+        assert 300 <= toy_world.clock.monotonic() < 305
+
+
+def busy(txn_id: TxnId) -> Exception:
+    return BusyError("Too many.")
+
+
+class TestTheAnswer:
+    def test_the_next_snapshot_needs_no_further_call(self, world: World) -> None:
+        world.make()
+        catalog = world.losing()
+        for session in (world.session(catalog), world.staging_session(catalog)):
+            table = session.table("orders")
+            catalog.calls.clear()
+            committed = table.append(rows(1))
+            assert catalog.calls == {"propose": 1}
+            assert table.version == committed.versions[table.id]
+        assert ids_in(table.to_arrow()) == [1, 1]
+
+    def test_what_was_put_is_what_the_catalog_ratified(self, world: World) -> None:
+        if not world.only_puts:
+            pytest.skip("here the catalog puts")
+        table = world.make()
+        committed = table.append(rows(1))
+        content = world.store_for(table.location).get(PublishedCommit(Version(1)).path)
+        first = parse(content)[0].action
+        assert (first.txn_id, first.in_commit_timestamp) == (  # type: ignore[union-attr]
+            committed.txn_id,
+            committed.timestamp_ms,
+        )
+
+
+def test_patience_has_sane_defaults() -> None:
+    assert Patience() == Patience(1 << 20, 100, 60.0, 300.0)
