@@ -87,13 +87,17 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
-    """Content understood by itself: what it says, and all that is wrong with it already."""
+class Examined(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Content understood by itself: what it says, and all that is wrong with it already.
+
+    It travels nowhere. It is a Struct because every commit makes one, and a frozen dataclass of
+    this size takes longer to make than the rest of its line takes to read.
+    """
 
     is_inline: bool
     lines: tuple[Line, ...]  # every line but `commitInfo`
     commit_info: Mapping[str, object]
+    commit_info_rest: bytes  # inline: encoded, without what the catalog puts in
     timestamp_ms: int | None  # in a file: `inCommitTimestamp`; inline the catalog gives it
     txn_id: TxnId | None
     metadata: Metadata | None
@@ -127,14 +131,14 @@ class Facts:
 
 def examine(content: Inline, limits: Limits = DEFAULT_LIMITS) -> Examined:
     """Read an inline commit. Spec: AU-02, CM-09."""
+    info = _given_info(content.commit_info, limits)
     rows = _read(content.actions, limits)
     found: list[Violation] = []
-    info = _given_info(content.commit_info, limits)
     for row in rows:
         if row.name == _COMMIT_INFO:
             says = "the catalog writes the commitInfo of an inline commit, so no line may be one"
             found.append(Violation(rule="two-commit-infos", says=says, line=row.number))
-    return _understand(rows, info, found, is_inline=True)
+    return _understand(rows, info, found)
 
 
 def examine_file(
@@ -154,20 +158,37 @@ def examine_file(
     rows = _read(content, limits)
     infos = [row for row in rows if row.name == _COMMIT_INFO]
     found.extend(_info_violations(infos))
-    return _understand(rows, infos[0] if infos else None, found, is_inline=False)
+    return _understand(rows, _info_of(infos[0]) if infos else _NO_INFO, found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(msgspec.Struct, frozen=True, gc=False):
     """A line as far as everybody reads it alike."""
 
     number: int
     name: str
     line: Line
-    body: object = None  # decoded; kept of `commitInfo` alone
+    body: dict[str, object] | None = None  # decoded; kept of `commitInfo` alone
 
 
+class _Info(msgspec.Struct, frozen=True, gc=False):
+    """What `commitInfo` says, in a file or beside an inline commit."""
+
+    is_inline: bool
+    body: Mapping[str, object]
+    rest: bytes = b""
+    txn_id: TxnId | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def says_blind(self) -> bool:
+        said = self.body.get("isBlindAppend")
+        # Of a file nothing is known but what its writer says; inline the scans come with it.
+        return said is not False if self.is_inline else said is True
+
+
+_NO_INFO = _Info(False, {})
 _COMMIT_INFO = "commitInfo"
+_CATALOGS_KEYS = ("inCommitTimestamp", "txnId")  # of an inline commit the catalog's to write
 _KINDS: Mapping[str, type[Known]] = {
     "add": AddFile,
     "remove": RemoveFile,
@@ -186,25 +207,30 @@ def _info_violations(infos: Many[_Row]) -> Iterator[Violation]:
     if not infos:
         yield Violation(rule="no-commit-info", says="there is no commitInfo")
         return
-    info = infos[0].line.action
     if infos[0].number != 1:
         says = "commitInfo is not the first line"
         yield Violation(rule="commit-info-not-first", says=says, line=infos[0].number)
     for other in infos[1:]:
         says = "commitInfo is there a second time"
         yield Violation(rule="two-commit-infos", says=says, line=other.number)
-    if isinstance(info, CommitInfo):
-        if not info.txn_id:
-            says = "commitInfo has no txnId"
-            yield Violation(rule="no-txn-id", says=says, line=infos[0].number)
-        if info.in_commit_timestamp is None:
-            says = "commitInfo has no inCommitTimestamp"
-            yield Violation(rule="no-timestamp", says=says, line=infos[0].number)
+    info = _info_of(infos[0])
+    if info.txn_id is None:
+        says = "commitInfo has no txnId"
+        yield Violation(rule="no-txn-id", says=says, line=infos[0].number)
+    if info.timestamp_ms is None:
+        says = "commitInfo has no inCommitTimestamp"
+        yield Violation(rule="no-timestamp", says=says, line=infos[0].number)
 
 
-def _understand(
-    rows: Many[_Row], info: _Row | None, found: list[Violation], *, is_inline: bool
-) -> Examined:
+def _info_of(row: _Row) -> _Info:
+    info = row.line.action
+    if not isinstance(info, CommitInfo):
+        raise InvariantError(f"A {row.name} was taken for a commitInfo.")
+    txn_id = TxnId(info.txn_id) if info.txn_id else None
+    return _Info(False, row.body or {}, b"", txn_id, info.in_commit_timestamp)
+
+
+def _understand(rows: Many[_Row], info: _Info, found: list[Violation]) -> Examined:
     adds: list[AddFile] = []
     add_lines: list[int] = []
     removes: list[RemoveFile] = []
@@ -252,18 +278,16 @@ def _understand(
             case Unknown():
                 are_all_known = False
     bounds = [_judge_file(add, number, found) for add, number in zip(adds, add_lines, strict=True)]
-    found.extend(_repetitions(rows, adds, removes, txns, domains))
-    known = None if info is None else info.line.action
-    assert known is None or isinstance(known, CommitInfo)
-    body = info.body if info is not None and isinstance(info.body, dict) else {}
-    says_blind = body.get("isBlindAppend")
+    if len(adds) + len(removes) > 1 or len(txns) > 1 or len(domains) > 1:
+        found.extend(_repetitions(rows, adds, removes, txns, domains))
     lines = tuple([row.line for row in rows if row.name != _COMMIT_INFO])
     return Examined(
-        is_inline=is_inline,
+        is_inline=info.is_inline,
         lines=lines,
-        commit_info=body,
-        timestamp_ms=None if is_inline or known is None else known.in_commit_timestamp,
-        txn_id=None if known is None or not known.txn_id else TxnId(known.txn_id),
+        commit_info=info.body,
+        commit_info_rest=info.rest,
+        timestamp_ms=info.timestamp_ms,
+        txn_id=info.txn_id,
         metadata=metadata,
         protocol=protocol,
         adds=tuple(adds),
@@ -282,8 +306,7 @@ def _understand(
             protocol=protocol,
             bounds=bounds,
             only_these=are_all_known,
-            # Of a file nothing is known but what its writer says; inline the scans come with it.
-            says_blind=says_blind is not False if is_inline else says_blind is True,
+            says_blind=info.says_blind,
         ),
         intent=_intent(lines, removes),
         violations=tuple(found),
@@ -321,6 +344,8 @@ _lines = msgspec.json.Decoder(dict[str, dict[str, object]])
 # Reading bytes, more strictly than msgspec does: it lets duplicate keys and huge integers pass
 
 _generic = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+_objects = msgspec.json.Decoder(dict[str, object])
 _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
@@ -343,36 +368,30 @@ def _read(content: bytes, limits: Limits) -> list[_Row]:
             f"The commit has {len(lines)} lines, over the limit of {limits.max_lines}."
         )
     rows: list[_Row] = []
-    pairs = 0
     for number, raw in enumerate(lines, start=1):
         try:
             value = _decode(raw, limits)
-            pairs += _pairs(value, limits.max_depth)
+            _check(raw, value, limits.max_depth)
             rows.append(_row(number, raw, value))
         except _UnreadableError as error:
             raise MalformedError(f"Line {number} of the commit cannot be read: {error}.") from None
-    if _keys(content) != pairs:
-        for number, raw in enumerate(lines, start=1):
-            if (key := _duplicate(raw)) is not None:
-                raise MalformedError(
-                    f"Line {number} of the commit cannot be read: key {key!r} is there twice."
-                )
     return rows
 
 
-def _given_info(given: Mapping[str, object], limits: Limits) -> _Row:
-    """Read the `commitInfo` of an inline commit, which comes decoded, as if it had been a line."""
+def _given_info(given: Mapping[str, object], limits: Limits) -> _Info:
+    """Read the `commitInfo` of an inline commit, which comes decoded."""
+    rest = {key: value for key, value in given.items() if key not in _CATALOGS_KEYS}
     try:
-        try:
-            raw = b'{"commitInfo":%b}' % msgspec.json.encode(given)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise _UnreadableError(str(error).rstrip(".")) from error
-        value = _decode(raw, limits)
-        if _pairs(value, limits.max_depth) != _keys(raw) and (key := _duplicate(raw)) is not None:
-            raise _UnreadableError(f"key {key!r} is there twice")
-        return _row(0, raw, value)
+        raw = msgspec.json.encode(rest)
+        _check(raw, _objects.decode(raw), limits.max_depth - 1)
     except _UnreadableError as error:
         raise MalformedError(f"The commitInfo cannot be read: {error}.") from None
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise MalformedError(f"The commitInfo cannot be read: {str(error).rstrip('.')}.") from None
+    txn_id = given.get("txnId")
+    if txn_id is not None and not isinstance(txn_id, str):
+        raise MalformedError("The commitInfo cannot be read: its txnId is not text.")
+    return _Info(True, given, raw, TxnId(txn_id) if txn_id else None)
 
 
 def _decode(raw: bytes, limits: Limits) -> dict[str, object]:
@@ -410,49 +429,41 @@ _LONE_SURROGATE = re.compile(
 )
 
 
-def _pairs(value: dict[str, object] | list[object], room: int) -> int:
-    """Count the members of all objects; refuse too deep nesting and integers beyond 64 bits."""
+_DIGITS_AS_NINE = bytes(0x39 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
+_LONG_RUN = b"9" * 19  # the fewest digits an integer beyond 64 bits can have
+
+
+def _check(raw: bytes, value: dict[str, object], room: int) -> None:
+    """Refuse keys that stand twice, nesting deeper than `room` and integers beyond 64 bits.
+
+    Every line of every commit comes by here, so first counting tells whether it can be at fault.
+    """
+    if raw.count(b"{") + raw.count(b"[") > room or _LONG_RUN in raw.translate(_DIGITS_AS_NINE):
+        _walk(value, room)
+    # Decoding kept one of two equal keys, and with it one of two colons. An escaped colon would be
+    # one more that is not in the text.
+    if raw.count(b":") != _encode(value).count(b":") or b"\\u003" in raw:
+        _refuse_duplicates(raw)
+
+
+def _walk(value: dict[str, object] | list[object], room: int) -> None:
     if not room:
         raise _UnreadableError("it nests too deep")
-    if isinstance(value, dict):
-        count, items = len(value), iter(value.values())
-    else:
-        count, items = 0, iter(value)
-    for item in items:
-        if isinstance(item, str):
-            continue
-        if isinstance(item, int):
-            if not _LEAST <= item <= _GREATEST:
-                raise _UnreadableError(f"integer {item} has more than 64 bits")
-        elif isinstance(item, dict | list):
-            count += _pairs(item, room - 1)
-    return count
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, (dict, list)):
+            _walk(item, room - 1)
+        elif isinstance(item, int) and not _LEAST <= item <= _GREATEST:
+            raise _UnreadableError("an integer has more than 64 bits")
 
 
-def _keys(text: bytes) -> int | None:
-    """Count the keys in valid JSON without reading it; None if counting cannot tell.
-
-    A key ends in a quote and a colon; where the quote is escaped, both stand inside a string.
-    Blanks before a colon, and a quote after an escaped backslash, would deceive the count.
-    """
-    if b" :" in text or b"\t:" in text or b'\\\\"' in text:
-        return None
-    return text.count(b'":') - text.count(b'\\":')
-
-
-def _duplicate(raw: bytes) -> str | None:
-    """Find a key that stands twice in one object."""
-    found: list[str] = []
-
-    def check(items: list[tuple[str, object]]) -> None:
-        seen: set[str] = set()
-        for key, _ in items:
-            if key in seen:
-                found.append(key)
-            seen.add(key)
+def _refuse_duplicates(raw: bytes) -> None:
+    def check(members: list[tuple[str, object]]) -> None:
+        if len(dict(members)) < len(members):
+            keys = [key for key, _ in members]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise _UnreadableError(f"key {twice!r} is there twice")
 
     json.loads(raw, object_pairs_hook=check)
-    return found[0] if found else None
 
 
 def _row(number: int, raw: bytes, value: dict[str, object]) -> _Row:
@@ -464,7 +475,9 @@ def _row(number: int, raw: bytes, value: dict[str, object]) -> _Row:
         action: Known = msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         raise _UnreadableError(f"{name} is not as the protocol says: {error}") from None
-    return _Row(number, name, Line(raw, action), body if kind is CommitInfo else None)
+    if kind is CommitInfo and isinstance(body, dict):
+        return _Row(number, name, Line(raw, action), body)
+    return _Row(number, name, Line(raw, action))
 
 
 # What a file may be
@@ -981,15 +994,22 @@ def compose(
     The `commitInfo` line is ours, all others pass byte for byte; on a table that tracks rows
     (`row_id_high_water` given, -1 if there are none yet) new files get their row ids. Spec: CM-41.
     """
-    info: dict[str, object] = {"inCommitTimestamp": timestamp_ms}
-    info.update(examined.commit_info)
-    info.update(inCommitTimestamp=timestamp_ms, txnId=txn_id)
-    info.setdefault("timestamp", timestamp_ms)
-    first = msgspec.json.encode({_COMMIT_INFO: info})
+    if not examined.is_inline:
+        raise InvariantError("The content of a file is stored as it is.")
+    first = _info_line(examined, txn_id, timestamp_ms)
     if row_id_high_water is None:
         return join([first, *[line.raw for line in examined.lines]]), None
     lines, mark = _with_row_ids(examined, version, row_id_high_water)
     return join([first, *lines]), mark
+
+
+def _info_line(examined: Examined, txn_id: TxnId, timestamp_ms: int) -> bytes:
+    own: dict[str, object] = {"inCommitTimestamp": timestamp_ms, "txnId": txn_id}
+    if "timestamp" not in examined.commit_info:
+        own["timestamp"] = timestamp_ms
+    head, rest = msgspec.json.encode(own), examined.commit_info_rest
+    # Both are objects and share no key, so their members can stand in one.
+    return b'{"commitInfo":%b%b%b}' % (head[:-1], b"," if len(rest) > len(b"{}") else b"", rest[1:])
 
 
 def _with_row_ids(examined: Examined, version: Version, mark: int) -> tuple[list[bytes], int]:

@@ -69,7 +69,9 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     validating: bool = False  # it checked existing rows for a new constraint
 
 
-class FileSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class FileSummary(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
     """An added file as far as a predicate can judge it."""
 
     path: str
@@ -78,7 +80,9 @@ class FileSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     max_values: msgspec.Raw = NOT_GIVEN
 
 
-class Changes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Changes(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
     """What a commit did, as far as others can collide with it."""
 
     protocol: bool = False
@@ -146,7 +150,7 @@ class Attempt:
     schema: StructType | None = None
 
 
-class Bounds(msgspec.Struct, frozen=True, rename="camel"):
+class Bounds(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """Of a file's statistics, what a commit is judged and remembered by; values undecoded."""
 
     num_records: int | None = None
@@ -185,7 +189,15 @@ def summarize(
     else:
         read = [bounds_of(file) for file in adds] if bounds is None else bounds
         added = tuple(map(_summary, adds, read))
-    appends = only_these and says_blind and not removes and metadata is None and protocol is None
+    changing = [file for file in adds if file.data_change]
+    only_appends = (
+        only_these
+        and not removes
+        and metadata is None
+        and protocol is None
+        and len(changing) == len(adds)
+        and MERGEABLE_DOMAINS.issuperset([domain.domain for domain in domains])
+    )
     return Changes(
         protocol=protocol is not None,
         metadata=metadata is not None,
@@ -193,10 +205,8 @@ def summarize(
         domains=tuple([domain.domain for domain in domains]),
         added=added,
         removed=tuple([file.key for file in removes]) if len(removes) <= MOST_FILES else None,
-        data_change=any(a.data_change for a in adds) or any(r.data_change for r in removes),
-        blind=appends
-        and all(file.data_change for file in adds)
-        and all(domain.domain in MERGEABLE_DOMAINS for domain in domains),
+        data_change=bool(changing) or any(file.data_change for file in removes),
+        blind=only_appends and says_blind,
     )
 
 
