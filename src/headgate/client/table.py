@@ -406,15 +406,15 @@ class Table:
         """Commit other metadata, and a protocol with the features it asks for."""
         if found := features.unwritable(base.protocol, base.metadata, rows=False):
             raise UnsupportedFeatureError(f"{self.name} cannot be changed: {', '.join(found)}.")
+        asked = features.features_for(metadata.configuration, base.schema)
+        new = [name for name in asked if not features.is_supported(base.protocol, name)]
+        if not _LATE_FEATURES.issuperset(new):
+            raise UnsupportedFeatureError(
+                f"{', '.join(new)} cannot be switched on for {self.name}, which is there already.",
+                remedy="Make a new table with it and copy the rows.",
+            )
         protocol = base.protocol
-        for feature in features.features_for(metadata.configuration, base.schema):
-            if features.is_supported(protocol, feature):
-                continue
-            if feature not in _LATE_FEATURES:
-                raise UnsupportedFeatureError(
-                    f"{feature} cannot be switched on for {self.name}, which is there already.",
-                    remedy="Make a new table with it and copy the rows.",
-                )
+        for feature in new:
             protocol = features.upgraded(protocol, feature)
         actions: tuple[Action, ...] = (metadata,)
         if protocol != base.protocol:

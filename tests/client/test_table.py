@@ -1,0 +1,431 @@
+"""What a table's handle gives: reads of any moment, writes, its history and its upkeep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TypeVar
+
+import pyarrow as pa
+import pytest
+
+from headgate.client.table import PlainTable, milliseconds, open_path
+from headgate.errors import (
+    InTheFutureError,
+    InvalidArgumentError,
+    InvalidDataError,
+    InvariantError,
+    NotFoundError,
+    NotPublishedError,
+    PathAccessError,
+    RefusedError,
+    UnsupportedFeatureError,
+)
+from headgate.protocol.actions import Sequence, Version
+from headgate.protocol.catalog_port import Ref, Resolved
+from headgate.protocol.commits import Way
+from headgate.protocol.paths import Checksum, PublishedCommit
+from headgate.storage.objects import ObjectStore
+from tests.client.conftest import World, ids_in, rows
+from tests.kit import req, shows
+from tests.kit.faulty import Call, WrappedStore
+from tests.kit.toy import LosingCatalog
+
+Effect = TypeVar("Effect")
+
+
+class TestReading:
+    @req("CM-21")
+    def test_from_a_name_to_a_snapshot_it_is_one_call(self, world: World) -> None:
+        world.make().append(rows(1))
+        catalog = world.losing()
+        table = world.session(catalog).table("orders")
+        assert (table.version, table.schema.fields[0].name) == (1, "id")
+        assert catalog.calls == {"resolve": 1}
+
+    @req("RD-01")
+    def test_the_name_is_resolved_before_anything_of_the_table_is_read(self, world: World) -> None:
+        world.make().append(rows(1))
+        happened: list[str] = []
+
+        class Witness(LosingCatalog):
+            def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+                happened.append("resolve")
+                return super().resolve(ref, at)
+
+        session = world.session(Witness(world.catalog))
+        for location, store in world.stores.items():
+            world.stores[location] = Telling(store, happened)  # type: ignore[assignment]
+        session.table("orders").to_arrow()
+        assert happened[0] == "resolve"
+        assert "store" in happened
+
+    @req("RD-01")
+    @shows("FX1")
+    def test_a_publish_between_asking_and_reading_hides_no_version(self, world: World) -> None:
+        table = world.make()
+        for n in range(3):
+            table.append(rows(n))
+
+        class Slow(LosingCatalog):
+            def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+                answer = super().resolve(ref, at)
+                world.publish(table)  # and, by the toy, forgotten
+                return answer
+
+        reader = world.session(Slow(world.catalog)).table("orders")
+        assert (reader.version, ids_in(reader.to_arrow())) == (3, [0, 1, 2])
+
+    def test_a_read_sees_what_others_committed_meanwhile(self, world: World) -> None:
+        table, other = world.make(), world.session().table("orders")
+        other.append(rows(1))
+        assert ids_in(table.to_arrow()) == [1]
+        assert table.version == 1
+
+    @shows("S18")
+    def test_a_catalog_that_answers_less_than_was_seen_is_not_believed(self, world: World) -> None:
+        table = world.make()
+        old = world.catalog.resolve(table.id)
+        table.append(rows(1))
+
+        class Stale(LosingCatalog):
+            def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+                newest = super().resolve(ref, at)
+                return old if self.calls["resolve"] > 1 else newest
+
+        reader = world.session(Stale(world.catalog)).table("orders")
+        assert reader.version == 1
+        with pytest.raises(InvariantError, match="went back from version 1 to 0"):
+            reader.to_arrow()
+        assert reader.version == 1
+
+    def test_columns_are_chosen_by_name(self, world: World) -> None:
+        table = world.make()
+        table.append(rows(1))
+        assert table.to_arrow(columns=["id"]).column_names == ["id"]
+
+    def test_every_version_reads_as_it_was(self, world: World) -> None:
+        table = world.make()
+        for n in range(1, 4):
+            table.append(rows(n))
+        world.publish(table)
+        table.append(rows(4))
+        for version in range(5):
+            assert ids_in(table.to_arrow(version=version)) == list(range(1, version + 1))
+
+    def test_a_version_that_has_not_come_is_refused(self, world: World) -> None:
+        table = world.make()
+        with pytest.raises(InTheFutureError):
+            table.snapshot(version=1)
+        with pytest.raises(NotFoundError):
+            table.snapshot(version=-1)
+
+    def test_a_time_gives_the_last_version_that_is_not_later(self, world: World) -> None:
+        table = world.make()
+        stamps = [table.append(rows(n)).timestamp_ms for n in (1, 2)]
+        assert ids_in(table.to_arrow(as_of=stamps[0])) == [1]
+        assert ids_in(table.to_arrow(as_of=stamps[1] - 1)) == [1]
+        when = datetime.fromtimestamp(stamps[1] / 1000, UTC)
+        assert ids_in(table.to_arrow(as_of=when)) == [1, 2]
+        assert ids_in(table.to_arrow(as_of=when.isoformat())) == [1, 2]
+
+    def test_a_sequence_gives_the_table_as_the_catalog_had_it(self, full_world: World) -> None:
+        table = full_world.make()
+        first = table.append(rows(1)).sequence
+        table.append(rows(2))
+        assert ids_in(table.to_arrow(sequence=first)) == [1]
+
+    def test_only_one_moment_can_be_asked_for(self, toy_world: World) -> None:
+        with pytest.raises(InvalidArgumentError, match="of one"):
+            toy_world.make().to_arrow(version=0, as_of=0)
+
+
+class Telling(WrappedStore):
+    """Tells of every touch, also of files that are read behind its back."""
+
+    def __init__(self, inner: ObjectStore, happened: list[str]) -> None:
+        super().__init__(inner)
+        self._happened = happened
+
+    def around(self, call: Call, effect: Callable[[], Effect]) -> Effect:
+        self._happened.append("store")
+        return effect()
+
+    def local_path(self, path: str) -> str | None:
+        self._happened.append("store")
+        return super().local_path(path)
+
+
+@pytest.mark.parametrize(
+    ("when", "ms"),
+    [
+        ("1970-01-01T00:00:01.234Z", 1234),
+        ("1970-01-01T01:00:00+01:00", 0),
+        (datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 0),
+        (datetime(2026, 3, 1, 0, 0, 0, 999_999, UTC), 1772323200999),
+        (17, 17),
+    ],
+)
+def test_times_are_read_to_the_millisecond(when: str | datetime | int, ms: int) -> None:
+    assert milliseconds(when) == ms
+
+
+@pytest.mark.parametrize("when", ["2026-03-01", "yesterday", datetime(2026, 3, 1), True])  # noqa: DTZ001
+def test_a_time_without_a_zone_is_no_time(when: str | datetime | int) -> None:
+    with pytest.raises(InvalidArgumentError):
+        milliseconds(when)
+
+
+class TestWriting:
+    def test_rows_that_do_not_fit_are_refused_and_nothing_is_committed(self, world: World) -> None:
+        table = world.make()
+        with pytest.raises(InvalidDataError):
+            table.append(pa.table({"id": ["x"], "day": pa.nulls(1, pa.date32())}))
+        assert table.snapshot().version == 0
+
+    def test_a_stream_of_batches_is_appended(self, world: World) -> None:
+        table, other = world.make(), world.session().table("orders")
+        other.set_properties({"delta.enableChangeDataFeed": "false"})
+        batches = rows(1, 2, 3).to_batches(max_chunksize=1)
+        table.append(pa.RecordBatchReader.from_batches(rows().schema, batches))
+        assert ids_in(table.to_arrow()) == [1, 2, 3]
+
+    def test_an_overwrite_replaces_all_that_is_there_when_it_is_called(self, world: World) -> None:
+        table, other = world.make(), world.session().table("orders")
+        other.append(rows(1))
+        table.overwrite(rows(2))
+        assert ids_in(other.to_arrow()) == [2]
+        assert ids_in(other.to_arrow(version=1)) == [1]
+
+    def test_whole_files_are_removed_by_path(self, world: World) -> None:
+        table = world.make()
+        table.append(rows(1))
+        table.append(rows(2))
+        [first] = table.snapshot(version=1).files()
+        table.remove([first.path])
+        assert ids_in(table.to_arrow()) == [2]
+        assert ids_in(table.to_arrow(version=2)) == [1, 2]
+
+    @pytest.mark.parametrize("paths", [["nowhere.parquet"], []])
+    def test_a_file_that_is_not_in_the_table_cannot_be_removed(
+        self, world: World, paths: list[str]
+    ) -> None:
+        table = world.make()
+        table.append(rows(1))
+        with pytest.raises(InvalidArgumentError):
+            table.remove(paths)
+        assert table.snapshot().version == 1
+
+    def test_an_append_only_table_loses_no_row(self, world: World) -> None:
+        table = world.make(properties={"delta.appendOnly": "true"}, features=["appendOnly"])
+        table.append(rows(1))
+        for change in (
+            lambda: table.overwrite(rows(2)),
+            lambda: table.remove([file.path for file in table.snapshot().files()]),
+        ):
+            with pytest.raises(RefusedError, match="append-only"):
+                change()
+        assert ids_in(table.to_arrow()) == [1]
+
+
+class TestProperties:
+    def test_properties_and_the_comment_are_set_and_taken_away(self, world: World) -> None:
+        table = world.make()
+        table.set_properties({"a": 1, "b": True, "delta.logRetentionDuration": "interval 9 days"})
+        table.unset_properties(["a"])
+        table.comment("about orders")
+        assert {"b": "true", "delta.logRetentionDuration": "interval 9 days"}.items() <= (
+            table.properties.items()
+        )
+        assert "a" not in table.properties
+        assert table.snapshot().metadata.description == "about orders"
+        table.comment(None)
+        assert world.session().table("orders").snapshot().metadata.description is None
+        assert table.version == 4
+
+    def test_a_property_that_needs_a_feature_brings_it(self, world: World) -> None:
+        table = world.make()
+        table.set_properties({"delta.enableDeletionVectors": True})
+        protocol = table.snapshot().protocol
+        assert "deletionVectors" in (protocol.reader_features or [])
+        assert "deletionVectors" in (protocol.writer_features or [])
+        table.append(rows(1))
+        assert ids_in(table.to_arrow()) == [1]
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "io.unitycatalog.tableId",
+            "delta.enableInCommitTimestamps",
+            "delta.feature.catalogManaged",
+            "delta.constraints.positive",
+            "delta.columnMapping.mode",
+            "delta.minReaderVersion",
+        ],
+    )
+    def test_what_makes_the_table_the_catalogs_is_not_changed_by_hand(
+        self, world: World, key: str
+    ) -> None:
+        world.make()
+        catalog = world.losing()
+        table = world.session(catalog).table("orders")
+        with pytest.raises(InvalidArgumentError, match=key):
+            table.set_properties({key: "x"})
+        with pytest.raises(InvalidArgumentError, match=key):
+            table.unset_properties([key])
+        assert catalog.calls["propose"] == 0
+
+    def test_a_feature_that_concerns_rows_already_there_is_refused_by_name(
+        self, world: World
+    ) -> None:
+        with pytest.raises(UnsupportedFeatureError, match="rowTracking"):
+            world.make().set_properties({"delta.enableRowTracking": "true"})
+
+    def test_a_property_that_is_not_there_cannot_be_taken_away(self, world: World) -> None:
+        with pytest.raises(NotFoundError, match="nothing"):
+            world.make().unset_properties(["nothing"])
+
+
+class TestHistory:
+    def test_every_commit_says_what_it_was_published_or_not(self, world: World) -> None:
+        table = world.make()
+        table.append(rows(1))
+        world.publish(table)
+        table.overwrite(rows(2))
+        committed = world.staging_session().table("orders").append(rows(3))
+        history = table.history()
+        assert [entry.version for entry in history] == [3, 2, 1, 0]
+        assert [entry.operation for entry in history][:3] == ["WRITE", "WRITE", "WRITE"]
+        assert [entry.parameters.get("mode") for entry in history][:3] == [
+            "Append",
+            "Overwrite",
+            "Append",
+        ]
+        assert [entry.is_blind_append for entry in history][:3] == [True, False, True]
+        assert history[0].txn_id == committed.txn_id
+        assert history[0].timestamp_ms == committed.timestamp_ms
+        assert [entry.version for entry in table.history(limit=2)] == [3, 2]
+
+    def test_the_log_tells_how_each_commit_came_and_what_became_of_it(
+        self, full_world: World
+    ) -> None:
+        table = full_world.make()
+        table.append(rows(1))
+        full_world.staging_session().table("orders").append(rows(2))
+        table.publish(upto=1)
+        entries = table.log()
+        assert [(e.commit.version, e.commit.way, e.commit.state.value) for e in entries] == [
+            (0, Way.INLINE, "published"),
+            (1, Way.INLINE, "published"),
+            (2, Way.STAGED, "ratified"),
+        ]
+        assert [e.commit.version for e in table.log(first=1, last=1)] == [1]
+
+
+class TestUpkeep:
+    @req("CM-27")
+    @pytest.mark.parametrize("kind", ["classic", "v2", "v2-json"])
+    def test_a_checkpoint_needs_its_version_in_the_log(self, full_world: World, kind: str) -> None:
+        table = full_world.make(properties={"delta.checkpointPolicy": "v2"})
+        table.append(rows(1))
+        with pytest.raises(NotPublishedError, match="publish"):
+            table.checkpoint(kind=kind)
+        assert not _checkpoints(full_world, table.location)
+        table.publish()
+        assert table.checkpoint(kind=kind) == 1
+        assert _checkpoints(full_world, table.location)
+        table.append(rows(2))
+        reader = full_world.session().table("orders")
+        assert ids_in(reader.to_arrow()) == [1, 2]
+
+    @req("RD-04")
+    def test_the_catalog_serves_the_checkpoint_it_was_told_of(self, full_world: World) -> None:
+        table = full_world.make()
+        table.append(rows(1))
+        table.publish()
+        table.checkpoint()
+        told = full_world.catalog.resolve(table.id).checkpoint
+        assert told is not None
+        assert (told.last, [p.endswith(".checkpoint.parquet") for p in told.paths]) == (1, [True])
+
+    def test_an_intruders_file_is_no_published_version(self, toy_world: World) -> None:
+        table = toy_world.make()
+        table.append(rows(1))
+        store = toy_world.store_for(table.location)
+        store.put(PublishedCommit(Version(1)).path, b'{"commitInfo":{}}\n')
+        with pytest.raises(NotPublishedError):
+            table.checkpoint()
+
+    def test_there_is_no_checkpoint_of_an_unknown_kind(self, world: World) -> None:
+        with pytest.raises(InvalidArgumentError, match="classic"):
+            world.make().checkpoint(kind="sparse")
+
+    @req("CM-29")
+    def test_a_checksum_may_come_before_its_version_is_published(self, world: World) -> None:
+        table = world.make()
+        table.append(rows(1))
+        assert table.write_checksum() == 1
+        store = world.store_for(table.location)
+        said = json.loads(store.get(Checksum(Version(1)).path))
+        [file] = table.snapshot().files()
+        assert (said["numFiles"], said["tableSizeBytes"]) == (1, file.size)
+        assert said["metadata"]["id"] == table.id
+        table.write_checksum()  # again is fine
+        assert ids_in(world.session().table("orders").to_arrow()) == [1]
+
+
+class TestByPath:
+    @req("RD-02")
+    def test_a_managed_table_opened_by_path_is_refused_and_named(self, world: World) -> None:
+        table = world.make()
+        world.publish(table)
+        store = world.store_for(table.location)
+        before = list(store.calls)
+        with pytest.raises(PathAccessError) as refused:
+            open_path(table.location, store_for=world.store_for)
+        assert table.id in str(refused.value)
+        assert "connect" in refused.value.remedy
+        assert not [call for call in list(store.calls)[len(before) :] if call.is_write]
+
+    @req("RD-02")
+    def test_inside_a_lake_the_refusal_names_the_lake(self, full_world: World) -> None:
+        table = full_world.make()
+        full_world.publish(table)
+        with pytest.raises(PathAccessError, match="lake'"):
+            open_path(table.location, store_for=full_world.store_for)
+
+    def test_a_plain_table_is_read_by_path(self, toy_world: World) -> None:
+        table = plain(toy_world)
+        assert (table.version, ids_in(table.to_arrow())) == (1, [1])
+        assert [field.name for field in table.schema.fields] == ["id", "day"]
+        assert [entry.operation for entry in table.history()] == ["WRITE", None]
+        older = open_path(table.location, version=0, store_for=toy_world.store_for)
+        assert (older.version, ids_in(older.to_arrow())) == (0, [])
+
+
+def plain(world: World) -> PlainTable:
+    """A copy of a managed table's log with the catalog's features taken out of it."""
+    table = world.make()
+    table.append(rows(1))
+    world.publish(table)
+    store = world.store_for(table.location)
+    for version in (0, 1):
+        path = PublishedCommit(Version(version)).path
+        content = store.get(path)
+        for feature in (
+            b'"catalogManaged", ',
+            b'"vacuumProtocolCheck", ',
+            b'"vacuumProtocolCheck"',
+        ):
+            content = content.replace(feature, b"")
+        store.put(path, content)
+    return open_path(table.location, store_for=world.store_for)
+
+
+def _checkpoints(world: World, location: str) -> list[str]:
+    return [
+        meta.path
+        for meta in world.store_for(location).list("_delta_log")
+        if ".checkpoint." in meta.path
+    ]
