@@ -1,0 +1,433 @@
+"""Names, tables made and unmade, cuts over several tables; and what a small catalog cannot do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.client.session import Session
+from headgate.client.table import Table
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    InvalidSchemaError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedByCatalogError,
+    UnsupportedFeatureError,
+)
+from headgate.failpoints import FailPointError, arm
+from headgate.names import TableName
+from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.catalog_port import Cuts, Outcomes, Publishing, Registry, Resolved, Timelines
+from headgate.protocol.commits import Inline, Way
+from headgate.protocol.paths import PublishedCommit
+from headgate.protocol.schema import parse_schema
+from tests.client.conftest import World, ids_in, rows
+from tests.kit import req
+from tests.kit.toy import ToyCatalog
+
+
+class TestTheSmallestCatalog:
+    @req("CA-02", "CA-05")
+    def test_it_has_three_methods_and_none_of_the_capabilities(self, toy_world: World) -> None:
+        for capability in (Registry, Cuts, Outcomes, Timelines, Publishing):
+            assert not isinstance(toy_world.catalog, capability)
+
+    @req("CA-02", "CA-05")
+    def test_it_serves_a_table_whole(self, toy_world: World) -> None:
+        table = toy_world.make()
+        table.append(rows(1))
+        toy_world.staging_session().table("orders").append(rows(2))
+        table.set_properties({"a": "b"})
+        assert ids_in(table.to_arrow()) == [1, 2]
+        assert ids_in(table.to_arrow(version=1)) == [1]
+        assert [entry.version for entry in table.history()] == [3, 2, 1, 0]
+
+    @req("CA-05")
+    @pytest.mark.parametrize(
+        ("ask", "missing"),
+        [
+            (lambda session, table: session.create_namespace("x"), "registry"),
+            (lambda session, table: session.drop_namespace("x"), "registry"),
+            (lambda session, table: session.namespaces(), "registry"),
+            (lambda session, table: session.tables(), "registry"),
+            (lambda session, table: session.create_table("x", "id long"), "registry"),
+            (lambda session, table: session.rename("orders", "x"), "registry"),
+            (lambda session, table: session.drop("orders"), "registry"),
+            (lambda session, table: session.undrop("orders"), "registry"),
+            (lambda session, table: session.purge("orders"), "registry"),
+            (lambda session, table: session.read_cut(["orders"]), "cuts"),
+            (lambda session, table: session.outcome("x"), "outcomes"),
+            (lambda session, table: table.log(), "timelines"),
+            (lambda session, table: table.publish(), "publishing"),
+        ],
+    )
+    def test_what_it_lacks_is_refused_by_name(
+        self, toy_world: World, ask: Callable[[Session, Table], object], missing: str
+    ) -> None:
+        table = toy_world.make()
+        with pytest.raises(UnsupportedByCatalogError, match=f"no {missing}"):
+            ask(toy_world.session(), table)
+
+    def test_the_put_if_absent_catalog_refuses_what_it_cannot_rather_than_half_do_it(
+        self, world: World
+    ) -> None:
+        if world.kind != "filesystem":
+            pytest.skip("of the filesystem catalog")
+        table = world.make()
+        session = world.session()
+        for ask in (
+            lambda: session.rename("orders", "x"),
+            lambda: session.create_table("x", "id long", three_phase=True),
+            lambda: session.read_cut(["orders"]),
+            lambda: table.to_arrow(sequence=1),
+        ):
+            with pytest.raises(UnsupportedByCatalogError):
+                ask()
+
+
+class TestNames:
+    def test_missing_parts_of_a_name_come_from_the_session(self, full_world: World) -> None:
+        session = full_world.session()
+        session.create_namespace("sales")
+        session.create_table("sales.orders", "id long, day date").append(rows(1))
+        assert ids_in(session.table("main.sales.orders").to_arrow()) == [1]
+        assert session.table("SALES.Orders").name == "main.sales.orders"
+        assert [str(n) for n in session.namespaces()] == ["main.default", "main.sales"]
+        assert [entry.name for entry in session.tables("sales")] == ["main.sales.orders"]
+        session.drop("sales.orders")
+        session.drop_namespace("sales")
+        assert [str(n) for n in session.namespaces()] == ["main.default"]
+
+    def test_a_name_that_means_nothing_is_not_found(self, world: World) -> None:
+        with pytest.raises(NotFoundError):
+            world.session().table("nothing")
+
+    @req("LC-04")
+    def test_a_handle_goes_by_id_through_a_rename_and_meets_no_namesake(
+        self, full_world: World
+    ) -> None:
+        table = full_world.make()
+        session = full_world.session()
+        session.rename("orders", "old")
+        table.append(rows(1))
+        assert ids_in(session.table("old").to_arrow()) == [1]
+        table.snapshot()
+        assert table.name == "main.default.old"
+
+        session.drop("old")
+        again = session.create_table("old", "id long, day date")
+        assert again.id != table.id
+        for use in (lambda: table.append(rows(2)), table.to_arrow):
+            with pytest.raises(NotFoundError, match=table.id):
+                use()
+        assert ids_in(again.to_arrow()) == []
+
+    def test_a_table_is_found_by_its_id(self, full_world: World) -> None:
+        table = full_world.make()
+        assert full_world.session().table_by_id(table.id).name == table.name
+        with pytest.raises(InvalidArgumentError):
+            full_world.session().table_by_id("orders")
+
+
+class TestCreation:
+    @req("LC-01")
+    def test_name_and_version_0_appear_in_one_call(self, full_world: World) -> None:
+        table = full_world.make()
+        [commit] = full_world.catalog.ratified_commits(table.id).commits
+        assert (commit.version, commit.way) == (0, Way.INLINE)
+
+    def test_version_0_says_what_a_managed_table_needs_and_no_more(self, full_world: World) -> None:
+        table = full_world.session().create_table(
+            "orders", "id long not null, day date", ["DAY"], {"a": "b"}, comment="about orders"
+        )
+        snapshot = table.snapshot()
+        assert snapshot.protocol.min_reader_version == 3
+        assert snapshot.protocol.min_writer_version == 7
+        assert set(snapshot.protocol.reader_features or ()) == {
+            "catalogManaged",
+            "vacuumProtocolCheck",
+        }
+        assert set(snapshot.protocol.writer_features or ()) == {
+            "catalogManaged",
+            "vacuumProtocolCheck",
+            "inCommitTimestamp",
+        }
+        assert snapshot.metadata.configuration == {
+            "a": "b",
+            "delta.enableInCommitTimestamps": "true",
+            "io.unitycatalog.tableId": table.id,
+        }
+        assert snapshot.metadata.id == table.id
+        assert snapshot.metadata.description == "about orders"
+        assert table.partition_columns == ("day",)
+        assert [entry.operation for entry in table.history()] == ["CREATE TABLE"]
+
+    @pytest.mark.parametrize(
+        ("schema", "properties", "features"),
+        [
+            ("t timestamp_ntz", {}, {"timestampNtz"}),
+            ("v variant, id long", {}, {"variantType"}),
+            ("id long", {"delta.enableDeletionVectors": "true"}, {"deletionVectors"}),
+            ("id long", {"delta.enableRowTracking": "true"}, {"rowTracking", "domainMetadata"}),
+            ("id long", {"delta.appendOnly": "true"}, {"appendOnly"}),
+            ("id long", {"delta.checkpointPolicy": "v2"}, {"v2Checkpoint"}),
+            ("id long", {"delta.constraints.c": "id > 0"}, {"checkConstraints"}),
+            ("id long", {"delta.columnMapping.mode": "name"}, {"columnMapping"}),
+            ("id long", {"delta.feature.domainMetadata": "supported"}, {"domainMetadata"}),
+        ],
+    )
+    def test_what_schema_and_properties_need_is_supported_from_the_start(
+        self, full_world: World, schema: str, properties: dict[str, str], features: set[str]
+    ) -> None:
+        table = full_world.session().create_table("t", schema, properties=properties)
+        managed = {"catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp"}
+        assert set(table.snapshot().protocol.writer_features or ()) == managed | features
+        assert not [key for key in table.properties if key.startswith("delta.feature.")]
+
+    def test_under_column_mapping_every_field_has_an_id_and_a_name_of_its_own(
+        self, full_world: World
+    ) -> None:
+        table = full_world.session().create_table(
+            "t", "id long, `a b` struct<x: int>", properties={"delta.columnMapping.mode": "name"}
+        )
+        assert table.properties["delta.columnMapping.maxColumnId"] == "3"
+        names = [str(f.metadata["delta.columnMapping.physicalName"]) for f in table.schema.fields]
+        assert all(name.startswith("col-") for name in names)
+        table.append(
+            pa.table({"id": [1], "a b": pa.array([{"x": 2}], pa.struct({"x": pa.int32()}))})
+        )
+        assert table.to_arrow().to_pylist() == [{"id": 1, "a b": {"x": 2}}]
+
+    @pytest.mark.parametrize(
+        "schema",
+        [
+            "id long, day date",
+            parse_schema("id long, day date"),
+            pa.schema({"id": pa.int64(), "day": pa.date32()}),
+        ],
+    )
+    def test_a_schema_comes_as_text_as_delta_or_as_arrow(
+        self, full_world: World, schema: object
+    ) -> None:
+        table = full_world.session().create_table("t", schema)
+        table.append(rows(1))
+        assert ids_in(table.to_arrow()) == [1]
+
+    @pytest.mark.parametrize(
+        ("schema", "partition_by", "properties", "error"),
+        [
+            ("id long, ID int", [], {}, InvalidSchemaError),
+            ("id long", ["day"], {}, InvalidSchemaError),
+            ("`a b` long", [], {}, InvalidSchemaError),
+            ("id long", [], {"io.unitycatalog.tableId": "x"}, InvalidArgumentError),
+            ("id long", [], {"delta.enableInCommitTimestamps": "false"}, InvalidArgumentError),
+            ("id long", [], {"delta.feature.sparkling": "supported"}, UnsupportedFeatureError),
+        ],
+    )
+    def test_what_cannot_be_made_is_refused_before_the_catalog_is_asked(
+        self,
+        full_world: World,
+        schema: str,
+        partition_by: Iterable[str],
+        properties: dict[str, str],
+        error: type[Exception],
+    ) -> None:
+        with pytest.raises(error):
+            full_world.session().create_table("t", schema, partition_by, properties)
+        assert full_world.session().tables() == ()
+
+    @req("LC-01")
+    def test_of_two_creators_of_one_name_one_wins(self, full_world: World) -> None:
+        table = full_world.make()
+        for three_phase in (False, True):
+            with pytest.raises(AlreadyExistsError):
+                full_world.session().create_table("orders", "id long", three_phase=three_phase)
+        table.append(rows(1))
+        assert ids_in(full_world.session().table("orders").to_arrow()) == [1]
+
+    @req("CM-39", "CM-37")
+    def test_in_three_phases_the_creator_puts_version_0_and_then_names_it(
+        self, full_world: World
+    ) -> None:
+        session = full_world.session()
+        table = session.create_table("orders", "id long, day date", three_phase=True)
+        put = [
+            path
+            for call in full_world.store_for(table.location).calls
+            if call.is_write
+            for path in call.paths
+        ]
+        assert put == [PublishedCommit(Version(0)).path]
+        content = full_world.store_for(table.location).get(put[0])
+        told = json.loads(content.split(b"\n")[0])["commitInfo"]
+        assert told["txnId"]
+        assert told["inCommitTimestamp"] == table.snapshot().timestamp_ms
+        table.append(rows(1))
+        assert ids_in(session.table("orders").to_arrow()) == [1]
+
+    @req("CM-39")
+    @pytest.mark.parametrize(
+        "point",
+        [
+            "registry.before_version_zero",
+            "registry.after_version_zero",
+            "registry.before_register",
+        ],
+    )
+    def test_who_dies_before_the_third_phase_leaves_nothing_anybody_can_name(
+        self, full_world: World, point: str
+    ) -> None:
+        session = full_world.session()
+        arm(f"{point}:raise")
+        try:
+            with pytest.raises(FailPointError):
+                session.create_table("orders", "id long", three_phase=True)
+        finally:
+            arm("")
+        assert session.tables() == ()
+        with pytest.raises(NotFoundError):
+            session.table("orders")
+        session.create_table("orders", "id long, day date", three_phase=True).append(rows(1))
+
+    @req("LC-01", "CM-43")
+    def test_a_creation_whose_answer_was_lost_is_asked_again_and_is_one_table(
+        self, full_world: World
+    ) -> None:
+        catalog: Any = Deaf(full_world.catalog, times=3)
+        table = full_world.session(catalog).create_table("orders", "id long, day date")
+        assert catalog.asked == 4
+        assert [entry.table_id for entry in full_world.session().tables()] == [table.id]
+
+    def test_a_creation_that_is_never_answered_is_unknown(self, full_world: World) -> None:
+        catalog: Any = Deaf(full_world.catalog, times=1_000_000)
+        with pytest.raises(OutcomeUnknownError):
+            full_world.session(catalog, unknown_wait_s=0.05).create_table("orders", "id long")
+
+
+class Behind:
+    """Another catalog with all it can do, but for what a subclass does otherwise."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        for name in dir(inner):
+            if not name.startswith("_") and not hasattr(type(self), name):
+                setattr(self, name, getattr(inner, name))
+
+
+class Deaf(Behind):
+    """A catalog whose answers to the first creations are lost."""
+
+    def __init__(self, inner: Any, times: int) -> None:
+        super().__init__(inner)
+        self._times = times
+        self.asked = 0
+
+    def create_table(
+        self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
+    ) -> Resolved:
+        self.asked += 1
+        answer: Resolved = self.inner.create_table(name, table_id, txn_id, first)
+        if self.asked <= self._times:
+            raise UnavailableError("The line went dead.")
+        return answer
+
+
+class TestTheEndOfATable:
+    @req("LC-03", "CM-40")
+    def test_a_dropped_table_comes_back_until_it_is_purged(self, full_world: World) -> None:
+        table = full_world.make()
+        table.append(rows(1))
+        session = full_world.session()
+        assert session.drop("orders") == table.id
+        with pytest.raises(NotFoundError):
+            session.table("orders")
+        session.create_table("orders", "id long, day date")
+        with pytest.raises(AlreadyExistsError):
+            session.undrop(table.id)
+        back = session.undrop("orders", to="orders_again")
+        assert (back.id, ids_in(back.to_arrow())) == (table.id, [1])
+        session.drop("orders_again")
+        assert session.purge("orders_again") > 0
+        with pytest.raises(NotFoundError):
+            session.undrop("orders_again")
+
+    def test_of_dropped_namesakes_the_last_comes_back_and_none_is_purged_unasked(
+        self, full_world: World
+    ) -> None:
+        session = full_world.session()
+        first, second = (
+            (session.create_table("orders", "id long"), session.drop("orders"))[0] for _ in range(2)
+        )
+        with pytest.raises(InvalidArgumentError, match=first.id):
+            session.purge("orders")
+        assert session.undrop("orders").id == second.id
+        session.purge(first.id)
+        assert [entry.table_id for entry in session.tables(dropped=True)] == [second.id]
+
+    def test_what_was_never_dropped_can_be_neither_undropped_nor_purged(
+        self, full_world: World
+    ) -> None:
+        full_world.make()
+        for ask in (full_world.session().undrop, full_world.session().purge):
+            with pytest.raises(NotFoundError):
+                ask("orders")
+
+
+class TestCuts:
+    def test_several_tables_are_read_as_of_one_sequence(self, full_world: World) -> None:
+        a, b = full_world.make("a"), full_world.make("b")
+        session = full_world.session()
+        a.append(rows(1))
+        at = b.append(rows(2)).sequence
+        stamp = b.snapshot().timestamp_ms
+        a.append(rows(3))
+        assert {n: s.version for n, s in session.read_cut(["a", "main.default.b"]).items()} == {
+            "a": 2,
+            "main.default.b": 1,
+        }
+        for cut in (
+            session.read_cut(["a", "b"], sequence=at),
+            session.read_cut(["a", "b"], as_of=stamp),
+        ):
+            assert {name: snapshot.version for name, snapshot in cut.items()} == {"a": 1, "b": 1}
+        with pytest.raises(InvalidArgumentError):
+            session.read_cut(["a"], sequence=1, as_of=1)
+
+    def test_a_cut_is_one_call(self, full_world: World) -> None:
+        full_world.make("a")
+        full_world.make("b")
+        asked: list[object] = []
+
+        class Counted(Behind):
+            def resolve_many(self, *refs: object) -> object:
+                asked.append(refs)
+                return self.inner.resolve_many(*refs)
+
+            def resolve(self, *ref: object) -> object:
+                raise AssertionError("a table was resolved by itself")
+
+        catalog: Any = Counted(full_world.catalog)
+        full_world.session(catalog).read_cut(["a", "b", "a"])
+        assert len(asked) == 1
+
+
+def test_a_session_lets_go_of_its_catalog_once(toy_world: World) -> None:
+    closed: list[str] = []
+    catalog = toy_world.catalog
+    assert isinstance(catalog, ToyCatalog)
+    with Session(
+        catalog,
+        clock=toy_world.clock,
+        ids=toy_world.ids,
+        store_for=toy_world.store_for,
+        on_close=lambda: closed.append("closed"),
+    ) as session:
+        session.close()
+    assert closed == ["closed"]
