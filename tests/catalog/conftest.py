@@ -42,6 +42,7 @@ class House:
     way: Way
     clock: ManualClock
     settings: Settings = field(default_factory=Settings)
+    has_publisher: bool = False
     catalog: Catalog | FilesystemCatalog = field(init=False)
 
     SCHEMA: ClassVar = SchemaName("main", "default")
@@ -61,7 +62,7 @@ class House:
         return embedded_catalog(
             str(self.root),
             settings=self.settings,
-            publisher=False,
+            publisher=self.has_publisher,
             clock=self.clock,
             ids=CountedIds(),
         )

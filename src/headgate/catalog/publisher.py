@@ -88,9 +88,17 @@ class Publisher:
         return self._failing.get(table_id)
 
     def publish(
-        self, table_id: TableId, upto: Version | None = None, deadline: float | None = None
+        self,
+        table_id: TableId,
+        upto: Version | None = None,
+        deadline: float | None = None,
+        *,
+        wait: bool = True,
     ) -> Version:
-        """Publish in order up to a version, by default the latest. Spec: CM-23, CM-24."""
+        """Publish in order up to a version, by default the latest. Spec: CM-23, CM-24.
+
+        While another publisher works on the table, wait for it, or leave it to that one.
+        """
         lease = f"publish:{table_id}"
         while True:
             row = self._row(table_id)
@@ -102,6 +110,8 @@ class Publisher:
             if row.diverged is not None:
                 raise LogDivergedError(row.diverged)
             if not self._take(lease):
+                if not wait:
+                    return row.published
                 self._clock.sleep(0.005)
                 continue
             try:
@@ -219,7 +229,7 @@ class Publisher:
 
     def _try(self, table_id: TableId, deadline: float | None = None) -> None:
         try:
-            self.publish(table_id, deadline=deadline)
+            self.publish(table_id, deadline=deadline, wait=False)
             self._failing.pop(table_id, None)
         except (LogDivergedError, NotFoundError):
             pass  # said loudly when it was found; dropped meanwhile

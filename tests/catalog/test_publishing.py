@@ -1,0 +1,296 @@
+"""Ratified commits become published ones: in order, byte for byte, and never on somebody's word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate import failpoints
+from headgate.errors import (
+    BusyError,
+    LogDivergedError,
+    NotFoundError,
+    NotPublishedError,
+    UnavailableError,
+)
+from headgate.protocol.actions import TableId, Version
+from headgate.protocol.catalog_port import FileKind, KnownFile, Ratified
+from headgate.protocol.commits import State, Way
+from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.settings import Settings
+from headgate.storage import locations
+from tests.catalog.conftest import House
+from tests.kit import req, shows
+from tests.kit.builders import ManualClock, add
+
+
+def published(house: House, table_id: TableId) -> list[int]:
+    listed = house.log(table_id).list()
+    return sorted(item.file.version for item in listed if isinstance(item.file, PublishedCommit))
+
+
+@req("CM-23", "CM-24")
+@shows("S10", "S11")
+def test_what_is_published_is_what_was_ratified_byte_for_byte_and_without_a_gap(
+    lake: House,
+) -> None:
+    table = lake.create()
+    for version in range(1, 6):
+        lake.propose(table.table_id, version, add())
+    contents = {}
+    for commit in lake.catalog.ratified_commits(table.table_id).commits:
+        contents[commit.version] = (
+            commit.content
+            if commit.content is not None
+            else lake.log(table.table_id).read(f"{STAGED}/{commit.file_name}")
+        )
+    assert published(lake, table.table_id) == []
+    assert lake.catalog.publish(table.table_id, Version(3)) == 3
+    assert published(lake, table.table_id) == [0, 1, 2, 3]
+    assert lake.catalog.publish(table.table_id) == 5
+    for version, content in contents.items():
+        assert lake.log(table.table_id).read_published(version) == content
+
+
+@req("CM-24")
+@shows("FP3")
+def test_publishing_what_another_published_already_is_fine(lake: House) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    for commit in lake.catalog.ratified_commits(table.table_id).commits:
+        content = commit.content or lake.log(table.table_id).read(f"{STAGED}/{commit.file_name}")
+        lake.log(table.table_id).publish_many([(commit.version, content)])
+    assert lake.catalog.publish(table.table_id) == 1
+    timeline = lake.database.timeline(table.table_id)
+    assert [entry.commit.state for entry in timeline] == [State.PUBLISHED] * 2
+
+
+@req("PB-02", "CM-23")
+@shows("FP1")
+@pytest.mark.parametrize(
+    "crash", ["publisher.before_put", "publisher.after_put", "publisher.before_record"]
+)
+def test_a_publisher_that_dies_at_any_step_is_followed_by_one_that_finishes(
+    lake: House, crash: str
+) -> None:
+    table = lake.create()
+    for version in range(1, 4):
+        lake.propose(table.table_id, version, add())
+    failpoints.arm(f"{crash}:raise")
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            lake.catalog.publish(table.table_id)
+    finally:
+        failpoints.arm("")
+    lake.clock.ms += lake.settings.lease_ms + 1  # its lease lapses
+    lake.restart()
+    assert lake.catalog.publish(table.table_id) == 3
+    assert published(lake, table.table_id) == [0, 1, 2, 3]
+
+
+@req("PB-02", "AU-01", "CM-17")
+@shows("FP4", "S16")
+def test_an_intruders_file_stops_publishing_and_the_catalogs_commit_stays_the_truth(
+    lake: House,
+) -> None:
+    table = lake.create()
+    lake.catalog.publish(table.table_id)
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    store = lake.log(table.table_id).store
+    store.put_if_absent(PublishedCommit(Version(1)).path, b'{"commitInfo":{}}\n')
+    with pytest.raises(LogDivergedError, match="log-diverged"):
+        lake.catalog.publish(table.table_id)
+    with pytest.raises(LogDivergedError):  # and stays so
+        lake.catalog.publish(table.table_id)
+    resolved = lake.catalog.resolve(table.table_id)
+    assert resolved.latest == 1
+    assert resolved.commits[-1].sha256 == answer.commits[table.table_id].sha256
+    # Writers and readers go on: the catalog's commit is the truth.
+    assert isinstance(lake.propose(table.table_id, 2, add()), Ratified)
+
+
+@req("CM-46")
+def test_a_staged_file_altered_after_it_was_ratified_is_not_published(lake: House) -> None:
+    if lake.way is Way.INLINE:
+        lake.way = Way.STAGED
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    path = f"{STAGED}/{answer.commits[table.table_id].file_name}"
+    store = lake.log(table.table_id).store
+    store.put(path, store.get(path).replace(b"WRITE", b"WROTE"))
+    with pytest.raises(LogDivergedError, match="not those that were ratified"):
+        lake.catalog.publish(table.table_id)
+    assert published(lake, table.table_id) == []
+
+
+@req("PB-01")
+@shows("FP7", "FX6", "S12")
+def test_a_claim_of_having_published_is_looked_at_before_it_is_believed(lake: House) -> None:
+    table = lake.create()
+    for version in range(1, 4):
+        lake.propose(table.table_id, version, add())
+    with pytest.raises(NotPublishedError):
+        lake.database.confirm_published(table.table_id, Version(2))
+    with pytest.raises(NotFoundError):
+        lake.database.confirm_published(table.table_id, Version(9))
+    served = lake.catalog.ratified_commits(table.table_id).commits
+    assert [commit.version for commit in served] == [0, 1, 2, 3]
+    for commit in served[:3]:
+        content = commit.content or lake.log(table.table_id).read(f"{STAGED}/{commit.file_name}")
+        lake.log(table.table_id).publish_many([(commit.version, content)])
+    assert lake.database.confirm_published(table.table_id, Version(2)) == 2
+    [entry] = lake.database.tables(lake.SCHEMA)
+    assert entry.published == 2
+
+
+@req("PB-01")
+def test_a_claim_about_a_file_with_other_bytes_raises_the_alarm(lake: House) -> None:
+    table = lake.create()
+    store = lake.log(table.table_id).store
+    store.put_if_absent(PublishedCommit(Version(0)).path, b'{"commitInfo":{}}\n')
+    with pytest.raises(LogDivergedError):
+        lake.database.confirm_published(table.table_id, Version(0))
+    [entry] = lake.database.tables(lake.SCHEMA)
+    assert entry.published is None
+
+
+@req("CM-26")
+def test_the_latest_version_is_known_when_all_is_published_and_forgotten(lake: House) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    lake.catalog.publish(table.table_id)
+    with lake.database._store.write() as unit:
+        row = unit.table(table.table_id)
+        assert row is not None
+        unit.forget_content(row.key, row.head)
+    lake.restart()
+    assert lake.catalog.ratified_commits(table.table_id).latest == 1
+    assert lake.catalog.ratified_commits(table.table_id).commits == ()
+    assert lake.catalog.resolve(table.table_id).latest == 1
+
+
+@req("CM-27", "CM-28", "RD-04")
+@shows("FP9", "S14")
+def test_a_checkpoint_or_compaction_of_an_unpublished_version_is_not_taken_note_of(
+    lake: House,
+) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    store = lake.log(table.table_id).store
+    path = f"{LOG}/{1:020d}.checkpoint.parquet"
+    store.put_if_absent(path, b"PAR1")
+    checkpoint = KnownFile(
+        kind=FileKind.CHECKPOINT, first=Version(1), last=Version(1), paths=(path,)
+    )
+    compacted = f"{LOG}/{0:020d}.{1:020d}.compacted.json"
+    store.put_if_absent(compacted, b"{}")
+    compaction = KnownFile(
+        kind=FileKind.COMPACTION, first=Version(0), last=Version(1), paths=(compacted,)
+    )
+    for file in (checkpoint, compaction):
+        with pytest.raises(NotPublishedError):
+            lake.database.add_file(table.table_id, file)
+    crc = f"{LOG}/{1:020d}.crc"
+    store.put_if_absent(crc, b"{}")
+    lake.database.add_file(
+        table.table_id,
+        KnownFile(kind=FileKind.CHECKSUM, first=Version(1), last=Version(1), paths=(crc,)),
+    )
+    lake.catalog.publish(table.table_id)
+    for file in (checkpoint, compaction):
+        lake.database.add_file(table.table_id, file)
+    assert lake.catalog.resolve(table.table_id).checkpoint == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("../elsewhere.parquet", FileKind.CHECKPOINT),
+        (f"{LOG}/{2:020d}.checkpoint.parquet", FileKind.CHECKPOINT),
+        (f"{LOG}/{0:020d}.json", FileKind.CHECKPOINT),
+        (f"{LOG}/{0:020d}.crc", FileKind.COMPACTION),
+        (f"{LOG}/{0:020d}.checkpoint.{1:010d}.{2:010d}.parquet", FileKind.CHECKPOINT),
+    ],
+)
+def test_a_file_that_is_not_what_it_is_called_is_refused(
+    inline_lake: House, path: str, kind: FileKind
+) -> None:
+    table = inline_lake.create()
+    inline_lake.catalog.publish(table.table_id)
+    file = KnownFile(kind=kind, first=Version(0), last=Version(0), paths=(path,))
+    with pytest.raises(Exception, match="invalid-argument"):
+        inline_lake.database.add_file(table.table_id, file)
+    assert inline_lake.catalog.resolve(table.table_id).checkpoint is None
+
+
+def crowded(tmp_path: Path, **limits: int) -> House:
+    """A lake whose publisher runs, with little room before it."""
+    return House(
+        tmp_path / "lake", Way.INLINE, ManualClock(), Settings(**limits), has_publisher=True
+    )
+
+
+@req("CM-25")
+@shows("FP8", "FX5", "L5", "L2")
+def test_a_backlog_slows_writers_down_and_fails_none_of_them(tmp_path: Path) -> None:
+    house = crowded(tmp_path, unpublished_soft=10, publish_every_ms=3_600_000)
+    try:
+        table = house.create()
+        for version in range(1, 200):
+            assert isinstance(house.propose(table.table_id, version, add()), Ratified)
+            [entry] = house.database.tables(house.SCHEMA)
+            assert entry.latest is not None
+            assert entry.latest - (-1 if entry.published is None else entry.published) <= 11
+    finally:
+        house.close()
+
+
+@shows("FP8")
+def test_while_storage_cannot_be_written_commits_go_on_up_to_the_hard_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = crowded(tmp_path, unpublished_soft=5, unpublished_hard=20, publish_every_ms=3_600_000)
+    try:
+        table = house.create()
+        house.catalog.publish(table.table_id)
+        store = locations.store_for(table.location)
+
+        def fail(_: object) -> None:
+            raise UnavailableError("The disk is full.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(store), "put_many_if_absent", lambda self, items: fail(items))
+            for version in range(1, 21):
+                assert isinstance(house.propose(table.table_id, version, add()), Ratified)
+            with pytest.raises(UnavailableError, match="unpublished commits"):
+                house.propose(table.table_id, 21, add())
+        # Space returns: all is published in order, and writers go on.
+        assert house.catalog.publish(table.table_id) == 20
+        assert isinstance(house.propose(table.table_id, 21, add()), Ratified)
+        assert published(house, table.table_id)[:21] == list(range(21))
+    finally:
+        house.close()
+
+
+def test_a_writer_held_back_too_long_is_told_to_come_again(tmp_path: Path) -> None:
+    house = crowded(
+        tmp_path,
+        unpublished_soft=4,
+        unpublished_wait_ms=20,
+        publish_every_ms=3_600_000,
+        publish_linger_ms=0,
+    )
+    try:
+        table = house.create()
+        with house.database._store.write() as unit:  # another process is publishing, for ever
+            now_ms = house.clock.now_ms()
+            unit.take_lease(f"publish:{table.table_id}", "another", now_ms, now_ms + 10**9)
+        for version in range(1, 4):
+            house.propose(table.table_id, version, add())
+        with pytest.raises(BusyError):
+            house.propose(table.table_id, 4, add())
+    finally:
+        house.close()
