@@ -62,6 +62,7 @@ class ForgetfulDisk:
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.failed: str | None = None
+        self.durable = {"/"}
         self.counts: Counter[str] = Counter()  # system calls by name
         self.calls = 0
         self.crash_at: int | None = None  # the call before which the power goes
@@ -88,7 +89,8 @@ class ForgetfulDisk:
         with self._lock:
             self._restart(self._root, keeps, chance, set())
             self._open.clear()
-            self._is_off, self.failed, self.crash_at = False, None, None
+            self._is_off, self.crash_at = False, None
+            self.failed, self.durable = None, {"/"}  # a new process knows nothing
 
     def shuffle_times(self, chance: random.Random) -> None:
         """Give every file another time, as a restore from a backup does."""

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,9 @@ def names_in(folder: Path) -> list[str]:
     return sorted(found.name for found in folder.iterdir())
 
 
-def _race(root: Path, writer: int, gate: Path, names: list[str]) -> None:
+def _race(root: Path, writer: int, start: Barrier, names: list[str]) -> None:
     store = LocalStore(root)
-    while not gate.exists():
-        pass
+    start.wait()
     mine = str(writer).encode() * 1000
     half = len(names) // 2
     won = [store.put_if_absent(name, mine) for name in names[:half]]
@@ -45,14 +45,13 @@ def _race(root: Path, writer: int, gate: Path, names: list[str]) -> None:
 def test_one_of_many_processes_wins_each_name(tmp_path: Path, store: LocalStore) -> None:
     names = [f"log/{number:03}" for number in range(40)]
     context = multiprocessing.get_context("spawn")
-    gate = tmp_path / "gate"
+    start = context.Barrier(4)
     processes = [
-        context.Process(target=_race, args=(tmp_path / "root", writer, gate, names))
+        context.Process(target=_race, args=(tmp_path / "root", writer, start, names))
         for writer in range(4)
     ]
     for process in processes:
         process.start()
-    gate.touch()
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * 4

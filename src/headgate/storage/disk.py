@@ -34,6 +34,9 @@ class Disk(Protocol):
     failed: str | None
     """Which sync failed. From then on nothing is written: what the disk holds is not known."""
 
+    durable: set[str]
+    """The folders whose own names this process has seen synced."""
+
     def create(self, path: str) -> int:
         """Open a new file for writing; refuse if the name is taken."""
         ...
@@ -82,6 +85,7 @@ class OsDisk:
 
     def __init__(self) -> None:
         self.failed: str | None = None
+        self.durable = {"/"}
 
     def create(self, path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

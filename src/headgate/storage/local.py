@@ -46,7 +46,6 @@ class LocalStore:
         self.url = f"file://{encode(root)}"
         self._disk = disk
         self._root = disk.resolve(root).rstrip("/")
-        self._durable: set[str] = {"/"}  # folders whose own names this store has seen synced
 
     def get(self, path: str) -> bytes:
         with self._reading(path) as (fd, size):
@@ -272,13 +271,13 @@ class LocalStore:
         try:
             return self._disk.create(name)
         except FileNotFoundError:  # somebody removed the folder since we made it
-            self._durable = {"/"}
+            self._disk.durable = {"/"}
             self._make_folder(_parent(name))
             return self._disk.create(name)
 
     def _make_folder(self, folder: str) -> str:
         """Make a folder that will still be there after a power loss."""
-        if folder not in self._durable:
+        if folder not in self._disk.durable:
             self._make_folder(_parent(folder))
             with suppress(FileExistsError):
                 self._disk.make_folder(folder)
@@ -287,7 +286,7 @@ class LocalStore:
 
     def _settle(self, folder: str) -> None:
         """Sync the names of a folder and of those above it, once: others may have made them."""
-        if folder in self._durable:
+        if folder in self._disk.durable:
             return
         self._settle(_parent(folder))
         try:
@@ -299,7 +298,7 @@ class LocalStore:
                 self._sync_open(fd, _parent(folder))
             finally:
                 self._disk.close(fd)
-        self._durable.add(folder)
+        self._disk.durable.add(folder)
 
     # Syncing
 
