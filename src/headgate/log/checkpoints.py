@@ -34,6 +34,7 @@ from headgate.errors import (
     NotPublishedError,
     UnavailableError,
     UnsupportedFeatureError,
+    VersionGoneError,
 )
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
@@ -229,8 +230,8 @@ class FileColumns:
         read_tombstones: Callable[[], pa.Table],
     ) -> None:
         self.table = table
-        self.read_tombstones = read_tombstones  # removed files, for who writes a checkpoint
         self._read_stats = read_stats
+        self._read_tombstones = read_tombstones
         self._lock = threading.Lock()
         self._stats: pa.ChunkedArray | None = None
         self._scans = 0
@@ -249,8 +250,12 @@ class FileColumns:
         """Statistics as JSON, one for each file; read once, when first asked for."""
         with self._lock:
             if self._stats is None:
-                self._stats = self._read_stats()
+                self._stats = _still_there(self._read_stats)
             return self._stats
+
+    def tombstones(self) -> pa.Table:
+        """Give the removed files, for who writes a checkpoint."""
+        return _still_there(self._read_tombstones)
 
     @cached_property
     def keys(self) -> pa.ChunkedArray:
@@ -318,7 +323,7 @@ def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> Checkpoi
         return _read(store, checkpoint)
     except UnavailableError:
         raise
-    except (pa.ArrowException, OSError, HeadgateError, KeyError, TypeError, ValueError) as error:
+    except _BROKEN as error:
         raise UnusableError(f"Checkpoint {checkpoint.paths[0]} cannot be used: {error}") from error
 
 
@@ -485,6 +490,21 @@ def _vector_array(vectors: Sequence[DeletionVector | None]) -> pa.Array:
 
 
 # Reading
+
+# What a file that is torn, gone or not Parquet at all makes the readers raise.
+_BROKEN: Final = (pa.ArrowException, OSError, HeadgateError, KeyError, TypeError, ValueError)
+
+
+def _still_there(read: Callable[[], T]) -> T:
+    """Read more of a checkpoint that was read before; it may have been cleaned up since."""
+    try:
+        return read()
+    except UnavailableError:
+        raise
+    except _BROKEN as error:
+        raise VersionGoneError(
+            f"The checkpoint that was read is no longer there: {error}"
+        ) from error
 
 
 def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
@@ -898,7 +918,7 @@ def _tombstones(state: TableState, now_ms: int) -> pa.Table:
     ground = _ground(state)
     if ground is None:
         return tombstone_table(own)
-    old = ground.read_tombstones()
+    old = ground.tombstones()
     old = old.filter(pc.greater(old["deletion_timestamp"], after))
     return pa.concat_tables([_without_overlaid(old, key_column(old), state), tombstone_table(own)])
 

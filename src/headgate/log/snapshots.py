@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import (
     InTheFutureError,
@@ -62,7 +63,8 @@ from headgate.protocol.paths import (
     UuidCheckpoint,
     parse_staged_name,
 )
-from headgate.protocol.predicates import Predicate
+from headgate.protocol.predicates import Predicate, Pruner, parse_statistics
+from headgate.protocol.predicates import columns as columns_of
 from headgate.protocol.replay import TableState
 from headgate.protocol.segment import Entry, Gap, Segment, newest_checkpoint, plan
 from headgate.protocol.tables import TABLE_ID_PROPERTY
@@ -73,6 +75,7 @@ StoreFor = Callable[[str], ObjectStore]
 
 _BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
 _READERS: Final = 16
+_JUDGED: Final = 64 * 1024  # statistics turned into objects at a time
 _JOINED_BYTES: Final = 32 << 20  # decoded at a time, which bounds the objects alive at once
 
 
@@ -149,7 +152,23 @@ class Snapshot:
 
     def files(self, where: Predicate | None = None) -> list[AddFile]:
         """Give the live files that may hold matching rows, by partition values and statistics."""
-        return [*add_files(ground_files(self.state, stats=True)), *self.state.added()]
+        ground, added = ground_files(self.state, stats=True), self.state.added()
+        if where is None:
+            return [*add_files(ground), *added]
+        schema = self.schema
+        if features.mapping_mode(self.protocol, self.metadata) == "none":
+            schema = schemas.without_mapping(schema)
+        pruner = Pruner(where, schema)
+        wanted = {column[:1] for column in columns_of(where)}
+        partitioning = [
+            path[0]
+            for name in self.partition_columns
+            if (name,) in wanted and (path := schemas.physical_path(schema, (name,))) is not None
+        ]
+        ground = _by_partitions(ground, partitioning, pruner)
+        if len(partitioning) < len(wanted):
+            ground = _by_statistics(ground, pruner)
+        return [*add_files(ground), *(add for add in added if _may_match(pruner, add))]
 
     def file_columns(self, *, stats: bool = False) -> pa.Table:
         """Give all live files as Arrow columns, in no particular order."""
@@ -677,6 +696,80 @@ def _blame(label: str, entries: Sequence[Entry], contents: Sequence[bytes]) -> N
                 f"{label} version {entry.version} cannot be read: {error.message}",
                 remedy="Run `headgate fsck` and report what it finds.",
             ) from error
+
+
+def _by_partitions(files: pa.Table, names: Sequence[str], pruner: Pruner) -> pa.Table:
+    """Leave out files by their partition values, judging each combination of values once."""
+    if not names or not files.num_rows:
+        return files
+    columns = [_partition_column(files["partition_values"], name) for name in names]
+    values = pa.table(columns, list(names))
+    distinct = values.group_by(list(names)).aggregate([])
+    kept = [combination for combination in distinct.to_pylist() if pruner.may_match(combination)]
+    if len(kept) == distinct.num_rows:
+        return files
+    return files.filter(_is_among(values, kept))
+
+
+def _partition_column(maps: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    chunks = [_mapped(chunk, name) for chunk in maps.chunks]
+    return pa.chunked_array(chunks, pa.string())
+
+
+def _mapped(maps: pa.MapArray, name: str) -> pa.Array:
+    """Look a key up in every map; nearly always all have the same keys in the same order."""
+    width = len(maps[0]) if len(maps) and maps[0].is_valid else 0
+    start, stop = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    if width and not maps.null_count and stop - start == width * len(maps):
+        keys = pa.FixedSizeListArray.from_arrays(maps.keys.slice(start, stop - start), width)
+        place = next((i for i, key in enumerate(keys[0].as_py()) if key == name), None)
+        if place is not None and pc.all(pc.equal(pc.list_element(keys, place), name)).as_py():
+            items = pa.FixedSizeListArray.from_arrays(maps.items.slice(start, stop - start), width)
+            return pc.list_element(items, place)
+    return pc.map_lookup(maps, name, "first")
+
+
+def _is_among(values: pa.Table, kept: Sequence[Mapping[str, str | None]]) -> pa.ChunkedArray:
+    # Lengths before values and a mark for null: two combinations never come to one text.
+    def spelled(value: str | None) -> str:
+        return "-" if value is None else f"{len(value.encode())}:{value}"
+
+    texts = [
+        pc.if_else(
+            pc.is_null(column),
+            "-",
+            pc.binary_join_element_wise(pc.binary_length(column).cast(pa.string()), column, ":"),
+        )
+        for column in values.columns
+    ]
+    wanted = ["".join(map(spelled, combination.values())) for combination in kept]
+    joined = pc.binary_join_element_wise(*texts, "")
+    return pc.is_in(joined, value_set=pa.array(wanted, pa.string()))
+
+
+def _by_statistics(files: pa.Table, pruner: Pruner) -> pa.Table:
+    kept: list[int] = []
+    at = 0
+    for batch in files.select(["partition_values", "stats"]).to_batches(_JUDGED):
+        pairs = zip(batch["partition_values"].to_pylist(), batch["stats"].to_pylist(), strict=True)
+        for values, text in pairs:
+            if _may_match_file(pruner, dict(values or ()), text):
+                kept.append(at)
+            at += 1
+    return files if len(kept) == files.num_rows else files.take(pa.array(kept, pa.int64()))
+
+
+def _may_match(pruner: Pruner, add: AddFile) -> bool:
+    return _may_match_file(pruner, add.partition_values, add.stats)
+
+
+def _may_match_file(
+    pruner: Pruner, partition_values: Mapping[str, str | None], stats: str | None
+) -> bool:
+    found = parse_statistics(stats)
+    return pruner.may_match(
+        partition_values, found.min_values, found.max_values, found.null_count, found.num_records
+    )
 
 
 def _last(entry: Entry) -> Version:
