@@ -586,6 +586,42 @@ def variant(table: Table) -> None:
 
 
 @case(
+    "Variant values shredded into typed columns of the files, and some that did not fit them.",
+    select=("id", "to_json(v) v"),
+    notes={"variant_as_json": ["v"]},
+)
+def variant_shredded(table: Table) -> None:
+    table.sql(
+        "CREATE TABLE {t} (id INT, v VARIANT) USING delta"
+        " TBLPROPERTIES (delta.enableVariantShredding = true)"
+    )
+    with table.conf(
+        {
+            "spark.sql.variant.writeShredding.enabled": "true",
+            "spark.sql.variant.forceShreddingSchemaForTest": "a INT, b STRUCT<c: STRING>",
+        }
+    ):
+        table.append(
+            """SELECT INT(id), parse_json(json) v FROM VALUES (1, '{"a": 1, "b": {"c": "x"}}'),
+            (2, '{"a": "text", "b": {"c": 3, "d": 4}, "e": [1, 2]}'), (3, '[1]'), (4, 'null'),
+            (5, '{}'), (6, NULL) AS rows(id, json)"""
+        )
+
+
+@case("CHAR and VARCHAR columns: strings in the schema, their lengths in its metadata.")
+def char_varchar(table: Table) -> None:
+    table.sql("CREATE TABLE {t} (id INT, c CHAR(5), v VARCHAR(5), l ARRAY<VARCHAR(3)>) USING delta")
+    table.sql("INSERT INTO {t} VALUES (1, 'ab', 'ab', array('a', NULL)), (2, NULL, '', NULL)")
+
+
+@case("A column of type void, in which nothing was ever written, at the top and in a struct.")
+def void(table: Table) -> None:
+    table.sql("CREATE TABLE {t} (id INT, nothing VOID, s STRUCT<x: INT, n: VOID>) USING delta")
+    table.sql("INSERT INTO {t} (id, s) VALUES (1, named_struct('x', 1, 'n', NULL))")
+    table.sql("INSERT INTO {t} (id) VALUES (2)")
+
+
+@case(
     "Columns added at several levels, so that older files lack them; an order changed by FIRST and"
     " AFTER.",
     notes={"each_version_has_its_own_schema": True},
@@ -839,6 +875,33 @@ def txn_domain(table: Table) -> None:
         if number == 1:
             table.checkpoint()
     table.notes["transactions"] = {"loader": 3, "other": 7}
+
+
+@case(
+    "Many features at once: column mapping, deletion vectors, row tracking, in-commit timestamps,"
+    " change feed, type widening, clustering, a V2 checkpoint.",
+    sort_by=("number",),
+    older=(4,),
+)
+def many_features(table: Table) -> None:
+    table.sql(
+        "CREATE TABLE {t} (id INT, word STRING, place STRUCT<x: INT>) USING delta CLUSTER BY (word)"
+        " TBLPROPERTIES (delta.columnMapping.mode = 'name', delta.enableDeletionVectors = true,"
+        " delta.enableRowTracking = true, delta.enableInCommitTimestamps = true,"
+        " delta.enableChangeDataFeed = true, delta.enableTypeWidening = true,"
+        " delta.checkpointPolicy = 'v2')"
+    )
+    table.append("SELECT INT(id), concat('w', id) word, struct(INT(id) x) place FROM range(10)")
+    table.sql("ALTER TABLE {t} RENAME COLUMN id TO number")
+    table.sql("ALTER TABLE {t} ALTER COLUMN place.x TYPE BIGINT")
+    table.sql("DELETE FROM {t} WHERE number IN (1, 5)")
+    table.checkpoint()
+    table.sql(
+        "UPDATE {t} SET word = 'changed', place = named_struct('x', 9876543210) WHERE number = 7"
+    )
+    table.append("SELECT INT(id) number, concat('w', id) word FROM range(20, 22)")
+    table.notes["in_commit_timestamps"] = commit_timestamps(table, since=0)
+    keep_row_ids(table, key="number")
 
 
 # Whole tables
