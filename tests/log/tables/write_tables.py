@@ -585,29 +585,6 @@ def variant(table: Table) -> None:
     table.sql("INSERT INTO {t} VALUES (100, parse_json('{}'), NULL)")
 
 
-@case(
-    "Variant values shredded into typed columns of the files, and some that did not fit them.",
-    select=("id", "to_json(v) v"),
-    notes={"variant_as_json": ["v"]},
-)
-def variant_shredded(table: Table) -> None:
-    table.sql(
-        "CREATE TABLE {t} (id INT, v VARIANT) USING delta"
-        " TBLPROPERTIES (delta.enableVariantShredding = true)"
-    )
-    with table.conf(
-        {
-            "spark.sql.variant.writeShredding.enabled": "true",
-            "spark.sql.variant.forceShreddingSchemaForTest": "a INT, b STRUCT<c: STRING>",
-        }
-    ):
-        table.append(
-            """SELECT INT(id), parse_json(json) v FROM VALUES (1, '{"a": 1, "b": {"c": "x"}}'),
-            (2, '{"a": "text", "b": {"c": 3, "d": 4}, "e": [1, 2]}'), (3, '[1]'), (4, 'null'),
-            (5, '{}'), (6, NULL) AS rows(id, json)"""
-        )
-
-
 @case("CHAR and VARCHAR columns: strings in the schema, their lengths in its metadata.")
 def char_varchar(table: Table) -> None:
     table.sql("CREATE TABLE {t} (id INT, c CHAR(5), v VARCHAR(5), l ARRAY<VARCHAR(3)>) USING delta")
