@@ -9,6 +9,7 @@ inline commits. Names are folded to lower case, since a directory has one spelli
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -185,9 +186,11 @@ class FilesystemCatalog:
     def drop_namespace(self, name: SchemaName) -> None:
         """Remove an empty namespace."""
         self._require_namespace(name)
-        if any(True for _ in self._files.folders(_folder(name))):
+        marker = f"{_folder(name)}/{_NAMESPACE}"
+        if any(item.path != marker for item in self._files.list(_folder(name), recursive=True)):
             raise NotEmptyError(f"Namespace {name} has tables.")
-        self._files.delete(f"{_folder(name)}/{_NAMESPACE}")
+        self._files.delete(marker)
+        self._files.sync([marker])
 
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
@@ -262,7 +265,8 @@ class FilesystemCatalog:
     def drop_table(self, table_id: TableId) -> None:
         """Put a tombstone beside the table; nothing is deleted. Spec: CM-40."""
         place = self._find(table_id)
-        self._files.put_if_absent(_path(place.name) + _DROPPED, b"{}\n")
+        tombstone = json.dumps({"tableId": table_id}).encode()
+        self._files.put_if_absent(_path(place.name) + _DROPPED, tombstone)
         fail_point("registry.after_drop")
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
@@ -271,16 +275,12 @@ class FilesystemCatalog:
 
     def purge_table(self, table_id: TableId) -> int:
         """Delete a dropped table's files, its tombstone last, so that it can go on. Spec: CM-40."""
-        name = next(
-            (entry_name for entry_name, found in self._dropped() if found == table_id), None
-        )
+        name = next((name for name, found in self._dropped() if found == table_id), None)
         if name is None:
             raise NotFoundError(f"There is no dropped table {table_id}.", remedy="Drop it first.")
         paths = sorted(item.path for item in self._files.list(_path(name), recursive=True))
-        # The first commit names the table: it goes last, so that a purge cut short is found again.
-        first = f"{_path(name)}/{PublishedCommit(Version(0)).path}"
         in_log = f"{_path(name)}/{LOG}/"
-        for path in sorted(paths, key=lambda path: (path == first, path.startswith(in_log))):
+        for path in sorted(paths, key=lambda path: path.startswith(in_log)):
             fail_point("registry.purge_between_files")
             self._files.delete(path)
         self._files.sync(paths)
@@ -452,9 +452,13 @@ class FilesystemCatalog:
                 )
 
     def _dropped(self) -> Iterator[tuple[TableName, TableId]]:
-        for entry in self.tables(dropped=True):
-            if entry.state is State.DROPPED and entry.name is not None:
-                yield TableName.parse(entry.name), entry.table_id
+        """Yield what tombstones stand for, also where nothing else is left."""
+        for space in self.namespaces():
+            for item in self._files.list(_folder(space)):
+                if item.path.endswith(_DROPPED):
+                    table = unquote(item.path.removesuffix(_DROPPED).rpartition("/")[2])
+                    said = json.loads(self._files.get(item.path))
+                    yield TableName(space.catalog, space.schema, table), said["tableId"]
 
 
 def _only_put(proposal: Proposal) -> tuple[Part, bytes]:

@@ -1,0 +1,439 @@
+"""A table's life in the catalog: staged, registered, renamed, dropped, undropped, purged."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headgate import failpoints
+from headgate.errors import (
+    AlreadyExistsError,
+    HeadgateError,
+    InvalidCommitError,
+    NotEmptyError,
+    NotFoundError,
+    RefusedError,
+    UnsupportedByCatalogError,
+)
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import Metadata, Protocol, TableId, Version
+from headgate.protocol.catalog_port import Ratified, StagingTable
+from headgate.protocol.commits import Inline, Way
+from headgate.protocol.paths import PublishedCommit
+from headgate.protocol.tables import TABLE_ID_PROPERTY, State
+from headgate.storage import locations
+from tests.catalog.conftest import House
+from tests.kit import req, shows
+from tests.kit.builders import (
+    START_MS,
+    ManualClock,
+    add,
+    file_content,
+    inline,
+    metadata,
+    new_table_id,
+    new_txn_id,
+    protocol,
+)
+
+T = TableName.parse("t")
+
+
+def lay(staging: StagingTable, content: bytes) -> None:
+    """Put version 0 of a staging table, as its creator does."""
+    store = locations.store_for(staging.location)
+    assert store.put_if_absent(PublishedCommit(Version(0)).path, content)
+
+
+def first(table_id: TableId, **info: object) -> bytes:
+    return file_content(protocol(), metadata(table_id), txn_id=new_txn_id(), **info)
+
+
+def names(house: House) -> list[str | None]:
+    return [entry.name for entry in house.catalog.tables()]
+
+
+@req("CM-39", "LC-02")
+def test_creation_goes_by_three_phases_and_nobody_sees_the_table_before_the_third(
+    inline_lake: House,
+) -> None:
+    house = inline_lake
+    staging = house.database.stage_table()
+    assert names(house) == []
+    with pytest.raises(NotFoundError):
+        house.catalog.resolve(staging.table_id)
+    lay(staging, first(staging.table_id))
+    with pytest.raises(NotFoundError):
+        house.catalog.resolve(T)
+    registered = house.database.register_table(T, staging.table_id)
+    assert registered.latest == 0
+    assert names(house) == ["main.default.t"]
+    [entry] = house.catalog.tables()
+    assert entry.published == 0  # its creator put it: it is ratified and published at once
+    assert isinstance(house.propose(staging.table_id, 1, add()), Ratified)
+
+
+@req("LC-02")
+def test_the_same_registration_twice_gives_one_table(inline_lake: House) -> None:
+    house = inline_lake
+    staging = house.database.stage_table()
+    lay(staging, first(staging.table_id))
+    once = house.database.register_table(T, staging.table_id)
+    assert house.database.register_table(T, staging.table_id) == once
+    assert len(house.catalog.tables()) == 1
+
+
+ID = "9d2b0d4e-6f3a-4a5c-8a43-54f1f5f2ab01"
+
+
+def _without(table_id: TableId, key: str) -> Metadata:
+    made = metadata(table_id)
+    del made.configuration[key]
+    return made
+
+
+@req("LC-02", "CM-35", "EN-02")
+@pytest.mark.parametrize(
+    ("actions", "info"),
+    [
+        pytest.param(lambda i: (protocol(), metadata(TableId(ID))), {}, id="another id"),
+        pytest.param(lambda i: (protocol(), _without(i, TABLE_ID_PROPERTY)), {}, id="no id"),
+        pytest.param(
+            lambda i: (protocol(), _without(i, "delta.enableInCommitTimestamps")),
+            {},
+            id="timestamps off",
+        ),
+        pytest.param(lambda i: (metadata(i),), {}, id="no protocol"),
+        pytest.param(lambda i: (protocol(),), {}, id="no metaData"),
+        pytest.param(
+            lambda i: (Protocol(min_reader_version=1, min_writer_version=2), metadata(i)),
+            {},
+            id="plain protocol",
+        ),
+        pytest.param(
+            lambda i: (
+                Protocol(
+                    min_reader_version=3,
+                    min_writer_version=7,
+                    reader_features=[],
+                    writer_features=["catalogManaged", "inCommitTimestamp"],
+                ),
+                metadata(i),
+            ),
+            {},
+            id="feature for writers alone",
+        ),
+        pytest.param(lambda i: (protocol(), metadata(i)), {"txnId": None}, id="no txnId"),
+        pytest.param(
+            lambda i: (protocol(), metadata(i)), {"inCommitTimestamp": None}, id="no timestamp"
+        ),
+        pytest.param(
+            lambda i: (protocol(), metadata(i)),
+            {"inCommitTimestamp": START_MS + 400_000},
+            id="timestamp of tomorrow",
+        ),
+        pytest.param(
+            lambda i: (protocol(), metadata(i, partition_by=["nowhere"])), {}, id="partitioning"
+        ),
+    ],
+)
+def test_a_registration_is_judged_and_each_fault_refused(
+    inline_lake: House, actions: object, info: dict[str, object]
+) -> None:
+    house = inline_lake
+    staging = house.database.stage_table()
+    lay(
+        staging,
+        file_content(
+            *actions(staging.table_id),  # type: ignore[operator]
+            **{"txn_id": new_txn_id(), **info},  # type: ignore[arg-type]
+        ),
+    )
+    with pytest.raises(HeadgateError) as refusal:
+        house.database.register_table(T, staging.table_id)
+    assert refusal.value.code in ("invalid-commit", "malformed")
+    assert names(house) == []
+
+
+@req("LC-02")
+def test_a_registration_without_version_0_is_refused(inline_lake: House) -> None:
+    staging = inline_lake.database.stage_table()
+    with pytest.raises(InvalidCommitError, match="holds no version 0"):
+        inline_lake.database.register_table(T, staging.table_id)
+
+
+@req("LC-01")
+@shows("FX11")
+def test_sixteen_creators_of_one_name_make_one_table(house: House) -> None:
+    def create(_: int) -> str:
+        try:
+            return house.create("contested").table_id
+        except AlreadyExistsError:
+            return ""
+
+    with ThreadPoolExecutor(16) as pool:
+        made = [table_id for table_id in pool.map(create, range(16)) if table_id]
+    assert len(made) == 1
+    assert house.catalog.resolve(TableName.parse("contested")).table_id == made[0]
+
+
+@req("LC-01")
+@pytest.mark.parametrize("crash", ["registry.before_register", "registry.after_register"])
+def test_name_and_version_0_appear_together_or_not_at_all(inline_lake: House, crash: str) -> None:
+    house = inline_lake
+    table_id, txn_id = new_table_id(), new_txn_id()
+    content = inline(protocol(), metadata(table_id))
+    failpoints.arm(f"{crash}:raise")
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            house.catalog.create_table(T, table_id, txn_id, content)
+    finally:
+        failpoints.arm("")
+    house.restart()
+    expected = [] if crash == "registry.before_register" else ["main.default.t"]
+    assert names(house) == expected
+    # The creator, who does not know, asks again and has its table.
+    assert house.catalog.create_table(T, table_id, txn_id, content).latest == 0
+    assert names(house) == ["main.default.t"]
+
+
+@req("EN-02")
+def test_a_location_managed_by_another_catalog_is_refused_by_its_id(tmp_path: Path) -> None:
+    ours = House(tmp_path / "ours", Way.INLINE, ManualClock())
+    theirs = House(tmp_path / "theirs", Way.INLINE, ManualClock())
+    try:
+        table = theirs.create()
+        theirs.catalog.publish(table.table_id)
+        with pytest.raises(AlreadyExistsError, match=table.table_id):
+            ours.database.stage_table(table.location)
+        assert ours.catalog.tables() == ()
+    finally:
+        ours.close()
+        theirs.close()
+
+
+@shows("FI8")
+def test_locations_of_tables_do_not_contain_each_other(inline_lake: House) -> None:
+    house = inline_lake
+    place = locations.join(locations.normalize(str(house.root)), "elsewhere/outer")
+    house.database.stage_table(place)
+    for other in (place, f"{place}/inner", place.rpartition("/")[0]):
+        with pytest.raises(AlreadyExistsError, match="overlaps"):
+            house.database.stage_table(other)
+    house.database.stage_table(place + "-beside")
+
+
+@req("LC-04")
+def test_a_renamed_table_keeps_id_place_and_history(lake: House) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    lake.catalog.rename_table(table.table_id, TableName.parse("u"))
+    renamed = lake.catalog.resolve(TableName.parse("u"))
+    assert (renamed.table_id, renamed.location, renamed.latest) == (
+        table.table_id,
+        table.location,
+        1,
+    )
+    with pytest.raises(NotFoundError):
+        lake.catalog.resolve(T)
+    assert isinstance(lake.propose(table.table_id, 2, add()), Ratified)
+
+
+def test_what_a_name_meant_is_known_at_every_sequence(inline_lake: House) -> None:
+    house = inline_lake
+    first_table = house.create()
+    before = house.catalog.resolve(T).sequence
+    house.catalog.rename_table(first_table.table_id, TableName.parse("u"))
+    second = house.create()
+    now = house.catalog.resolve(T).sequence
+    assert house.catalog.resolve(T, before).table_id == first_table.table_id
+    assert house.catalog.resolve(T, now).table_id == second.table_id
+    house.catalog.drop_table(second.table_id)
+    assert house.catalog.resolve(T, now).table_id == second.table_id
+
+
+@req("CM-40", "LC-03")
+@shows("FI8", "S25")
+def test_a_dropped_table_keeps_its_files_refuses_commits_and_frees_its_name(lake: House) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    lake.catalog.publish(table.table_id)
+    log = lake.log(table.table_id)
+    before = sorted(item.path for item in log.store.list("", recursive=True))
+    attempt = lake.proposal(table.table_id, 2, add())
+    after_staging = sorted(item.path for item in log.store.list("", recursive=True))
+    lake.catalog.drop_table(table.table_id)
+    assert sorted(item.path for item in log.store.list("", recursive=True)) == after_staging
+    assert set(before) <= set(after_staging)
+    with pytest.raises(NotFoundError):
+        lake.catalog.propose(attempt)
+    again = lake.create()
+    assert again.table_id != table.table_id
+    with pytest.raises(AlreadyExistsError):
+        lake.catalog.undrop_table(table.table_id)
+    lake.catalog.undrop_table(table.table_id, TableName.parse("u"))
+    assert lake.catalog.resolve(TableName.parse("u")).latest == 1
+    assert isinstance(lake.catalog.propose(attempt), Ratified)
+    assert lake.catalog.resolve(T).table_id == again.table_id
+
+
+@req("CM-40")
+def test_purging_removes_the_table_and_only_the_table(house: House, tmp_path: Path) -> None:
+    table, neighbour = house.create("t"), house.create("neighbour")
+    for made in (table, neighbour):
+        house.propose(made.table_id, 1, add())
+        house.catalog.publish(made.table_id)
+        locations.store_for(made.location).put("data.parquet", b"rows")
+    with pytest.raises(RefusedError):
+        house.catalog.purge_table(table.table_id)
+    kept = [
+        (item.path, item.size)
+        for item in locations.store_for(neighbour.location).list("", recursive=True)
+    ]
+    house.catalog.drop_table(table.table_id)
+    assert house.catalog.purge_table(table.table_id) >= 3
+    assert list(locations.store_for(table.location).list("", recursive=True)) == []
+    assert [
+        (item.path, item.size)
+        for item in locations.store_for(neighbour.location).list("", recursive=True)
+    ] == kept
+    with pytest.raises((RefusedError, UnsupportedByCatalogError)):
+        house.catalog.undrop_table(table.table_id)
+
+
+@req("CM-40")
+@pytest.mark.parametrize(
+    "crash", ["registry.purge_between_files:raise@2", "registry.before_forget_purged:raise"]
+)
+def test_a_purge_cut_short_goes_on_when_it_is_called_again(house: House, crash: str) -> None:
+    table = house.create()
+    house.propose(table.table_id, 1, add())
+    house.catalog.publish(table.table_id)
+    store = locations.store_for(table.location)
+    for number in range(3):
+        store.put(f"{number}.parquet", b"rows")
+    house.catalog.drop_table(table.table_id)
+    failpoints.arm(crash)
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            house.catalog.purge_table(table.table_id)
+    finally:
+        failpoints.arm("")
+    house.restart()
+    house.catalog.purge_table(table.table_id)
+    assert list(store.list("", recursive=True)) == []
+
+
+def test_staging_tables_nobody_registered_expire(inline_lake: House) -> None:
+    house = inline_lake
+    left = house.database.stage_table()
+    lay(left, first(left.table_id))
+    house.clock.ms += 10_000
+    fresh = house.database.stage_table()
+    assert house.database.expire_staging(5_000) == (left.table_id,)
+    assert list(locations.store_for(left.location).list("", recursive=True)) == []
+    with pytest.raises(RefusedError):
+        house.database.register_table(T, left.table_id)
+    lay(fresh, first(fresh.table_id))
+    assert house.database.register_table(T, fresh.table_id).latest == 0
+
+
+def test_namespaces_are_made_listed_and_removed_when_empty(house: House) -> None:
+    sales = SchemaName.parse("sales")
+    with pytest.raises(NotFoundError, match="namespace"):
+        house.create("sales.orders")
+    house.catalog.create_namespace(sales)
+    with pytest.raises(AlreadyExistsError):
+        house.catalog.create_namespace(SchemaName.parse("SALES"))
+    assert {str(name) for name in house.catalog.namespaces()} == {"main.default", "main.sales"}
+    table = house.create("sales.orders")
+    with pytest.raises(NotEmptyError):
+        house.catalog.drop_namespace(sales)
+    house.catalog.drop_table(table.table_id)
+    house.catalog.purge_table(table.table_id)
+    house.catalog.drop_namespace(sales)
+    assert {str(name) for name in house.catalog.namespaces()} == {"main.default"}
+
+
+@shows("FI9")
+@pytest.mark.parametrize("name", ["größe", "名前", "a@b-c_d", "x" * 200, "ÅNGSTRÖM", "CON"])
+def test_odd_names_are_names_and_differ_not_by_case(house: House, name: str) -> None:
+    table = house.create(name)
+    assert house.catalog.resolve(TableName.parse(name.swapcase())).table_id == table.table_id
+    with pytest.raises(AlreadyExistsError):
+        house.create(name.swapcase())
+    assert len(house.catalog.tables()) == 1
+
+
+@req("CA-01")
+def test_what_a_filesystem_catalog_cannot_do_it_refuses_by_name(tmp_path: Path) -> None:
+    house = House(tmp_path / "lake", Way.PUT_IF_ABSENT, ManualClock())
+    table = house.create()
+    part = house.part(table.table_id, 1, add(), txn_id=new_txn_id())
+    other = house.create("u")
+    with pytest.raises(UnsupportedByCatalogError, match="one table at a time"):
+        house.catalog.propose(
+            type(house.proposal(table.table_id, 1, add()))(
+                txn_id=new_txn_id(),
+                parts=(
+                    part,
+                    house.part(other.table_id, 1, add(), txn_id=new_txn_id()),
+                ),
+            )
+        )
+    for call in (
+        lambda: house.catalog.rename_table(table.table_id, TableName.parse("v")),
+        lambda: house.catalog.undrop_table(table.table_id),
+        lambda: house.catalog.stage_table(),
+        lambda: house.catalog.register_table(T, table.table_id),
+        lambda: house.catalog.resolve(table.table_id, 1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UnsupportedByCatalogError):
+            call()
+    assert [entry.state for entry in house.catalog.tables()] == [State.ACTIVE, State.ACTIVE]
+
+
+@req("CM-13")
+@pytest.mark.parametrize("crash", ["filesystem.before_put", "filesystem.after_put"])
+def test_a_put_counts_from_its_visibility_whether_or_not_the_sender_hears_of_it(
+    tmp_path: Path, crash: str
+) -> None:
+    house = House(tmp_path / "lake", Way.PUT_IF_ABSENT, ManualClock())
+    table = house.create()
+    proposal = house.proposal(table.table_id, 1, add())
+    failpoints.arm(f"{crash}:raise")
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            house.catalog.propose(proposal)
+    finally:
+        failpoints.arm("")
+    house.restart()
+    seen = 1 if crash.endswith("after_put") else 0
+    assert house.catalog.resolve(table.table_id).latest == seen
+    answer = house.catalog.propose(proposal)  # the sender asks again and finds it
+    assert isinstance(answer, Ratified)
+    assert answer.commits[table.table_id].version == 1
+    assert house.catalog.resolve(table.table_id).latest == 1
+
+
+@req("CM-09", "CM-13")
+def test_on_a_filesystem_catalog_a_file_another_client_put_is_the_version(tmp_path: Path) -> None:
+    house = House(tmp_path / "lake", Way.PUT_IF_ABSENT, ManualClock())
+    table = house.create()
+    content = file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 5)
+    house.log(table.table_id).store.put_if_absent(PublishedCommit(Version(1)).path, content)
+    assert house.catalog.resolve(table.table_id).latest == 1
+    assert isinstance(house.propose(table.table_id, 2, add()), Ratified)
+
+
+def test_creating_with_content_that_cannot_be_a_first_version_changes_nothing(
+    house: House,
+) -> None:
+    table_id = new_table_id()
+    with pytest.raises(InvalidCommitError):
+        house.catalog.create_table(
+            T, table_id, new_txn_id(), Inline(commit_info={}, actions=inline(add()).actions)
+        )
+    assert house.catalog.tables(dropped=True) == ()
