@@ -441,6 +441,7 @@ class _Order(Generic[T]):
     exact: Callable[[object, DataType], tuple[T | None, T | None]]  # both, of a partition value
     lower: Callable[[object, DataType], T | None]  # never above the least value of the file
     upper: Callable[[object, DataType], T | None]  # never below the greatest
+    is_open: bool = False  # the upper bound itself is not among the values
 
 
 def _judge_by(
@@ -470,16 +471,19 @@ def _judge_by(
             except MalformedError:
                 return _ANYTHING
             low, high = order.exact(exact, data_type)
-            is_nan_possible = isinstance(exact, float) and math.isnan(exact)
+            is_nan_possible, is_open = isinstance(exact, float) and math.isnan(exact), False
         else:
             low = order.lower(_at(file.min_values, physical), data_type)
             high = order.upper(_at(file.max_values, physical), data_type)
-            is_nan_possible = has_nan  # many writers leave NaN out of their bounds
+            # Many writers leave NaN out of their bounds.
+            is_nan_possible, is_open = has_nan, order.is_open
         if low is not None and high is not None and low > high:
             low = high = None  # somebody's mistake: nothing is concluded from it
         truth = 0 if wanted else _FALSE
         for value in wanted:
-            truth |= _compared(operator, low, high, value, is_nan_possible=is_nan_possible)
+            truth |= _compared(
+                operator, low, high, value, is_open=is_open, is_nan_possible=is_nan_possible
+            )
         if len(wanted) > 1 and low is not None and low == high and low in wanted:
             truth = _TRUE  # one value in the whole file, and it is among those wanted
         return truth | may_be_null
@@ -488,12 +492,20 @@ def _judge_by(
 
 
 def _compared(
-    operator: Operator, low: T | None, high: T | None, value: T, *, is_nan_possible: bool
+    operator: Operator,
+    low: T | None,
+    high: T | None,
+    value: T,
+    *,
+    is_open: bool,
+    is_nan_possible: bool,
 ) -> int:
     """Say how values from `low` to `high`, each None if not known, may compare with a value."""
     below = low is None or low < value
     above = high is None or high > value or is_nan_possible
-    equal = (low is None or low <= value) and (high is None or high >= value)
+    equal = (low is None or low <= value) and (
+        high is None or high > value or (high == value and not is_open)
+    )
     match operator:
         case Operator.EQ:
             truth, other = equal, below or above
@@ -545,7 +557,7 @@ def _string_upper(value: object, data_type: DataType) -> str | None:
     return prefix[:-1] + chr(following)
 
 
-_STRINGS = _Order(_string_literal, _string_exact, _string_lower, _string_upper)
+_STRINGS = _Order(_string_literal, _string_exact, _string_lower, _string_upper, is_open=True)
 
 
 # Booleans, dates and timestamps: counted from a fixed point.
@@ -643,6 +655,8 @@ def _number_upper(value: object, data_type: DataType) -> Decimal | None:
 
 
 def _number_bound(value: object, data_type: DataType, direction: int) -> Decimal | None:
+    if isinstance(value, float) and isinstance(data_type, DecimalType):
+        value = repr(value)  # its shortest spelling is the decimal it was made from
     bound = _decimal(value)
     if bound is None or not bound.is_finite():
         return bound
