@@ -458,10 +458,11 @@ def _walk(value: dict[str, object] | list[object], room: int) -> None:
 
 def _refuse_duplicates(raw: bytes) -> None:
     def check(members: list[tuple[str, object]]) -> None:
-        if len(dict(members)) < len(members):
-            keys = [key for key, _ in members]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise _UnreadableError(f"key {twice!r} is there twice")
+        seen: set[str] = set()
+        for key, _ in members:
+            if key in seen:
+                raise _UnreadableError(f"key {key[:100]!r} is there twice")
+            seen.add(key)
 
     json.loads(raw, object_pairs_hook=check)
 
