@@ -568,14 +568,15 @@ def _path_problem(path: str) -> tuple[str, str] | None:
         return "path-malformed", "does not decode to UTF-8"
     if "\0" in once:
         return "path-malformed", "has a NUL"
-    # Everybody decodes once. Whoever decodes once too often must not be led out either.
-    for text in (path, once, unquote(once)):
+    for text in (path, once):
         parts = _SEPARATOR.split(text)
-        if ".." in parts:
+        # Everybody decodes once; whoever does it once too often must not be led out either.
+        plain = [unquote(part) for part in parts]
+        if ".." in plain:
             return "path-outside", "leads out of the table"
         if not parts[0] or _SCHEME_WITHIN.match(text) is not None:
             return "path-outside", "is absolute"
-        if parts[0].casefold() == LOG:
+        if plain[0].casefold() == LOG:
             return "path-in-log", "lies in the log"
     if "" in once.split("/") or "." in once.split("/"):
         return "path-malformed", "has an empty part or a dot, so the file has two spellings"
