@@ -131,11 +131,11 @@ class ForgetfulDisk:
         with self._call("read"):
             return bytes(self._file(fd).written[start : start + length])
 
-    def start_writing(self, fd: int) -> None:
-        with self._call("start_writing"):
-            self._file(fd)
+    def sync(self, fds: Sequence[int]) -> None:
+        for fd in fds:
+            self.sync_one(fd)
 
-    def sync(self, fd: int) -> None:
+    def sync_one(self, fd: int) -> None:
         with self._call("sync"):
             found = self._open[fd]
             fails = self.counts["sync"] == self.fail_sync_at

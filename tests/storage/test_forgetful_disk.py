@@ -42,13 +42,13 @@ def write(disk: ForgetfulDisk, path: str, content: bytes, *, sync: bool) -> None
     fd = disk.create(path)
     disk.write(fd, memoryview(content))
     if sync:
-        disk.sync(fd)
+        disk.sync([fd])
     disk.close(fd)
 
 
 def sync_folder(disk: ForgetfulDisk, path: str = "/") -> None:
     fd = disk.open(path)
-    disk.sync(fd)
+    disk.sync([fd])
     disk.close(fd)
 
 
@@ -138,8 +138,8 @@ def test_a_second_sync_that_succeeds_proves_nothing() -> None:
     fd = disk.create("/a")
     disk.write(fd, memoryview(b"1"))
     with pytest.raises(OSError, match="Input/output"):
-        disk.sync(fd)
-    disk.sync(fd)
+        disk.sync([fd])
+    disk.sync([fd])
     sync_folder(disk)
     disk.crash(random.Random(0))
     assert content_of(disk, "/a") == b""
@@ -228,10 +228,10 @@ class DiskThatSkips(ForgetfulDisk):
         super().__init__()
         self._skips = skips
 
-    def sync(self, fd: int) -> None:
+    def sync_one(self, fd: int) -> None:
         is_file = self.stat_open(fd).is_file
         if self._skips != ("file" if is_file else "folder"):
-            super().sync(fd)
+            super().sync_one(fd)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -291,6 +291,17 @@ def test_data_files_of_others_are_durable_once_synced_by_path() -> None:
         assert disk.counts["sync"] == len(files) + len(["/", "/lake", ROOT, "p=1", "p=2"]) + 1
         disk.crash(random.Random(seed))
         assert {LocalStore(ROOT, disk).get(file) for file in files} == {b"x" * 2000}
+
+
+def test_syncing_a_folder_that_is_not_there_does_not_make_it_pass_for_durable() -> None:
+    disk = ForgetfulDisk()
+    store = LocalStore(ROOT, disk)
+    store.put("before", b"")
+    store.sync(["log/0"])
+    disk.make_folder(f"{ROOT}/log")
+    put_one(store)
+    disk.crash(random.Random(0))
+    assert LocalStore(ROOT, disk).get(FIRST) == CONTENTS[FIRST]
 
 
 def test_a_deletion_is_durable_once_synced() -> None:

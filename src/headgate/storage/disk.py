@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+_WAIT_TOGETHER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,8 @@ class Disk(Protocol):
 
     def read(self, fd: int, start: int, length: int) -> bytes: ...
 
-    def start_writing(self, fd: int) -> None:
-        """Let what was written begin its way to the disk; promises nothing."""
-        ...
-
-    def sync(self, fd: int) -> None:
-        """Wait until a file's bytes, or a folder's names, are on the disk."""
+    def sync(self, fds: Sequence[int]) -> None:
+        """Wait until bytes of files and names of folders are on the disk; many are cheaper."""
         ...
 
     def link(self, source: str, target: str) -> None:
@@ -103,15 +102,23 @@ class OsDisk:
     def read(self, fd: int, start: int, length: int) -> bytes:
         return os.pread(fd, length, start)
 
-    def start_writing(self, fd: int) -> None:
+    def sync(self, fds: Sequence[int]) -> None:
         # Linux begins to write dirty pages out when told that nobody needs them. Blocks of many
-        # files are then allocated before the first sync, whose journal commit serves them all.
-        if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def sync(self, fd: int) -> None:
-        os.fsync(fd)
+        # files are then allocated before the first sync, whose journal commit serves them all;
+        # what is left of the others is waiting, which they do together.
+        if len(fds) > 1 and hasattr(os, "posix_fadvise"):
+            for fd in fds:
+                with suppress(OSError):
+                    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        waiting: list[Future[None]] = []
+        if len(fds) > 2:
+            with ThreadPoolExecutor(min(_WAIT_TOGETHER, len(fds))) as pool, suppress(RuntimeError):
+                # An interpreter on its way out starts no thread: the rest is done below.
+                waiting.extend(pool.submit(os.fsync, fd) for fd in fds)
+        for fd in fds[len(waiting) :]:
+            os.fsync(fd)
+        for sync in waiting:
+            sync.result()
 
     def link(self, source: str, target: str) -> None:
         os.link(source, target, follow_symlinks=False)

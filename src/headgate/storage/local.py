@@ -102,16 +102,14 @@ class LocalStore:
 
     def sync(self, paths: Sequence[str]) -> None:
         self._refuse_if_failed()
-        folders: dict[str, None] = {}
-        for path in paths:
-            with self._errors(path, writing=True):
-                target = self._locate(path)
-                self._sync(target)
-                folders[_parent(target)] = None
+        targets = [self._locate(path) for path in paths]
+        folders = list(dict.fromkeys(_parent(target) for target in targets))
+        self._sync(*targets)
         for folder in folders:
-            with self._errors(folder, writing=True):
+            with self._errors(folder, writing=True), suppress(FileNotFoundError):
+                self._disk.stat(folder)  # one that is gone has no name to sync
                 self._settle(folder)
-                self._sync(folder)
+        self._sync(*folders)
 
     def local_path(self, path: str) -> str | None:
         with self._errors(path):
@@ -220,9 +218,10 @@ class LocalStore:
             folder = self._make_folder(_parent(targets[0]))
             with self._temporaries(folder, [content for _, content in items]) as temporaries:
                 won = [self._link(*names) for names in zip(temporaries, targets, strict=True)]
-            for target, was_put in zip(targets, won, strict=True):
-                if not was_put:  # whoever put it may not have come as far as syncing it
-                    self._sync(target)
+            # Whoever put the others may not have come as far as syncing them.
+            self._sync(
+                *(target for target, was_put in zip(targets, won, strict=True) if not was_put)
+            )
             self._sync(folder)
         return won
 
@@ -259,10 +258,7 @@ class LocalStore:
                 rest = memoryview(content)
                 while rest:
                     rest = rest[self._disk.write(fds[-1], rest) :]
-                if len(names) > 1:
-                    self._disk.start_writing(fds[-1])
-            for name, fd in zip(names, fds, strict=True):
-                self._sync_open(fd, name)
+            self._sync_open(fds, names[0])
         finally:
             for fd in fds:
                 self._disk.close(fd)
@@ -295,36 +291,37 @@ class LocalStore:
             pass  # we may pass through it but not open it: it is not ours to sync
         else:
             try:
-                self._sync_open(fd, _parent(folder))
+                self._sync_open([fd], _parent(folder))
             finally:
                 self._disk.close(fd)
         self._disk.durable.add(folder)
 
     # Syncing
 
-    def _sync(self, full: str) -> None:
-        """Sync what others can see already; from here on an error leaves the outcome unknown."""
-        try:
-            fd = self._open(full)
-        except FileNotFoundError:
-            return  # removed again meanwhile
-        except OSError as error:
-            raise self._unknown(full) from error
-        try:
-            self._sync_open(fd, full)
-        except OSError as error:
-            raise self._unknown(full) from error
-        finally:
-            self._disk.close(fd)
-        if self._disk.failed is not None:  # another thread was told what we were not
-            raise self._unknown(full)
+    def _sync(self, *fulls: str) -> None:
+        """Sync what others can see already: from here on an error leaves the outcome unknown."""
+        for first in range(0, len(fulls), _OPEN_AT_ONCE):
+            fds: list[int] = []
+            try:
+                for full in fulls[first : first + _OPEN_AT_ONCE]:
+                    with suppress(FileNotFoundError):  # removed again meanwhile
+                        fds.append(self._open(full))
+                self._sync_open(fds, fulls[first])
+            except OSError as error:
+                raise self._unknown(fulls[first]) from error
+            finally:
+                for fd in fds:
+                    self._disk.close(fd)
+        if fulls and self._disk.failed is not None:  # another thread was told what we were not
+            raise self._unknown(fulls[0])
 
-    def _sync_open(self, fd: int, full: str) -> None:
+    def _sync_open(self, fds: Sequence[int], full: str) -> None:
         try:
-            self._disk.sync(fd)
+            self._disk.sync(fds)
         except OSError as error:
             if error.errno not in _FULL:
-                self._disk.failed = f"{full} could not be synced: {error.strerror}"
+                said = full if len(fds) == 1 else f"one of {len(fds)} files with {full}"
+                self._disk.failed = f"{said} could not be synced: {error.strerror}"
             raise
 
     def _unknown(self, full: str) -> PutUnknownError:
