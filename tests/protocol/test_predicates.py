@@ -73,12 +73,14 @@ close_moments = st.builds(
 VALUES: dict[str, st.SearchStrategy[object]] = {
     "i": st.integers(-3, 3),
     "l": st.integers(-3, 3) | st.sampled_from([2**53, 2**53 + 1, -(2**63)]),
-    "f": st.floats(width=32) | st.sampled_from([0.1, 0.2, -0.1]).map(single),
-    "d": st.floats() | st.sampled_from([0.1, 0.2, -0.0]) | st.just(single(0.1)),
-    "n": st.decimals(-3, 3, places=3)
-    | st.sampled_from([Decimal("12345678901234567.123"), Decimal("12345678901234567.124")]),
-    "k": st.decimals(-1, 1, places=2),
-    "s": st.text("ab\ufffd\U0001f600", max_size=4) | st.text(max_size=3),
+    "f": st.sampled_from([0.1, 0.2, -0.1, math.nan, math.inf]).map(single) | st.floats(width=32),
+    "d": st.sampled_from([0.1, single(0.1), -0.0, 0.0, math.nan, -math.inf]) | st.floats(),
+    "n": st.sampled_from(
+        [Decimal(f"12345678901234567.{digits}") for digits in ("123", "124", "125")]
+    )
+    | st.decimals(-3, 3, places=3),
+    "k": st.decimals(0, 1, places=2),
+    "s": st.text("ab\ufffd\U0001f600", max_size=3) | st.text(max_size=3),
     "b": st.booleans(),
     "y": st.dates(dt.date(2024, 1, 1), dt.date(2024, 1, 4)),
     "t": (close_moments | moments).map(lambda moment: moment.replace(tzinfo=dt.UTC)),
