@@ -52,7 +52,7 @@ def parse_constraint(name: str, text: str, schema: pa.Schema) -> Constraint:
     columns: list[tuple[str, ...]] = []
     try:
         evaluate = _Parser(text, schema, columns).parse()
-        found = evaluate(schema.empty_table().to_batches()[0] if len(schema) else _no_rows())
+        found = evaluate(pa.RecordBatch.from_pylist([], schema=schema))
         if not pa.types.is_boolean(found.type):
             raise _Unknown(f"its type is {found.type}, not boolean")
     except (_Unknown, pa.ArrowException) as error:
@@ -75,10 +75,6 @@ def compare(how: str, left: _Values, right: _Values) -> _Values:
 
 class _Unknown(Exception):  # noqa: N818 - never leaves this module
     """A part of the expression that is not known here."""
-
-
-def _no_rows() -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([], names=[])
 
 
 # Words
@@ -463,6 +459,8 @@ def _ordered(how: str, left: _Values, right: _Values) -> _Values:
 def _alike(left: _Values, right: _Values) -> tuple[_Values, _Values]:
     """Bring two sides to one type, as Spark would; refuse pairs whose rule is not plain."""
     one, other = left.type, right.type
+    if pa.types.is_null(one) and pa.types.is_null(other):
+        return pa.scalar(None, pa.bool_()), pa.scalar(None, pa.bool_())
     if pa.types.is_null(one):
         return pa.scalar(None, other), right
     if pa.types.is_null(other):

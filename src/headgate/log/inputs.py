@@ -91,8 +91,21 @@ def _telling(path: Path, names: list[str]) -> Iterator[None]:
 
 
 def _read_parquet(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
-    with _telling(path, []), pq.ParquetFile(path, arrow_extensions_enabled=False) as file:
-        yield from file.iter_batches()
+    with (
+        _telling(path, []),
+        pq.ParquetFile(
+            path, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False
+        ) as file,
+    ):
+        leaves = (file.schema.column(i) for i in range(len(file.schema)))
+        instants = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+        for batch in file.iter_batches():
+            for name in instants:  # this old form is an instant, although it does not say so
+                index = batch.schema.get_field_index(name)
+                if index >= 0:
+                    moment = batch.column(index).cast(pa.timestamp("us", "UTC"))
+                    batch = batch.set_column(index, name, moment)
+            yield batch
 
 
 # CSV

@@ -30,6 +30,7 @@ from headgate.protocol.schema import (
 
 Path = tuple[str, ...]
 _SHOWN: Final = 5
+_INTEGER_DIGITS: Final = 20
 
 
 def constraints_of(schema: StructType, properties: Mapping[str, str]) -> list[Constraint]:
@@ -156,6 +157,9 @@ def _leaf(values: pa.Array, wanted: DataType, path: Path) -> pa.Array:
     if not _keeps_values(values.type, target):
         raise _misfit(values.type, wanted, path)
     try:
+        if pa.types.is_integer(values.type) and pa.types.is_decimal(target):
+            # Arrow asks for room for any integer; what counts is whether these fit.
+            values = values.cast(pa.decimal256(_INTEGER_DIGITS + target.scale, target.scale))
         return values.cast(target)
     except pa.ArrowInvalid as error:
         raise InvalidDataError(
