@@ -411,6 +411,8 @@ class Catalog:
             )
 
     def _attempt(self, part: Part) -> Attempt:
+        if part.version < 1:
+            raise _invalid(part, "version", f"{part.version} is no version to propose")
         match part.content:
             case Inline() as inline:
                 return Attempt(part, admission.examine(inline))

@@ -1,0 +1,389 @@
+"""Bad input gets a clear refusal and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import HeadgateError
+from headgate.protocol.actions import AddFile, Protocol, Version
+from headgate.protocol.catalog_port import Answer, Ratified, Rejected
+from headgate.protocol.commits import Inline, Part, Proposal, Staged, Way
+from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.storage import locations
+from tests.catalog.conftest import House
+from tests.kit import req, shows
+from tests.kit.builders import (
+    START_MS,
+    add,
+    file_content,
+    inline,
+    metadata,
+    new_txn_id,
+    protocol,
+    remove,
+)
+
+UUID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
+
+
+def refused(house: House, proposal: Proposal) -> str:
+    """Propose, demand a refusal that changes nothing, and give its code or first rule."""
+    [part] = proposal.parts
+    before = house.catalog.resolve(part.table_id)
+    answer: Answer | HeadgateError
+    try:
+        answer = house.catalog.propose(proposal)
+    except HeadgateError as error:
+        answer = error
+    if isinstance(answer, HeadgateError):
+        code = answer.code
+        assert answer.remedy
+    else:
+        assert isinstance(answer, Rejected), answer
+        code = answer.violations[0].rule
+    after = house.catalog.resolve(part.table_id)
+    assert (after.latest, after.commits, after.protocol, after.metadata) == (
+        before.latest,
+        before.commits,
+        before.protocol,
+        before.metadata,
+    )
+    return code
+
+
+@shows("FI1", "FI2")
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"../{1:020d}.{UUID}.json",
+        f"../../other/_delta_log/_staged_commits/{1:020d}.{UUID}.json",
+        f"%2e%2e/{1:020d}.{UUID}.json",
+        f"/etc/{1:020d}.{UUID}.json",
+        f"{1:020d}.{UUID}.json\0",
+        f"{1:020d}.{UUID.upper()}.json",
+        f"{1:019d}.{UUID}.json",
+        f"{1:020d}.json",
+        f"{1:020d}..json",
+        f"{10**20}.{UUID}.json",
+        f"-{1:019d}.{UUID}.json",
+        f"{2:020d}.{UUID}.json",
+        f"{1:020d}.{UUID}.json/..",
+        "",
+    ],
+)
+def test_a_staged_name_that_is_none_of_this_table_and_version_is_refused(
+    lake: House, name: str
+) -> None:
+    table = lake.create()
+    part = Part(
+        table_id=table.table_id, version=Version(1), content=Staged(file_name=name, size=10)
+    )
+    assert refused(lake, Proposal(txn_id=new_txn_id(), parts=(part,))) == "invalid-commit"
+
+
+@shows("FI1")
+def test_a_staged_name_that_is_a_link_out_of_the_table_is_refused(lake: House) -> None:
+    table, other = lake.create(), lake.create("other")
+    lake.way = Way.STAGED
+    theirs = lake.proposal(other.table_id, 1, add())
+    [part] = theirs.parts
+    assert isinstance(part.content, Staged)
+    root = locations.store_for(table.location).local_path("x")
+    assert root is not None
+    folder = Path(root).parent / STAGED
+    folder.mkdir(parents=True, exist_ok=True)
+    target = locations.store_for(other.location).local_path(f"{STAGED}/{part.content.file_name}")
+    assert target is not None
+    (folder / part.content.file_name).symlink_to(target)
+    ours = Part(table_id=table.table_id, version=Version(1), content=part.content)
+    assert refused(lake, Proposal(txn_id=theirs.txn_id, parts=(ours,)))
+
+
+@shows("FC2", "FC3")
+@pytest.mark.parametrize("cut", [0, 1, 50, -1, -2])
+def test_a_staged_file_that_is_empty_or_cut_off_is_never_ratified(lake: House, cut: int) -> None:
+    lake.way = Way.STAGED
+    table = lake.create()
+    txn_id = new_txn_id()
+    whole = file_content(add(), add(), txn_id=txn_id, timestamp_ms=START_MS + 1)
+    name = f"{1:020d}.{UUID}.json"
+    store = locations.store_for(table.location)
+    store.put_if_absent(f"{STAGED}/{name}", whole[:cut])
+    for size in (len(whole), len(whole[:cut])):
+        part = Part(
+            table_id=table.table_id, version=Version(1), content=Staged(file_name=name, size=size)
+        )
+        assert refused(lake, Proposal(txn_id=new_txn_id(), parts=(part,)))
+
+
+BROKEN = {
+    "not JSON": b"hello\n",
+    "duplicate keys": b'{"add":{"path":"a","path":"b","partitionValues":{},"size":1,'
+    b'"modificationTime":1,"dataChange":true}}\n',
+    "NaN": b'{"add":{"path":"a","partitionValues":{},"size":NaN,"modificationTime":1,'
+    b'"dataChange":true}}\n',
+    "lone surrogate": b'{"add":{"path":"\\ud800","partitionValues":{},"size":1,'
+    b'"modificationTime":1,"dataChange":true}}\n',
+    "deep": b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n",
+    "huge integer": b'{"txn":{"appId":"a","version":1' + b"0" * 30 + b"}}\n",
+    "byte order mark": b'\xef\xbb\xbf{"txn":{"appId":"a","version":1}}\n',
+    "not UTF-8": b'{"x":"\xff"}\n',
+    "two keys": b'{"txn":{"appId":"a","version":1},"add":{}}\n',
+    "an array": b"[]\n",
+    "wrong types": b'{"add":{"path":1}}\n',
+    "empty": b"",
+}
+
+
+@req("AU-02")
+@shows("FI3")
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
+def test_content_that_cannot_be_understood_is_refused_however_it_comes(
+    lake: House, content: bytes
+) -> None:
+    table = lake.create()
+    txn_id = new_txn_id()
+    lines = file_content(txn_id=txn_id, timestamp_ms=START_MS + 1) + content
+    name = f"{1:020d}.{UUID}.json"
+    if content:
+        locations.store_for(table.location).put_if_absent(f"{STAGED}/{name}", lines)
+        staged = Staged(file_name=name, size=len(lines))
+        part = Part(table_id=table.table_id, version=Version(1), content=staged)
+        assert refused(lake, Proposal(txn_id=txn_id, parts=(part,))) == "malformed"
+        body = Inline(commit_info={}, actions=content)
+        part = Part(table_id=table.table_id, version=Version(1), content=body)
+        assert refused(lake, Proposal(txn_id=txn_id, parts=(part,))) == "malformed"
+
+
+def _info(**said: object) -> bytes:
+    return json.dumps({"commitInfo": said}).encode() + b"\n"
+
+
+@req("AU-02", "CM-04", "CM-36")
+@shows("FI4")
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"",
+        _info(txnId="x"),
+        _info(inCommitTimestamp=START_MS + 1),
+        _info(inCommitTimestamp=START_MS + 1, txnId=""),
+        _info(inCommitTimestamp=START_MS + 1, txnId="another"),
+        _info(inCommitTimestamp=START_MS + 1, txnId="x") * 2,
+        b'{"txn":{"appId":"a","version":1}}\n' + _info(inCommitTimestamp=START_MS + 1, txnId="x"),
+    ],
+    ids=["none", "no time", "no txnId", "empty txnId", "another's txnId", "two", "not first"],
+)
+def test_a_staged_commit_without_its_provenance_is_refused(lake: House, first: bytes) -> None:
+    table = lake.create()
+    lines = first + inline(add()).actions
+    name = f"{1:020d}.{UUID}.json"
+    locations.store_for(table.location).put_if_absent(f"{STAGED}/{name}", lines)
+    part = Part(
+        table_id=table.table_id,
+        version=Version(1),
+        content=Staged(file_name=name, size=len(lines)),
+    )
+    assert refused(lake, Proposal(txn_id="x", parts=(part,)))  # type: ignore[arg-type]
+
+
+@req("AU-02")
+@shows("FI4")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../x.parquet",
+        "a/../../x.parquet",
+        "%2e%2e/x.parquet",
+        "/etc/passwd",
+        "file:///etc/passwd",
+        "s3://other/x.parquet",
+        "a%00b.parquet",
+        f"{LOG}/{5:020d}.json",
+        "",
+    ],
+)
+def test_a_file_outside_the_table_is_refused(inline_lake: House, path: str) -> None:
+    table = inline_lake.create()
+    file = AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=True)
+    for action in (file, remove(file)):
+        assert refused(inline_lake, inline_lake.proposal(table.table_id, 1, action))
+
+
+@req("AU-02")
+@shows("FI4")
+def test_two_metadata_or_a_file_twice_are_refused_and_every_violation_is_named(
+    inline_lake: House,
+) -> None:
+    table = inline_lake.create()
+    file = add()
+    proposal = inline_lake.proposal(
+        table.table_id,
+        1,
+        metadata(table.table_id),
+        metadata(table.table_id),
+        file,
+        file,
+        add("../out.parquet"),
+    )
+    answer = inline_lake.catalog.propose(proposal)
+    assert isinstance(answer, Rejected)
+    assert len({violation.rule for violation in answer.violations}) >= 3
+
+
+def test_an_unknown_action_is_kept_not_dropped(inline_lake: House) -> None:
+    table = inline_lake.create()
+    odd = b'{"fromTheFuture":{"a":[1,2,{"b":null}]}}\n'
+    content = Inline(commit_info={}, actions=odd + inline(add()).actions)
+    part = Part(table_id=table.table_id, version=Version(1), content=content)
+    answer = inline_lake.catalog.propose(Proposal(txn_id=new_txn_id(), parts=(part,)))
+    assert isinstance(answer, Ratified)
+    stored = answer.commits[table.table_id].content
+    assert stored is not None
+    assert odd in stored
+
+
+@req("EN-01")
+@shows("FI5", "FX25", "S20")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda i: Protocol(min_reader_version=1, min_writer_version=2),
+        lambda i: Protocol(
+            min_reader_version=3,
+            min_writer_version=7,
+            reader_features=["vacuumProtocolCheck"],
+            writer_features=["vacuumProtocolCheck", "inCommitTimestamp"],
+        ),
+        lambda i: Protocol(
+            min_reader_version=3,
+            min_writer_version=7,
+            reader_features=["catalogManaged", "vacuumProtocolCheck"],
+            writer_features=["catalogManaged", "vacuumProtocolCheck"],
+        ),
+        lambda i: Protocol(
+            min_reader_version=3,
+            min_writer_version=7,
+            reader_features=["catalogManaged", "vacuumProtocolCheck", "unheardOf"],
+            writer_features=[
+                "catalogManaged",
+                "vacuumProtocolCheck",
+                "inCommitTimestamp",
+                "unheardOf",
+            ],
+        ),
+        lambda i: metadata(i, properties={"delta.enableInCommitTimestamps": "false"}),
+        lambda i: metadata(i, properties={TABLE_ID_PROPERTY: UUID}),
+        lambda i: metadata(UUID),  # type: ignore[arg-type]
+        lambda i: metadata(i, "id long, id string"),
+    ],
+    ids=[
+        "downgrade",
+        "catalogManaged gone",
+        "timestamps gone",
+        "unknown reader feature",
+        "timestamps off",
+        "id property",
+        "id",
+        "schema",
+    ],
+)
+def test_a_commit_that_would_unmake_the_table_is_refused(
+    inline_lake: House, change: object
+) -> None:
+    table = inline_lake.create()
+    try:
+        action = change(table.table_id)  # type: ignore[operator]
+    except HeadgateError:
+        return  # it cannot even be said
+    assert refused(inline_lake, inline_lake.proposal(table.table_id, 1, action))
+
+
+@shows("FI5")
+def test_partitioning_changes_only_when_every_old_file_goes(inline_lake: House) -> None:
+    house = inline_lake
+    table = house.create(schema="id long, day date")
+    old = [add(), add()]
+    house.propose(table.table_id, 1, *old)
+    anew = metadata(table.table_id, "id long, day date", partition_by=["day"])
+    fresh = add("new.parquet", values={"day": "2026-01-01"})
+    partly = house.proposal(table.table_id, 2, anew, remove(old[0]), fresh)
+    assert refused(house, partly) == "partitioning-changed"
+    whole = house.proposal(table.table_id, 2, anew, *map(remove, old), fresh)
+    assert isinstance(house.catalog.propose(whole), Ratified)
+
+
+@req("AU-01", "CM-18", "CM-05")
+@shows("S13", "FR3")
+def test_files_put_behind_the_catalogs_back_do_not_become_part_of_the_table(lake: House) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    lake.catalog.publish(table.table_id)
+    before = lake.catalog.resolve(table.table_id)
+    store = locations.store_for(table.location)
+    stray = file_content(add("stray.parquet"), txn_id=new_txn_id(), timestamp_ms=START_MS + 99)
+    store.put_if_absent(PublishedCommit(Version(2)).path, stray)
+    store.put_if_absent(f"{STAGED}/{2:020d}.{UUID}.json", stray)
+    after = lake.catalog.resolve(table.table_id)
+    assert (after.latest, after.commits) == (before.latest, before.commits)
+
+
+@pytest.mark.slow
+@req("AU-02")
+@shows("FI3", "FI4", "L1")
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_whatever_bytes_come_the_answer_is_a_refusal_or_a_version(
+    inline_lake: House, data: st.DataObject
+) -> None:
+    house = inline_lake
+    known = {str(name) for name in house.catalog.tables()}
+    table = house.catalog.tables()[0] if known else None
+    table_id = table.table_id if table else house.create().table_id
+    latest = house.catalog.resolve(table_id).latest
+    good = inline(add(), add()).actions
+    kind = data.draw(st.sampled_from(["bytes", "mutated", "spliced"]))
+    if kind == "bytes":
+        actions = data.draw(st.binary(max_size=200))
+    elif kind == "mutated":
+        place = data.draw(st.integers(0, len(good) - 1))
+        actions = good[:place] + data.draw(st.binary(min_size=1, max_size=4)) + good[place + 1 :]
+    else:
+        cut = data.draw(st.integers(0, len(good)))
+        actions = good[:cut] + good[data.draw(st.integers(0, len(good))) :]
+    version = data.draw(st.sampled_from([latest + 1, latest, latest + 2, 0, -1, 2**63]))
+    part = Part(
+        table_id=table_id,
+        version=Version(version),
+        content=Inline(commit_info={}, actions=actions),
+    )
+    try:
+        answer = house.catalog.propose(Proposal(txn_id=new_txn_id(), parts=(part,)))
+    except HeadgateError:
+        moved = False
+    else:
+        moved = isinstance(answer, Ratified)
+    assert house.catalog.resolve(table_id).latest == latest + moved
+
+
+def test_a_version_below_zero_is_no_version(inline_lake: House) -> None:
+    table = inline_lake.create()
+    for version in (-1, -(2**63)):
+        part = Part(table_id=table.table_id, version=Version(version), content=inline(add()))
+        assert refused(inline_lake, Proposal(txn_id=new_txn_id(), parts=(part,)))
+
+
+def test_a_managed_table_stays_managed_and_gains_features_on_purpose(inline_lake: House) -> None:
+    table = inline_lake.create()
+    answer = inline_lake.propose(table.table_id, 1, protocol("appendOnly"))
+    assert isinstance(answer, Ratified)
+    resolved = inline_lake.catalog.resolve(table.table_id)
+    assert resolved.protocol == protocol("appendOnly")
