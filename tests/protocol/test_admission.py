@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headgate.errors import InvariantError, MalformedError
 from headgate.protocol.actions import (
@@ -30,6 +32,7 @@ from headgate.protocol.actions import (
     decode,
     encode,
     join,
+    parse,
 )
 from headgate.protocol.admission import (
     PARTITIONING_CHANGED,
@@ -55,6 +58,7 @@ from headgate.protocol.schema import (
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, file_content, inline, metadata, protocol, remove
+from tests.protocol import fuzz_commits as fuzz
 
 TABLE = TableId("11111111-1111-4111-8111-111111111111")
 OTHER = TableId("22222222-2222-4222-8222-222222222222")
@@ -1145,6 +1149,75 @@ def test_inline_the_catalog_gives_row_ids_and_nobody_else() -> None:
     assert judged(examine(inline(msgspec.structs.replace(FILE, stats=None))), known) == [
         "no-num-records"
     ]
+
+
+# At random
+
+
+relaxed = settings(deadline=None)
+
+
+def admitted(content: bytes) -> Examined | None:
+    try:
+        return examine_file(content)
+    except MalformedError:
+        return None
+
+
+@req("AU-02")
+@relaxed
+@given(st.one_of(st.binary(), fuzz.damaged()))
+def test_any_bytes_are_understood_or_refused_and_nothing_else_happens(content: bytes) -> None:
+    examined = admitted(content)
+    if examined is None:
+        return
+    # Whatever was understood can be judged, and everybody else reads it alike.
+    for known in (facts(), facts("columnMapping", *TRACKED, before=mapped(), row_id_high_water=9)):
+        judge(examined, known, now_ms=START_MS, txn_id=TXN)
+    judge_first(examined, TABLE, now_ms=START_MS, txn_id=TXN)
+    assert [line.action for line in parse(content) if not isinstance(line.action, CommitInfo)] == [
+        line.action for line in examined.lines
+    ]
+    decode(content)
+
+
+@relaxed
+@given(st.lists(fuzz.json_lines, max_size=3))
+def test_lines_are_read_exactly_when_a_plain_reader_reads_them(lines: list[str]) -> None:
+    content = b"".join(line.encode() + b"\n" for line in lines)
+    is_read = admitted(INFO + content) is not None
+    assert is_read is all(map(fuzz.reads_strictly, lines))
+
+
+@relaxed
+@given(fuzz.action_lists, st.lists(st.sampled_from(ODD_AND_READABLE)))
+def test_any_inline_commit_comes_back_with_every_line_as_it_was(
+    actions: list[Action], odd: list[bytes]
+) -> None:
+    lines = [*map(encode, actions), *odd]
+    examined = examine(Inline(commit_info={"operation": "WRITE"}, actions=join(lines)))
+    content, _ = composed(examined)
+    assert content.split(b"\n")[1:] == [*lines, b""]
+    stored = examine_file(content)
+    assert stored.intent == examined.intent
+    assert rules(stored.violations) == rules(examined.violations)
+
+
+@req("CM-41")
+@relaxed
+@given(st.lists(st.lists(st.integers(0, 50), max_size=4)), st.integers(-1, 1000))
+def test_row_ids_are_given_once_whatever_comes(commits: list[list[int]], mark: int) -> None:
+    given_out, start = [], mark
+    for version, sizes in enumerate(commits):
+        examined = examine(inline(*(add(f"{n}", records=size) for n, size in enumerate(sizes))))
+        content, new_mark = composed(examined, version=Version(version), row_id_high_water=mark)
+        assert new_mark is not None
+        mark = new_mark
+        for file, size in zip(examine_file(content).adds, sizes, strict=True):
+            assert file.base_row_id is not None
+            given_out.extend(range(file.base_row_id, file.base_row_id + size))
+        assert mark_of(content) == ([mark] if sizes else [])
+    assert given_out == list(range(start + 1, mark + 1))
 
 
 # Time
