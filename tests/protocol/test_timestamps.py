@@ -1,0 +1,180 @@
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import InTheFutureError, MalformedError, VersionGoneError
+from headgate.protocol import timestamps
+from headgate.protocol.actions import Version
+from headgate.protocol.timestamps import Enablement, next_clock, next_timestamp, version_at
+from tests.kit import shows
+
+relaxed = settings(deadline=None)
+times = st.integers(0, 10_000)
+
+
+def kept(*timestamps_ms: int, first: int = 0) -> list[tuple[Version, int]]:
+    return [(Version(first + n), timestamp_ms) for n, timestamp_ms in enumerate(timestamps_ms)]
+
+
+@given(times, times, st.lists(times))
+@relaxed
+def test_a_timestamp_is_after_every_tables_newest_and_never_behind(
+    now_ms: int, clock_ms: int, newest: list[int]
+) -> None:
+    chosen = next_timestamp(now_ms, clock_ms, newest)
+    assert all(chosen > timestamp_ms for timestamp_ms in newest)
+    assert chosen >= max(now_ms, clock_ms)
+    assert chosen in {now_ms, clock_ms, *(timestamp_ms + 1 for timestamp_ms in newest)}
+
+
+def test_a_clock_set_back_an_hour_gives_previous_plus_one() -> None:
+    assert next_timestamp(now_ms=10_000_000, clock_ms=13_600_000, newest=[13_600_000]) == 13_600_001
+
+
+@given(times, st.lists(st.tuples(times, st.integers(0, 3_000)), min_size=1))
+@relaxed
+def test_the_clock_never_goes_back_and_never_runs_far_ahead(
+    clock_ms: int, steps: list[tuple[int, int]]
+) -> None:
+    for now_ms, ahead_ms in steps:
+        after_ms = next_clock(clock_ms, now_ms + ahead_ms, now_ms)
+        assert after_ms >= clock_ms
+        assert after_ms <= max(clock_ms, now_ms + timestamps.DRIFT_MS)
+        clock_ms = after_ms
+
+
+def test_the_clock_stands_where_the_timestamp_does_when_nothing_runs_ahead() -> None:
+    assert next_clock(clock_ms=5, timestamp_ms=900, now_ms=900) == 900
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "previous_ms", "is_taken"),
+    [
+        (1_001, 1_000, True),
+        (1_000, 1_000, False),
+        (999, 1_000, False),
+        (302_000, 1_000, True),
+        (302_001, 1_000, False),
+        (0, None, True),
+        (-1, None, False),
+    ],
+)
+def test_a_staged_timestamp_is_taken_if_it_rises_and_is_not_far_ahead(
+    timestamp_ms: int, previous_ms: int | None, is_taken: bool
+) -> None:
+    assert timestamps.is_acceptable(timestamp_ms, previous_ms, now_ms=2_000) is is_taken
+
+
+# Time travel
+
+
+@shows("FT3")
+@pytest.mark.parametrize(
+    ("timestamp_ms", "version"),
+    [(100, 4), (101, 4), (199, 4), (200, 5), (300, 6), (301, 6), (1_000, 6)],
+)
+def test_a_time_belongs_to_the_last_commit_not_after_it(timestamp_ms: int, version: int) -> None:
+    commits = kept(100, 200, 300, first=4)
+    assert version_at(commits, timestamp_ms, clock_ms=1_000) == version
+
+
+@shows("FT3")
+def test_a_time_before_the_first_kept_commit_is_gone() -> None:
+    with pytest.raises(VersionGoneError, match="version 4"):
+        version_at(kept(100, 200, first=4), 99, clock_ms=1_000)
+
+
+@shows("FT3")
+def test_a_time_ahead_of_the_clock_is_in_the_future() -> None:
+    with pytest.raises(InTheFutureError):
+        version_at(kept(100, 200), 1_001, clock_ms=1_000)
+
+
+def test_a_commit_that_runs_ahead_of_the_clock_is_found_at_its_own_time() -> None:
+    commits = kept(100, 1_500)
+    assert version_at(commits, 1_500, clock_ms=1_000) == 1
+    assert version_at(commits, 1_499, clock_ms=1_000) == 0
+    with pytest.raises(InTheFutureError):
+        version_at(commits, 1_501, clock_ms=1_000)
+
+
+def test_nothing_kept_is_gone() -> None:
+    with pytest.raises(VersionGoneError):
+        version_at([], 5, clock_ms=10)
+
+
+@given(st.lists(times, min_size=1, unique=True).map(sorted), times)
+@relaxed
+def test_time_travel_agrees_with_looking_at_every_commit(
+    timestamps_ms: list[int], wanted_ms: int
+) -> None:
+    commits = kept(*timestamps_ms)
+    at_or_before = [version for version, at_ms in commits if at_ms <= wanted_ms]
+    if at_or_before:
+        assert version_at(commits, wanted_ms, clock_ms=10_000) == at_or_before[-1]
+    else:
+        with pytest.raises(VersionGoneError):
+            version_at(commits, wanted_ms, clock_ms=10_000)
+
+
+# Tables whose first commits had no timestamps of their own
+
+ENABLED = Enablement(Version(2), 1_000)
+
+
+def test_the_enablement_is_read_from_properties() -> None:
+    properties = {
+        "delta.inCommitTimestampEnablementVersion": "2",
+        "delta.inCommitTimestampEnablementTimestamp": "1000",
+    }
+    assert timestamps.enablement(properties) == ENABLED
+    assert timestamps.enablement({}) is None
+
+
+def test_an_enablement_that_is_no_number_is_malformed() -> None:
+    properties = {
+        "delta.inCommitTimestampEnablementVersion": "two",
+        "delta.inCommitTimestampEnablementTimestamp": "1000",
+    }
+    with pytest.raises(MalformedError, match="two"):
+        timestamps.enablement(properties)
+
+
+def test_commits_before_the_enablement_go_by_file_times_and_later_ones_by_their_own() -> None:
+    assert timestamps.timestamp_of(Version(1), None, 70, ENABLED) == 70
+    assert timestamps.timestamp_of(Version(1), 99, 70, ENABLED) == 70
+    assert timestamps.timestamp_of(Version(2), 1_000, 70, ENABLED) == 1_000
+    assert timestamps.timestamp_of(Version(0), 5, 70) == 5
+
+
+def test_a_commit_without_the_time_it_goes_by_is_malformed() -> None:
+    with pytest.raises(MalformedError, match="inCommitTimestamp"):
+        timestamps.timestamp_of(Version(2), None, 70, ENABLED)
+    with pytest.raises(MalformedError, match="file time"):
+        timestamps.timestamp_of(Version(1), 5, None, ENABLED)
+
+
+def test_file_times_and_in_commit_timestamps_are_never_compared() -> None:
+    # A restore gave the old files times later than the commits that followed them.
+    commits = kept(5_000, 4_000, 1_000, 2_000)
+    assert version_at(commits, 1_000, 9_000, ENABLED) == 2
+    assert version_at(commits, 4_500, 9_000, ENABLED) == 3
+    with pytest.raises(VersionGoneError):
+        version_at(commits, 999, 9_000, ENABLED)
+
+
+def test_a_time_before_the_enablement_finds_the_versions_before_it() -> None:
+    commits = kept(100, 200, 1_000)
+    assert version_at(commits, 150, 9_000, ENABLED) == 0
+    assert version_at(commits, 999, 9_000, ENABLED) == 1
+
+
+@given(st.lists(times))
+@relaxed
+def test_disturbed_file_times_are_pushed_up_until_they_rise(timestamps_ms: list[int]) -> None:
+    risen = timestamps.rising(kept(*timestamps_ms))
+    assert [version for version, _ in risen] == list(range(len(timestamps_ms)))
+    assert all(early < late for (_, early), (_, late) in itertools.pairwise(risen))
+    assert all(at >= before for (_, at), before in zip(risen, timestamps_ms, strict=True))
