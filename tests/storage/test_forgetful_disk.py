@@ -294,14 +294,15 @@ def test_data_files_of_others_are_durable_once_synced_by_path() -> None:
 
 
 def test_syncing_a_folder_that_is_not_there_does_not_make_it_pass_for_durable() -> None:
-    disk = ForgetfulDisk()
-    store = LocalStore(ROOT, disk)
-    store.put("before", b"")
-    store.sync(["log/0"])
-    disk.make_folder(f"{ROOT}/log")
-    put_one(store)
-    disk.crash(random.Random(0))
-    assert LocalStore(ROOT, disk).get(FIRST) == CONTENTS[FIRST]
+    for seed in SEEDS:
+        disk = ForgetfulDisk()
+        store = LocalStore(ROOT, disk)
+        store.put("before", b"")
+        store.sync(["log/0"])
+        disk.make_folder(f"{ROOT}/log")
+        put_one(store)
+        disk.crash(random.Random(seed))
+        assert LocalStore(ROOT, disk).get(FIRST) == CONTENTS[FIRST]
 
 
 def test_a_deletion_is_durable_once_synced() -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
-
-_WAIT_TOGETHER: Final = 8
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +101,13 @@ class OsDisk:
 
     def sync(self, fds: Sequence[int]) -> None:
         # Linux begins to write dirty pages out when told that nobody needs them. Blocks of many
-        # files are then allocated before the first sync, whose journal commit serves them all;
-        # what is left of the others is waiting, which they do together.
+        # files are then allocated before the first sync, whose journal commit serves them all.
         if len(fds) > 1 and hasattr(os, "posix_fadvise"):
             for fd in fds:
                 with suppress(OSError):
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-        waiting: list[Future[None]] = []
-        if len(fds) > 2:
-            with ThreadPoolExecutor(min(_WAIT_TOGETHER, len(fds))) as pool, suppress(RuntimeError):
-                # An interpreter on its way out starts no thread: the rest is done below.
-                waiting.extend(pool.submit(os.fsync, fd) for fd in fds)
-        for fd in fds[len(waiting) :]:
+        for fd in fds:
             os.fsync(fd)
-        for sync in waiting:
-            sync.result()
 
     def link(self, source: str, target: str) -> None:
         os.link(source, target, follow_symlinks=False)
