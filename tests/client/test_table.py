@@ -83,6 +83,17 @@ class TestReading:
         assert ids_in(table.to_arrow()) == [1]
         assert table.version == 1
 
+    @shows("FX2")
+    def test_after_a_quiet_time_with_nothing_unpublished_a_new_tail_is_seen(
+        self, world: World
+    ) -> None:
+        table = world.make()
+        table.append(rows(1))
+        world.publish(table)
+        assert ids_in(table.to_arrow()) == [1]
+        world.staging_session().table("orders").append(rows(2))
+        assert ids_in(table.to_arrow()) == [1, 2]
+
     @shows("S18")
     def test_a_catalog_that_answers_less_than_was_seen_is_not_believed(self, world: World) -> None:
         table = world.make()

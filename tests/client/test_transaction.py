@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 
+from headgate.client import arrow
+from headgate.client.table import Table
 from headgate.client.transaction import Change, Committer, Operation, Patience
 from headgate.errors import (
     BusyError,
     ConflictError,
     InvalidCommitError,
+    InvariantError,
     OutcomeUnknownError,
     TooLargeError,
+    UnavailableError,
     UnsupportedByCatalogError,
 )
-from headgate.protocol.actions import TxnId, Version, parse
+from headgate.protocol.actions import RemoveFile, Sequence, TxnId, Version, parse
 from headgate.protocol.admission import Violation
-from headgate.protocol.catalog_port import Ratified, Rejected, VersionTaken
+from headgate.protocol.catalog_port import Ratified, Ref, Rejected, Resolved, VersionTaken
 from headgate.protocol.commits import Inline, Proposal, Staged, Way
 from headgate.protocol.paths import PublishedCommit, parse_staged_name
 from tests.client.conftest import World, ids_in, rows
@@ -284,6 +289,25 @@ class TestRaces:
             "rowIdHighWaterMark": 4
         }
 
+    @req("CM-46")
+    def test_a_winners_staged_file_that_was_altered_is_not_believed(self, world: World) -> None:
+        if world.only_puts:
+            pytest.skip("nothing is staged here")
+        world.make()
+        table, other = (world.staging_session().table("orders") for _ in range(2))
+        other.append(rows(10))
+        [winner] = world.catalog.ratified_commits(table.id, Version(1), Version(1)).commits
+        store = world.store_for(table.location)
+        path = f"{LOG}/_staged_commits/{winner.file_name}"
+        content = store.get(path)
+        store.put(path, content.replace(b"WRITE", b"WROTE"))
+        with pytest.raises(InvariantError, match="nowhere"):
+            table.append(rows(1))
+        assert world.catalog.ratified_commits(table.id).latest == 1
+        store.put(PublishedCommit(Version(1)).path, content)  # its twin has the ratified bytes
+        table.append(rows(1))
+        assert table.version == 2
+
 
 class TestConflicts:
     def test_two_overwrites_of_one_base_collide(self, world: World) -> None:
@@ -453,6 +477,35 @@ class TestTheAnswer:
             assert table.version == committed.versions[table.id]
         assert ids_in(table.to_arrow()) == [1, 1]
 
+    def test_what_follows_a_ratification_cannot_make_an_error_of_it(
+        self, full_world: World
+    ) -> None:
+        class Gone(LosingCatalog):
+            def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+                if self.calls["propose"] and not self.overtakers:
+                    raise UnavailableError("The line went dead.")
+                return super().resolve(ref, at)
+
+        other = full_world.make()
+        catalog = Gone(full_world.catalog)
+        table = full_world.session(catalog).table("orders")
+        other.append(rows(10))
+        assert table.append(rows(1)).version == 2  # moved by the catalog past what was not seen
+        catalog.overtakers = [list]
+        assert (table.version, ids_in(table.to_arrow())) == (2, [1, 10])
+
+    def test_a_handle_that_is_far_behind_looks_at_the_table_again(self, full_world: World) -> None:
+        other = full_world.make()
+        catalog = full_world.losing()
+        table = full_world.session(catalog).table("orders")
+        for n in range(70):
+            other.append(rows(n))
+        for n in range(70, 73):
+            table.append(rows(n))
+        bases = [proposal.parts[0].version for proposal in catalog.proposals]
+        assert bases == [1, 72, 73]
+        assert ids_in(table.to_arrow()) == list(range(73))
+
     def test_what_was_put_is_what_the_catalog_ratified(self, world: World) -> None:
         if not world.only_puts:
             pytest.skip("here the catalog puts")
@@ -464,6 +517,62 @@ class TestTheAnswer:
             committed.txn_id,
             committed.timestamp_ms,
         )
+
+
+class TestSeveralTables:
+    def test_tables_change_together_under_one_id_whatever_way_each_part_goes(
+        self, full_world: World
+    ) -> None:
+        small, large = full_world.make("small"), full_world.make("large")
+        committer = Committer(
+            full_world.catalog, full_world.clock, full_world.ids, Patience(inline_bytes=2_000)
+        )
+        committed = committer.commit([appending(small, 1), appending(large, 2, copies=20)])
+        assert {c.way for c in committed.commits.values()} == {Way.INLINE, Way.STAGED}
+        assert {c.txn_id for c in committed.commits.values()} == {committed.txn_id}
+        assert {c.timestamp_ms for c in committed.commits.values()} == {committed.timestamp_ms}
+        assert committed.versions == {small.id: 1, large.id: 1}
+        assert set(committed.snapshots) == {small.id, large.id}
+
+    def test_a_conflict_in_one_leaves_all_as_they_were(self, full_world: World) -> None:
+        a, b = full_world.make("a"), full_world.make("b")
+        a.append(rows(1))
+        changes = [appending(b, 2), removing(a)]
+        a.overwrite(rows(3))
+        committer = Committer(full_world.catalog, full_world.clock, full_world.ids)
+        with pytest.raises(ConflictError, match="R6"):
+            committer.commit(changes)
+        assert (ids_in(a.to_arrow()), ids_in(b.to_arrow())) == ([3], [])
+
+    def test_staged_parts_are_all_staged_anew_when_one_lost_its_version(
+        self, full_world: World
+    ) -> None:
+        a, b = full_world.make("a"), full_world.make("b")
+        changes = [appending(a, 1), appending(b, 2)]
+        a.append(rows(10))
+        catalog = full_world.losing()
+        committer = Committer(catalog, full_world.clock, full_world.ids, Patience(inline_bytes=0))
+        assert committer.commit(changes).versions == {a.id: 2, b.id: 1}
+        assert len(catalog.proposals) == 2
+        assert (ids_in(a.to_arrow()), ids_in(b.to_arrow())) == ([1, 10], [2])
+
+
+def appending(table: Table, number: int, copies: int = 1) -> Change:
+    base = table.snapshot()
+    adds = [
+        add
+        for _ in range(copies)
+        for add in arrow.write_files(
+            base, rows(number), store=base.store, new_id=uuid.uuid4, now_ms=0
+        )
+    ]
+    return Change(table.id, base, (Way.INLINE, Way.STAGED), tuple(adds), Operation("WRITE"))
+
+
+def removing(table: Table) -> Change:
+    base = table.snapshot()
+    removes = tuple(RemoveFile(path=file.path, data_change=True) for file in base.files())
+    return Change(table.id, base, (Way.INLINE, Way.STAGED), removes, Operation("DELETE"))
 
 
 def test_patience_has_sane_defaults() -> None:

@@ -74,6 +74,8 @@ _PROTECTED = frozenset(
     }
 )
 _PROTECTED_PREFIXES = (features.ASKING, "delta.constraints.", "delta.rowTracking.")
+_MOST_UNSEEN = 64  # commits an append is built behind before the handle looks at the table again
+
 # Features that can come to a table that has rows without a look at them.
 _LATE_FEATURES = frozenset(
     {"appendOnly", "changeDataFeed", "deletionVectors", "typeWidening", "v2Checkpoint"}
@@ -112,6 +114,7 @@ class Table:
         self._name = resolved.name
         self._ways = resolved.ways
         self._latest = snapshots.load_resolved(self._catalog, resolved, store_for=store_for)
+        self._reached = self._latest.version  # of commits made here, perhaps not seen yet
 
     def __repr__(self) -> str:
         return f"Table({self.name}, version {self.version})"
@@ -131,19 +134,19 @@ class Table:
 
     @property
     def version(self) -> Version:
-        return self._latest.version
+        return self._known().version
 
     @property
     def schema(self) -> StructType:
-        return self._latest.schema
+        return self._known().schema
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        return tuple(self._latest.partition_columns)
+        return tuple(self._known().partition_columns)
 
     @property
     def properties(self) -> dict[str, str]:
-        return dict(self._latest.metadata.configuration)
+        return dict(self._known().metadata.configuration)
 
     # Reading
 
@@ -184,7 +187,8 @@ class Table:
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Tell what each commit says of itself, newest first, as far back as the log goes."""
         snapshot = self.snapshot()
-        held = self._catalog.ratified_commits(self.id, None, snapshot.version)
+        first = 0 if limit is None else max(0, snapshot.version - limit + 1)
+        held = self._catalog.ratified_commits(self._id, Version(first), snapshot.version)
         return _history(snapshot, {commit.version: commit for commit in held.commits}, limit)
 
     def log(self, first: int | None = None, last: int | None = None) -> tuple[TimelineEntry, ...]:
@@ -203,8 +207,11 @@ class Table:
         """Add rows. Spec: IN-01, CM-44."""
         if hasattr(rows, "read_next_batch"):  # a stream passes once: no second try with its rows
             return self._commit(self._appending(self.snapshot(), rows))
-        # No call before the proposal: a blind append is moved past whatever came meanwhile.
+        # No call before the proposal: a blind append is moved past whatever came meanwhile. Unless
+        # that is so much that looking through it each time would cost more than the call.
         base = self._latest
+        if self._reached - base.version > _MOST_UNSEEN:
+            base = self._refreshed()
         try:
             return self._commit(self._appending(base, rows))
         except (ConflictError, InvalidDataError):
@@ -227,7 +234,7 @@ class Table:
                 actions=(*(self._removal(file) for file in gone), *adds),
                 operation=Operation(
                     "WRITE",
-                    {"mode": "Overwrite", "partitionBy": as_text(self.partition_columns)},
+                    {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
                     _added(adds) | _removed(gone),
                 ),
                 scans=(Scan(table_id=self._id, version=base.version),),
@@ -322,31 +329,38 @@ class Table:
     # Inside
 
     def _refreshed(self) -> Snapshot:
+        # Taken before the catalog is asked: another thread may commit meanwhile.
+        latest, reached = self._latest, max(self._latest.version, self._reached)
         resolved = self._catalog.resolve(self._id)
         self._name = resolved.name
-        latest = self._latest
-        if resolved.latest < latest.version:
+        if resolved.latest < reached:
             # Who answers is behind: an older copy of the catalog, or one that lost commits.
             raise InvariantError(
-                f"{self.name} went back from version {latest.version} to {resolved.latest}."
+                f"{self.name} went back from version {reached} to {resolved.latest}."
             )
         return self._saw(
             snapshots.load_resolved(self._catalog, resolved, base=latest, store_for=self._store_for)
         )
 
     def _saw(self, snapshot: Snapshot) -> Snapshot:
-        """Remember the newest snapshot, and give it: what one saw never goes back. Spec: S18."""
+        """Remember the newest snapshot, and give it: what one saw never goes back."""
         with self._lock:
             if snapshot.version >= self._latest.version:
                 self._latest = snapshot
             return self._latest
 
+    def _known(self) -> Snapshot:
+        """Give the newest snapshot seen here, own commits included."""
+        return self._latest if self._latest.version >= self._reached else self._refreshed()
+
     def _commit(self, change: Change) -> Committed:
         committed = self._committer.commit([change])
-        if (after := committed.snapshots.get(self.id)) is not None:
+        with self._lock:
+            self._reached = max(self._reached, committed.version)
+        # Where the catalog moved it past commits that were not seen here, the next look at the
+        # table asks for them. Not now: what was ratified must not end in an error.
+        if (after := committed.snapshots.get(self._id)) is not None:
             self._saw(after)
-        else:
-            self.snapshot()  # the catalog moved it past commits that were not seen here
         return committed
 
     def _change(

@@ -113,6 +113,12 @@ class Committed:
     snapshots: Mapping[TableId, Snapshot]
 
     @property
+    def version(self) -> Version:
+        """Which version the one table of this transaction got."""
+        [commit] = self.commits.values()
+        return commit.version
+
+    @property
     def versions(self) -> dict[TableId, Version]:
         """Which version each table got."""
         return {table_id: commit.version for table_id, commit in self.commits.items()}
@@ -254,9 +260,11 @@ class Committer:
     def _committed(self, ratified: Ratified, attempts: Sequence[_Attempt]) -> Committed:
         after = {}
         for attempt in attempts:
-            snapshot = attempt.snapshot_after(ratified.commits[attempt.table_id], self.catalog)
-            if snapshot is not None:
-                after[attempt.table_id] = snapshot
+            # Whatever is wrong with the snapshot, the commit is ratified: the next look will tell.
+            with contextlib.suppress(HeadgateError):
+                snapshot = attempt.snapshot_after(ratified.commits[attempt.table_id], self.catalog)
+                if snapshot is not None:
+                    after[attempt.table_id] = snapshot
         return Committed(
             txn_id=ratified.txn_id,
             sequence=ratified.sequence,
