@@ -43,10 +43,10 @@ class VersionChecksum(
     num_deleted_records_opt: int | None = None
     num_deletion_vectors_opt: int | None = None
     # What others may have written and nobody here needs: kept as it came.
-    file_size_histogram: msgspec.Raw | None = None
-    histogram_opt: msgspec.Raw | None = None  # its older name
-    deleted_record_counts_histogram_opt: msgspec.Raw | None = None
-    all_files: msgspec.Raw | None = None
+    file_size_histogram: object = None
+    histogram_opt: object = None  # its older name
+    deleted_record_counts_histogram_opt: object = None
+    all_files: object = None
 
 
 _decoder = msgspec.json.Decoder(VersionChecksum)

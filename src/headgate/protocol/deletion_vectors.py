@@ -50,7 +50,7 @@ def decode(encoded: bytes, cardinality: int | None = None) -> BitMap64:
         else:
             bitmap = _decode_older(encoded)
         greatest = bitmap.max() if bitmap else 0
-    except (ValueError, OverflowError, MemoryError, struct.error) as error:
+    except (ValueError, IndexError, OverflowError, MemoryError, struct.error) as error:
         raise MalformedError(f"A deletion vector's bitmap cannot be read: {error}.") from error
     if greatest > _GREATEST:
         raise MalformedError(f"A deletion vector names row {greatest}.")
