@@ -340,7 +340,7 @@ class Deaf(Behind):
 
 
 class TestTheEndOfATable:
-    @req("LC-03", "CM-40")
+    @req("LC-03")
     def test_a_dropped_table_comes_back_until_it_is_purged(self, full_world: World) -> None:
         table = full_world.make()
         table.append(rows(1))
@@ -348,6 +348,8 @@ class TestTheEndOfATable:
         assert session.drop("orders") == table.id
         with pytest.raises(NotFoundError):
             session.table("orders")
+        with pytest.raises(NotFoundError):
+            table.append(rows(2))
         session.create_table("orders", "id long, day date")
         with pytest.raises(AlreadyExistsError):
             session.undrop(table.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TypeVar
 
@@ -351,7 +352,9 @@ class TestUpkeep:
         assert ids_in(reader.to_arrow()) == [1, 2]
 
     @req("RD-04")
-    def test_the_catalog_serves_the_checkpoint_it_was_told_of(self, full_world: World) -> None:
+    def test_the_catalog_serves_the_checkpoint_it_was_told_of_so_nobody_lists(
+        self, full_world: World
+    ) -> None:
         table = full_world.make()
         table.append(rows(1))
         table.publish()
@@ -359,6 +362,10 @@ class TestUpkeep:
         told = full_world.catalog.resolve(table.id).checkpoint
         assert told is not None
         assert (told.last, [p.endswith(".checkpoint.parquet") for p in told.paths]) == (1, [True])
+        store = full_world.store_for(table.location)
+        store.calls.clear()
+        assert ids_in(full_world.session().table("orders").to_arrow()) == [1]
+        assert store.count("list", "folders") == 0
 
     def test_an_intruders_file_is_no_published_version(self, toy_world: World) -> None:
         table = toy_world.make()
@@ -384,6 +391,23 @@ class TestUpkeep:
         assert said["metadata"]["id"] == table.id
         table.write_checksum()  # again is fine
         assert ids_in(world.session().table("orders").to_arrow()) == [1]
+
+
+@shows("S18")
+def test_threads_that_share_a_handle_lose_nothing_and_never_go_back(full_world: World) -> None:
+    table = full_world.make()
+
+    def work(thread: int) -> list[int]:
+        seen = []
+        for n in range(8):
+            table.append(rows(100 * thread + n))
+            seen.append(table.snapshot().version)
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        seen = list(pool.map(work, range(4)))
+    assert all(versions == sorted(versions) for versions in seen)
+    assert ids_in(table.to_arrow()) == sorted(100 * t + n for t in range(4) for n in range(8))
 
 
 class TestByPath:
