@@ -25,11 +25,11 @@ from headgate.catalog.stores.port import (
 )
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
+    InvalidCommitError,
     NotFoundError,
     TransactionExpiredError,
     TxnIdReusedError,
     UnavailableError,
-    UnsupportedByCatalogError,
 )
 from headgate.protocol import admission, checksums, conflicts, features, row_ids, timestamps
 from headgate.protocol import schema as schemas
@@ -51,6 +51,7 @@ from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.tables import State
 from headgate.settings import Settings
 
+_WAYS = {Inline: Way.INLINE, Staged: Way.STAGED, Put: Way.PUT_IF_ABSENT}
 _FAR_BEHIND = 64  # winners above which conflicts are looked for outside the lock first
 _WINNERS_SENT = 1_000  # a client that is further behind reads the table anew
 
@@ -73,7 +74,7 @@ class Attempt:
 
     part: Part
     examined: Examined
-    size: int = 0  # of a staged file, with its hash and time
+    size: int = 0  # of content that is a file already, with its hash and time
     sha256: bytes = b""
     modified_ms: int | None = None
 
@@ -139,6 +140,14 @@ class Decider:
         if broken := self._violations(pending, rows, now_ms):
             answer = Rejected(txn_id=proposal.txn_id, violations=tuple(broken))
             return self._reject(unit, pending, answer, now_ms)
+        return self._ratify(unit, pending, rows, now_ms)
+
+    def adopt(self, unit: Writing, pending: Pending) -> Ratified:
+        """Ratify what stands in the log as the next version, unless it cannot be that."""
+        rows = self.rows(unit, pending)
+        now_ms = self._clock.now_ms()
+        if broken := self._violations(pending, rows, now_ms):
+            raise InvalidCommitError(pending.attempts[0].part.table_id, broken)
         return self._ratify(unit, pending, rows, now_ms)
 
     def conflicts_of(
@@ -353,8 +362,9 @@ class Decider:
             case Staged() as staged:
                 file_name = staged.file_name
                 high_water = row_ids.newest_mark(high_water, examined.domains)
-            case Put():
-                raise UnsupportedByCatalogError("This catalog does not commit by put-if-absent.")
+            case Put() as put:  # a version found in the log: its bytes stay as they are
+                content = put.content
+                high_water = row_ids.newest_mark(high_water, examined.domains)
             case unreachable:
                 assert_never(unreachable)
         counted = None
@@ -389,7 +399,7 @@ class Decider:
             sequence=sequence,
             timestamp_ms=timestamp_ms,
             txn_id=pending.proposal.txn_id,
-            way=Way.INLINE if file_name is None else Way.STAGED,
+            way=_WAYS[type(attempt.part.content)],
             file_name=file_name,
             size=size,
             sha256=sha256,

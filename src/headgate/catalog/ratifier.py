@@ -91,6 +91,7 @@ class Ratifier:
                     try:
                         with unit.savepoint():
                             work.result = work.do(unit)
+                            fail_point("ratifier.after_decide")
                     except WaitError:
                         waiting.append(work)
                     except Exception as error:

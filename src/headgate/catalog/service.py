@@ -23,6 +23,7 @@ from headgate.catalog.decision import (
     as_commit,
     ratified_answer,
 )
+from headgate.catalog.fsck import Checker
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.registry import Registry
@@ -36,7 +37,6 @@ from headgate.errors import (
     InvalidCommitError,
     InvariantError,
     LogAheadError,
-    MalformedError,
     NotFoundError,
     NotPublishedError,
     TooLargeError,
@@ -58,6 +58,7 @@ from headgate.protocol.admission import Violation
 from headgate.protocol.catalog_port import (
     Answer,
     FileKind,
+    Finding,
     KnownFile,
     Ratified,
     RatifiedCommits,
@@ -109,6 +110,7 @@ class Catalog:
         self._registry = Registry(
             store, self._ratifier, root, self._log_of, clock, ids, self._settings
         )
+        self._checker = Checker(store, self._ratifier, self._decider, clock)
         self._looked_ahead: set[TableId] = set()
         if publisher:
             self._publisher.start()
@@ -299,6 +301,22 @@ class Catalog:
     def expire_staging(self, older_than_ms: int) -> tuple[TableId, ...]:
         """Give up places that were staged and never registered."""
         return tuple(self._registry.expire_staging(older_than_ms))
+
+    # Checking
+
+    def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+        """Hold one table or all against their logs; mend what can be mended if asked."""
+        with self._store.read() as unit:
+            if table_id is None:
+                tables = [(row, str(name)) for row, name in unit.tables(None)]
+            else:
+                row = _active(unit, table_id)
+                tables = [(row, str(unit.name_of(table_id)))]
+        found: list[Finding] = []
+        for row, name in tables:
+            found += self._checker.check(row, name, self._log_of(row.location), repair=repair)
+            self._looked_ahead.discard(row.id)
+        return tuple(found)
 
     # How a table is told
 
@@ -517,7 +535,7 @@ class Catalog:
                 moved = _active(unit, table_id).head != row.head
             if moved:
                 continue  # another process committed and published meanwhile: look again
-            if self.would_be_next(row, content):
+            if self._checker.is_next(row, content):
                 raise LogAheadError(
                     f"The log of table {table_id} has version {row.head + 1}, the catalog only "
                     f"{row.head}: the catalog is an older copy."
@@ -525,25 +543,6 @@ class Catalog:
             _log.error("table %s: version %d in the log is an intruder's", row.id, row.head + 1)
             break
         self._looked_ahead.add(table_id)
-
-    def would_be_next(self, row: TableRow, content: bytes) -> bool:
-        """Say whether content could have been ratified as the table's next version."""
-        try:
-            examined = admission.examine_file(content)
-        except MalformedError:
-            return False
-        if examined.violations or examined.txn_id is None:
-            return False
-        with self._store.read() as unit:
-            if any(table == row.id for table, _ in unit.ratified_under(examined.txn_id)):
-                return False
-        return not admission.judge(
-            examined,
-            self._decider.facts(row),
-            now_ms=self._clock.now_ms(),
-            max_ahead_ms=self._settings.max_ahead_ms,
-            txn_id=examined.txn_id,
-        )
 
     def _replaced(self, pending: Pending) -> frozenset[TableId]:
         """Name the tables whose partitioning changes while every old file goes. Spec: FI5."""

@@ -30,7 +30,9 @@ from headgate.protocol import admission, features
 from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, Version, encode, join
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.catalog_port import (
+    Checks,
     Cuts,
+    Finding,
     ManagingCatalog,
     Outcomes,
     Ratified,
@@ -203,6 +205,12 @@ class Session:
         """Tell what became of a transaction; None if it was never decided. Spec: CM-43."""
         outcomes = require(self.catalog, Outcomes)  # type: ignore[type-abstract]  # as in `_registry`
         return outcomes.outcome(TxnId(txn_id))
+
+    def fsck(self, name: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+        """Hold one table or all against their logs; mend what can be mended if asked."""
+        checks = require(self.catalog, Checks)  # type: ignore[type-abstract]  # as in `_registry`
+        table_id = None if name is None else self.table(name).id
+        return checks.fsck(table_id, repair=repair)
 
     # Inside
 

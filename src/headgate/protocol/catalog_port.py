@@ -137,6 +137,27 @@ class TimelineEntry(_Message, frozen=True, kw_only=True):
     ratified_ms: int
 
 
+class Severity(enum.Enum):
+    """How much a finding matters."""
+
+    ERROR = "error"  # an invariant is broken
+    WARNING = "warning"  # nothing is lost, and somebody should look
+    NOTE = "note"  # how things are
+
+
+class Finding(_Message, frozen=True, kw_only=True):
+    """What a check of catalog against log found, and what to do about it."""
+
+    rule: str
+    severity: Severity
+    table: str
+    says: str
+    remedy: str = ""
+    version: Version | None = None
+    path: str | None = None
+    repaired: bool = False
+
+
 class ManagingCatalog(Protocol):
     """The least a catalog must do to manage a table."""
 
@@ -255,6 +276,15 @@ class Registry(Protocol):
 
     def purge_table(self, table_id: TableId) -> int:
         """Delete a dropped table's files, resumably; give how many went. Spec: CM-40."""
+        ...
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """Catalogs that can be held against the logs of their tables."""
+
+    def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+        """Check one table or all; mend what can be mended if asked."""
         ...
 
 

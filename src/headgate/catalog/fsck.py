@@ -1,0 +1,365 @@
+"""Catalog against log: findings, each with its remedy.
+
+Every file of a table's log is named for what it is: of the RFC's kinds of commit, or beside them.
+Checking changes nothing. Repairing ratifies what stands in the log and the catalog forgot, in
+order and with bytes and txnIds kept, and lets publishing go on where the log is right again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headgate.catalog.decision import Attempt, Decider, Pending
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
+from headgate.clock import Clock
+from headgate.errors import HeadgateError, InvalidCommitError, MalformedError
+from headgate.failpoints import fail_point
+from headgate.log.files import DeltaLog
+from headgate.protocol import admission, features, paths
+from headgate.protocol.actions import TxnId, Version
+from headgate.protocol.catalog_port import Finding, Severity
+from headgate.protocol.commits import Part, Proposal, Put
+from headgate.protocol.encoding import replaced
+from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+
+_RESTORE = "Restore the file from a backup of the storage."
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What lies in a log folder."""
+
+    published: dict[Version, str]  # version -> sha256
+    staged: dict[str, int]  # name -> size
+    others: list[paths.LogFile | paths.Stray]
+
+
+class Checker:
+    """Holds one table after the other against its log."""
+
+    def __init__(
+        self, store: CatalogStore, ratifier: Ratifier, decider: Decider, clock: Clock
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._decider = decider
+        self._clock = clock
+
+    def check(self, row: TableRow, name: str, log: DeltaLog, *, repair: bool) -> list[Finding]:
+        """Check a table, and mend what can be mended if asked."""
+        found: list[Finding] = []
+        if repair:
+            found += self._adopted(row, name, log)
+            with self._store.read() as unit:
+                row = unit.table(row.id) or row
+        with self._store.read() as unit:
+            row = unit.table(row.id) or row
+            commits = unit.commits(row.key, Version(0), row.head, content=True)
+        files = _look(log)
+        found += _rows(row, name, commits)
+        found += _held(row, name, log, commits, files)
+        found += self._beyond(row, name, log, files)
+        found += _beside(row, name, files)
+        found += _staged(name, commits, files)
+        found += self._state(row, name, log, commits, files, repair=repair)
+        return found
+
+    def _adopted(self, row: TableRow, name: str, log: DeltaLog) -> Iterator[Finding]:
+        """Ratify the versions the log has and the catalog lacks, one after the other."""
+        version = Version(row.head + 1)
+        while (content := log.read_published(version)) is not None:
+            try:
+                self._adopt(row, version, content)
+            except (InvalidCommitError, MalformedError) as error:
+                yield Finding(
+                    rule="AU-01",
+                    severity=Severity.ERROR,
+                    table=name,
+                    version=version,
+                    path=PublishedCommit(version).path,
+                    says=f"is no commit of this table: {error.message}",
+                    remedy="Move the file out of the log: it was never ratified.",
+                )
+                return
+            yield Finding(
+                rule="FS3",
+                severity=Severity.WARNING,
+                table=name,
+                version=version,
+                path=PublishedCommit(version).path,
+                says="stood in the log and the catalog had forgotten it",
+                repaired=True,
+            )
+            version = Version(version + 1)
+
+    def _adopt(self, row: TableRow, version: Version, content: bytes) -> None:
+        examined = admission.examine_file(content)
+        if examined.txn_id is None or examined.violations:
+            raise InvalidCommitError(row.id, examined.violations or ["it has no txnId"])
+        pending = Pending(
+            Proposal(
+                txn_id=examined.txn_id,
+                parts=(Part(table_id=row.id, version=version, content=Put(content=content)),),
+            ),
+            (
+                Attempt(
+                    Part(table_id=row.id, version=version, content=Put(content=content)),
+                    examined,
+                    size=len(content),
+                    sha256=hashlib.sha256(content).digest(),
+                ),
+            ),
+            self._clock.now_ms(),
+        )
+
+        def adopt(unit: Writing) -> None:
+            self._decider.adopt(unit, pending)
+            unit.record_published(row.key, Version(0), version, self._clock.now_ms())
+
+        fail_point("fsck.before_adopt")
+        self._ratifier.submit(row.id, adopt).result()
+        fail_point("fsck.after_adopt")
+
+    def _beyond(self, row: TableRow, name: str, log: DeltaLog, files: _Files) -> Iterator[Finding]:
+        for version in sorted(version for version in files.published if version > row.head):
+            path = PublishedCommit(version).path
+            content = log.read_published(version)
+            if version == row.head + 1 and content is not None and self.is_next(row, content):
+                yield Finding(
+                    rule="FS3",
+                    severity=Severity.ERROR,
+                    table=name,
+                    version=version,
+                    path=path,
+                    says=f"is in the log, and the catalog knows versions up to {row.head}: "
+                    "the catalog is an older copy",
+                    remedy="Run `headgate fsck --repair` to ratify what the log has.",
+                )
+            else:
+                yield Finding(
+                    rule="AU-01",
+                    severity=Severity.WARNING,
+                    table=name,
+                    version=version,
+                    path=path,
+                    says="was put behind the catalog's back; no reader of the catalog sees it",
+                    remedy="Move the file out of the log: it was never ratified.",
+                )
+
+    def is_next(self, row: TableRow, content: bytes) -> bool:
+        """Say whether content could have been ratified as the table's next version."""
+        try:
+            examined = admission.examine_file(content)
+        except MalformedError:
+            return False
+        if examined.violations or examined.txn_id is None:
+            return False
+        with self._store.read() as unit:
+            if any(table == row.id for table, _ in unit.ratified_under(examined.txn_id)):
+                return False
+        return not admission.judge(
+            examined,
+            self._decider.facts(row),
+            now_ms=self._clock.now_ms(),
+            txn_id=TxnId(examined.txn_id),
+        )
+
+    def _state(
+        self,
+        row: TableRow,
+        name: str,
+        log: DeltaLog,
+        commits: list[CommitRow],
+        files: _Files,
+        *,
+        repair: bool,
+    ) -> Iterator[Finding]:
+        protocol, metadata = self._decider.protocol_and_metadata(row)
+        if not features.is_catalog_managed(protocol) or metadata.id != row.id:
+            yield Finding(
+                rule="S20",
+                severity=Severity.ERROR,
+                table=name,
+                says=f"is not the catalog-managed table {row.id} any more",
+                remedy="Restore the catalog from a backup.",
+            )
+        if row.diverged is None:
+            return
+        right = {commit.version: commit.sha256.hex() for commit in commits}
+        is_right = all(right.get(v, sha) == sha for v, sha in files.published.items())
+        finding = Finding(
+            rule="PB-02",
+            severity=Severity.ERROR,
+            table=name,
+            says=f"is not published any more: {row.diverged}",
+            remedy="Take the other bytes out of the log, then run `headgate fsck --repair`.",
+        )
+        if repair and is_right:
+            key = row.key
+            self._ratifier.submit(row.id, lambda unit: unit.set_diverged(key, None)).result()
+            finding = replaced(finding, repaired=True, severity=Severity.WARNING)
+        yield finding
+
+
+def _look(log: DeltaLog) -> _Files:
+    published: dict[Version, str] = {}
+    others: list[paths.LogFile | paths.Stray] = []
+    for item in log.list():
+        if isinstance(item.file, PublishedCommit):
+            content = log.read_published(item.file.version)
+            if content is not None:
+                published[item.file.version] = hashlib.sha256(content).hexdigest()
+        else:
+            others.append(item.file)
+    staged = {item.path.removeprefix(f"{STAGED}/"): item.size for item in log.store.list(STAGED)}
+    return _Files(published, staged, others)
+
+
+def _rows(row: TableRow, name: str, commits: list[CommitRow]) -> Iterator[Finding]:
+    """S1 and S19: versions without a gap, timestamps and sequences that rise."""
+    versions = [commit.version for commit in commits]
+    if versions != list(range(row.head + 1)):
+        yield Finding(
+            rule="S1",
+            severity=Severity.ERROR,
+            table=name,
+            says=f"has versions {versions[:5]}… recorded for a head of {row.head}",
+            remedy="Restore the catalog from a backup.",
+        )
+    for before, after in itertools.pairwise(commits):
+        if before.timestamp_ms >= after.timestamp_ms or before.sequence >= after.sequence:
+            yield Finding(
+                rule="S19",
+                severity=Severity.ERROR,
+                table=name,
+                version=after.version,
+                says="is not later than the version before it",
+                remedy="Report this: no commit of this kind can be ratified.",
+            )
+
+
+def _held(
+    row: TableRow, name: str, log: DeltaLog, commits: list[CommitRow], files: _Files
+) -> Iterator[Finding]:
+    """S9 to S12: every version is there, and what is published is what was ratified, in order."""
+    first_kept = min(files.published, default=Version(row.head + 1))
+    for commit in commits:
+        version, path = commit.version, PublishedCommit(commit.version).path
+        published = files.published.get(version)
+        if published is not None and published != commit.sha256.hex():
+            yield Finding(
+                rule="S10",
+                severity=Severity.ERROR,
+                table=name,
+                version=version,
+                path=path,
+                says="holds other bytes than were ratified",
+                remedy="Take the file out of the log, then run `headgate publish`.",
+            )
+        if published is None and commit.published_ms is not None and version > first_kept:
+            yield Finding(
+                rule="S11",
+                severity=Severity.ERROR,
+                table=name,
+                version=version,
+                path=path,
+                says="was published and is gone, while an earlier one is there",
+                remedy=_RESTORE,
+            )
+        if (
+            published is None
+            and version > row.published
+            and any(later > version for later in files.published if later <= row.head)
+        ):
+            yield Finding(
+                rule="S11",
+                severity=Severity.WARNING,
+                table=name,
+                version=version,
+                path=path,
+                says="is not published, and a later version is",
+                remedy="Run `headgate publish`.",
+            )
+        if published is None and commit.published_ms is None:
+            if commit.content is None and _staged_hash(log, commit) != commit.sha256.hex():
+                yield Finding(
+                    rule="S9",
+                    severity=Severity.ERROR,
+                    table=name,
+                    version=version,
+                    path=f"{STAGED}/{commit.file_name}",
+                    says="is ratified, and its content is gone or altered",
+                    remedy=_RESTORE,
+                )
+            elif commit.content is not None:
+                held = hashlib.sha256(commit.content).digest()
+                if held != commit.sha256:
+                    yield Finding(
+                        rule="S9",
+                        severity=Severity.ERROR,
+                        table=name,
+                        version=version,
+                        says="is held with other bytes than were ratified",
+                        remedy="Restore the catalog from a backup.",
+                    )
+
+
+def _staged_hash(log: DeltaLog, commit: CommitRow) -> str | None:
+    try:
+        return hashlib.sha256(log.read(f"{STAGED}/{commit.file_name}")).hexdigest()
+    except HeadgateError:
+        return None
+
+
+def _beside(row: TableRow, name: str, files: _Files) -> Iterator[Finding]:
+    """S14: checkpoints and compactions stand for published versions alone."""
+    for file in files.others:
+        last: Version | None
+        match file:
+            case paths.ClassicCheckpoint() | paths.MultipartCheckpoint() | paths.UuidCheckpoint():
+                last = file.version
+            case paths.Compaction():
+                last = file.last
+            case _:
+                last = None
+        if last is not None and last > row.published:
+            yield Finding(
+                rule="S14",
+                severity=Severity.WARNING if last > row.head else Severity.ERROR,
+                table=name,
+                version=last,
+                path=file.path,
+                says="stands for a version that is not published",
+                remedy="Move the file out of the log, or publish the version.",
+            )
+
+
+def _staged(name: str, commits: list[CommitRow], files: _Files) -> Iterator[Finding]:
+    """Say of every staged file whether it is ratified, published too, or means nothing."""
+    ratified = {commit.file_name: commit for commit in commits if commit.file_name is not None}
+    for file_name, size in sorted(files.staged.items()):
+        commit = ratified.get(file_name)
+        known = paths.parse_staged_name(file_name)
+        if commit is not None:
+            is_published = commit.published_ms is not None
+            says = "is ratified and published" if is_published else "is ratified"
+            if size != commit.size:
+                says = "is ratified and was altered"
+        elif known is None:
+            says = "is no commit"
+        elif known.version < len(commits):
+            says = "was not ratified: another commit has its version"
+        else:
+            says = "was not ratified, so far"
+        yield Finding(
+            rule="CM-05",
+            severity=Severity.NOTE,
+            table=name,
+            version=None if known is None else known.version,
+            path=f"{LOG}/_staged_commits/{file_name}",
+            says=says,
+        )

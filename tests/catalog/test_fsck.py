@@ -1,0 +1,211 @@
+"""Catalog against log: what is wrong is found, named and, where it can be, mended."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from headgate import failpoints
+from headgate.errors import LogAheadError
+from headgate.protocol.actions import TableId, Version
+from headgate.protocol.catalog_port import Finding, Ratified, Severity
+from headgate.protocol.commits import Way
+from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.storage import locations
+from tests.catalog.conftest import House
+from tests.kit import req, shows
+from tests.kit.builders import START_MS, add, file_content, new_txn_id
+
+
+def problems(house: House, *, repair: bool = False) -> list[Finding]:
+    return [
+        finding
+        for finding in house.database.fsck(repair=repair)
+        if finding.severity is not Severity.NOTE
+    ]
+
+
+def path_on_disk(house: House, table_id: TableId, path: str) -> Path:
+    found = locations.store_for(house.catalog.resolve(table_id).location).local_path(path)
+    assert found is not None
+    return Path(found)
+
+
+def older_copy(house: House, table_id: TableId, *, commits: int) -> None:
+    """Go back to a copy of the database that was made `commits` ago."""
+    house.close()
+    copy = house.root.parent / "copy.db"
+    shutil.copy(house.root / "headgate.db", copy)
+    house.catalog = house._open()
+    latest = house.catalog.resolve(table_id).latest
+    for number in range(1, commits + 1):
+        house.propose(table_id, latest + number, add())
+    house.catalog.publish(table_id)
+    house.close()
+    for suffix in ("", "-wal", "-shm"):
+        (house.root / f"headgate.db{suffix}").unlink(missing_ok=True)
+    shutil.copy(copy, house.root / "headgate.db")
+    house.catalog = house._open()
+
+
+def test_a_sound_lake_has_no_findings(lake: House) -> None:
+    table = lake.create()
+    for version in range(1, 6):
+        lake.propose(table.table_id, version, add())
+    assert problems(lake) == []
+    lake.catalog.publish(table.table_id, Version(3))
+    assert problems(lake) == []
+
+
+@shows("FS3")
+def test_an_older_copy_of_the_database_is_noticed_before_it_ratifies_and_mended(
+    lake: House,
+) -> None:
+    table, other = lake.create(), lake.create("other")
+    lake.propose(table.table_id, 1, add())
+    older_copy(lake, table.table_id, commits=3)
+    contents = [lake.log(table.table_id).read_published(Version(version)) for version in range(5)]
+    assert lake.catalog.resolve(table.table_id).latest == 1
+    with pytest.raises(LogAheadError, match="fsck"):
+        lake.propose(table.table_id, 2, add())
+    assert isinstance(lake.propose(other.table_id, 1, add()), Ratified)  # others go on
+    assert {(f.rule, f.version) for f in problems(lake)} >= {("FS3", 2)}
+    mended = problems(lake, repair=True)
+    assert [(f.rule, f.version, f.repaired) for f in mended] == [
+        ("FS3", 2, True),
+        ("FS3", 3, True),
+        ("FS3", 4, True),
+    ]
+    assert problems(lake) == []
+    assert lake.catalog.resolve(table.table_id).latest == 4
+    assert [
+        lake.log(table.table_id).read_published(Version(version)) for version in range(5)
+    ] == contents
+    assert isinstance(lake.propose(table.table_id, 5, add()), Ratified)
+    assert lake.catalog.publish(table.table_id) == 5
+
+
+@shows("FS3")
+@pytest.mark.parametrize("crash", ["fsck.before_adopt", "fsck.after_adopt"])
+def test_a_repair_cut_short_goes_on_when_it_is_called_again(inline_lake: House, crash: str) -> None:
+    table = inline_lake.create()
+    older_copy(inline_lake, table.table_id, commits=3)
+    failpoints.arm(f"{crash}:raise@2")
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            problems(inline_lake, repair=True)
+    finally:
+        failpoints.arm("")
+    inline_lake.restart()
+    problems(inline_lake, repair=True)
+    assert inline_lake.catalog.resolve(table.table_id).latest == 3
+    assert problems(inline_lake) == []
+
+
+@req("AU-01")
+@shows("S10", "FP4")
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 9])
+def test_an_intruders_file_at_below_and_above_the_latest_version_is_named(
+    lake: House, version: int
+) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    lake.catalog.publish(table.table_id)
+    lake.propose(table.table_id, 2, add())
+    store = locations.store_for(table.location)
+    store.put(PublishedCommit(Version(version)).path, b'{"commitInfo":{"operation":"HACK"}}\n')
+    found = problems(lake)
+    assert {(f.version, f.path) for f in found} >= {
+        (version, PublishedCommit(Version(version)).path)
+    }
+    assert all(finding.remedy for finding in found)
+    lake.restart()
+    if version != 2:
+        assert isinstance(lake.propose(table.table_id, 3, add()), Ratified)
+
+
+@shows("S9", "FR4", "FC8")
+def test_a_ratified_staged_file_that_went_or_was_altered_is_named(lake: House) -> None:
+    lake.way = Way.STAGED
+    table = lake.create()
+    answers = [lake.propose(table.table_id, version, add()) for version in (1, 2)]
+    names = [answer.commits[table.table_id].file_name for answer in answers]  # type: ignore[union-attr]
+    path_on_disk(lake, table.table_id, f"{STAGED}/{names[0]}").unlink()
+    altered = path_on_disk(lake, table.table_id, f"{STAGED}/{names[1]}")
+    altered.write_bytes(altered.read_bytes()[:-2])
+    assert {(f.rule, f.version) for f in problems(lake)} == {("S9", 1), ("S9", 2)}
+
+
+@shows("S11", "S12")
+def test_a_published_file_that_went_is_named(lake: House) -> None:
+    table = lake.create()
+    for version in range(1, 4):
+        lake.propose(table.table_id, version, add())
+    lake.catalog.publish(table.table_id)
+    path_on_disk(lake, table.table_id, PublishedCommit(Version(2)).path).unlink()
+    assert {(f.rule, f.version) for f in problems(lake)} == {("S11", 2)}
+
+
+@shows("S14", "FX7")
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{1:020d}.checkpoint.parquet",
+        f"{1:020d}.checkpoint.{1:010d}.{1:010d}.parquet",
+        f"{1:020d}.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.json",
+        f"{0:020d}.{1:020d}.compacted.json",
+    ],
+)
+def test_a_checkpoint_of_what_is_not_published_is_named(lake: House, name: str) -> None:
+    table = lake.create()
+    lake.catalog.publish(table.table_id)
+    lake.propose(table.table_id, 1, add())
+    locations.store_for(table.location).put(f"{LOG}/{name}", b"{}")
+    assert {(f.rule, f.version) for f in problems(lake)} == {("S14", 1)}
+
+
+@req("CM-05")
+def test_every_staged_file_is_said_to_be_what_it_is(lake: House) -> None:
+    lake.way = Way.STAGED
+    table = lake.create()
+    won = lake.propose(table.table_id, 1, add())
+    lost = lake.proposal(table.table_id, 1, add())
+    lake.catalog.propose(lost)
+    lake.propose(table.table_id, 2, add())
+    lake.catalog.publish(table.table_id, Version(1))
+    ahead = lake.proposal(table.table_id, 3, add())
+    assert isinstance(won, Ratified)
+    store = locations.store_for(table.location)
+    store.put(f"{STAGED}/partial.json.tmp", b"{")
+    notes = {
+        (finding.path or "").removeprefix(f"{STAGED}/"): finding.says
+        for finding in lake.database.fsck()
+        if finding.severity is Severity.NOTE
+    }
+    assert notes[won.commits[table.table_id].file_name or ""] == "is ratified and published"
+    assert notes["partial.json.tmp"] == "is no commit"
+    said = [notes[p.parts[0].content.file_name] for p in (lost, ahead)]  # type: ignore[union-attr]
+    assert said == [
+        "was not ratified: another commit has its version",
+        "was not ratified, so far",
+    ]
+
+
+@req("PB-02")
+def test_publishing_goes_on_once_the_log_is_right_again(lake: House) -> None:
+    table = lake.create()
+    lake.catalog.publish(table.table_id)
+    lake.propose(table.table_id, 1, add())
+    stray = path_on_disk(lake, table.table_id, PublishedCommit(Version(1)).path)
+    stray.write_bytes(file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 9))
+    with pytest.raises(Exception, match="log-diverged"):
+        lake.catalog.publish(table.table_id)
+    problems(lake, repair=True)
+    with pytest.raises(Exception, match="log-diverged"):  # not while the other bytes are there
+        lake.catalog.publish(table.table_id)
+    stray.unlink()
+    assert [f.repaired for f in problems(lake, repair=True) if f.rule == "PB-02"] == [True]
+    assert lake.catalog.publish(table.table_id) == 1
+    assert problems(lake) == []
