@@ -252,7 +252,7 @@ def decode(content: bytes) -> list[Wrapped]:
     """Read every line of a commit, as fast as it goes; unknown actions come out empty."""
     try:
         return _wrapped.decode_lines(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"A commit's content cannot be read: {error}.") from error
 
 
@@ -268,7 +268,7 @@ def parse_line(raw: bytes, number: int = 1) -> Line:
         if action is not None:
             return Line(raw, action)
         return Line(raw, Unknown(next(iter(_names_only.decode(raw)), "")))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"Line {number} of the commit cannot be read: {error}.") from error
 
 
