@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from headgate.errors import (
     HeadgateError,
+    InvalidArgumentError,
     InvariantError,
     MalformedError,
     NotFoundError,
@@ -82,7 +83,9 @@ def read_rows(
     with _Source(layout, add) as source:
         for rows in source.rows(wanted):
             chosen = rows if where is None else rows.filter(matching(where, rows, layout.schema))
-            yield chosen.select(range(len(columns)))
+            yield (
+                chosen.select(range(len(columns))) if columns else _without_columns(chosen.num_rows)
+            )
 
 
 def open_data(layout: Layout, path: str) -> tuple[ObjectStore, str]:
@@ -153,7 +156,10 @@ class _Source:
                 else:
                     values = raw.column(at[fields[index].name])
                     arrays.append(fit.fit(values, item.type, (item.name,)))
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            if arrays:
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            else:
+                yield _without_columns(raw.num_rows)
 
     def _live_rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         deleted = _Deleted(self._layout, self._add, self._file.metadata.num_rows)
@@ -167,7 +173,7 @@ class _Source:
             rest = self._file.metadata.num_rows
             while rest > 0:
                 count = min(rest, BATCH_ROWS)
-                yield pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+                yield _without_columns(count)
                 rest -= count
             return
         try:
@@ -203,6 +209,10 @@ class _Source:
             folded = {fold(key): value for key, value in values.items()}
             return partition_scalar(folded.get(fold(name)), item.type)
         return partition_scalar(values[name], item.type)
+
+
+def _without_columns(num_rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), num_rows, [None]))
 
 
 # Partition values and literals
@@ -285,7 +295,7 @@ def _with_filtered(
     for path in sorted(columns_of(where)) if where is not None else []:
         fields = find_all(schema, path)
         if not fields:
-            raise UnsupportedFeatureError(f"There is no column {'.'.join(path)} to filter by.")
+            raise InvalidArgumentError(f"There is no column {'.'.join(path)!r} to filter by.")
         if all(item.name != fields[0].name for item in wanted):
             wanted.append(fields[0])
     return wanted
