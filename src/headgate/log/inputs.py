@@ -110,6 +110,9 @@ def _read_parquet(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
 
 # CSV
 
+_IN_ORDER: Final = pv.ReadOptions(use_threads=False)  # else errors do not tell the row
+_WITH_LINES: Final = pv.ParseOptions(newlines_in_values=True)
+
 
 def _read_csv(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
     known = {fold(item.name): item for item in schema.fields}
@@ -136,8 +139,8 @@ def _read_csv(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
         _telling(path, names),
         pv.open_csv(
             path,
-            read_options=pv.ReadOptions(use_threads=False),  # else errors do not tell the row
-            parse_options=pv.ParseOptions(newlines_in_values=True),
+            read_options=_IN_ORDER,
+            parse_options=_WITH_LINES,
             convert_options=pv.ConvertOptions(
                 column_types=types,
                 null_values=[""],
@@ -153,7 +156,7 @@ def _read_csv(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
 def _heading(path: Path) -> list[str]:
     with (
         _telling(path, []),
-        pv.open_csv(path, parse_options=pv.ParseOptions(newlines_in_values=True)) as reader,
+        pv.open_csv(path, read_options=_IN_ORDER, parse_options=_WITH_LINES) as reader,
     ):
         return list(reader.schema.names)
 
