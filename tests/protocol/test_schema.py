@@ -57,6 +57,7 @@ types: st.SearchStrategy[DataType] = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(structs(types))
 @relaxed
 def test_a_schema_comes_back_from_json_with_all_its_metadata(table: StructType) -> None:
@@ -350,6 +351,7 @@ def test_without_mapping_names_are_themselves_again() -> None:
     assert plain == parse_schema("a struct<b: long not null>, c string")
 
 
+@pytest.mark.slow
 @given(structs(types))
 @relaxed
 def test_mapping_gives_every_field_an_id_and_a_name_of_its_own(table: StructType) -> None:
