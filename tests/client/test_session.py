@@ -176,7 +176,7 @@ class TestCreation:
             ("v variant, id long", {}, {"variantType"}),
             ("id long", {"delta.enableDeletionVectors": "true"}, {"deletionVectors"}),
             ("id long", {"delta.enableRowTracking": "true"}, {"rowTracking", "domainMetadata"}),
-            ("id long", {"delta.appendOnly": "true"}, {"appendOnly"}),
+            ("id long", {"delta.appendOnly": True}, {"appendOnly"}),
             ("id long", {"delta.checkpointPolicy": "v2"}, {"v2Checkpoint"}),
             ("id long", {"delta.constraints.c": "id > 0"}, {"checkConstraints"}),
             ("id long", {"delta.columnMapping.mode": "name"}, {"columnMapping"}),
@@ -184,7 +184,11 @@ class TestCreation:
         ],
     )
     def test_what_schema_and_properties_need_is_supported_from_the_start(
-        self, full_world: World, schema: str, properties: dict[str, str], features: set[str]
+        self,
+        full_world: World,
+        schema: str,
+        properties: dict[str, str | int | bool],
+        features: set[str],
     ) -> None:
         table = full_world.session().create_table("t", schema, properties=properties)
         managed = {"catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp"}
@@ -431,5 +435,11 @@ def test_a_session_lets_go_of_its_catalog_once(toy_world: World) -> None:
         store_for=toy_world.store_for,
         on_close=lambda: closed.append("closed"),
     ) as session:
+        table = toy_world.make()
+        assert session.table("orders").id == table.id
+        open_table = session.table("orders")
         session.close()
+        with pytest.raises(UnavailableError, match="closed"):
+            open_table.append(rows(1))
     assert closed == ["closed"]
+    assert toy_world.clock.monotonic() == 0  # nobody was waited for

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from headgate.client import arrow
-from headgate.client.table import Table, When, milliseconds
+from headgate.client.table import Table, When, milliseconds, property_text
 from headgate.client.transaction import Committer, Operation, Patience, as_text, told
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -95,6 +95,7 @@ class Session:
 
     def close(self) -> None:
         """Let go of the catalog; again is fine."""
+        self._committer.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
@@ -135,7 +136,7 @@ class Session:
         name: str,
         schema: str | StructType | ArrowSchema,
         partition_by: Iterable[str] = (),
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str | int | bool] | None = None,
         comment: str | None = None,
         *,
         three_phase: bool = False,
@@ -143,7 +144,8 @@ class Session:
         """Make a table: in one call where the catalog can, else in three. Spec: LC-01, CM-39."""
         registry = self._registry()
         table_name = self._table_name(name)
-        wanted = _Wanted(_columns(schema), tuple(partition_by), dict(properties or {}), comment)
+        told_properties = {key: property_text(v) for key, v in (properties or {}).items()}
+        wanted = _Wanted(_columns(schema), tuple(partition_by), told_properties, comment)
         if not three_phase:
             try:
                 return self._create_in_one(registry, table_name, wanted)
@@ -258,7 +260,6 @@ class Session:
 
     def _create_in_three(self, registry: Registry, name: TableName, wanted: _Wanted) -> Table:
         """Take a place nobody can name, put version 0 there, register it. Spec: CM-39, CM-37."""
-        # Asked first, since a table under a taken name would be put for nothing.
         staging = registry.stage_table()
         txn_id = TxnId(str(self._ids.ordered()))
         content, _ = admission.compose(

@@ -264,7 +264,7 @@ class Table:
 
     def set_properties(self, properties: Mapping[str, str | int | bool]) -> Committed:
         """Set table properties, and support the features that they switch on."""
-        told = {key: _property(value) for key, value in properties.items()}
+        told = {key: property_text(value) for key, value in properties.items()}
         for key in told:
             _refuse_protected(key)
         base = self.snapshot()
@@ -587,7 +587,8 @@ def _removed(files: Sequence[AddFile]) -> dict[str, int]:
     }
 
 
-def _property(value: str | int | bool) -> str:
+def property_text(value: str | int | bool) -> str:
+    """Spell a property's value as Delta does."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -134,6 +134,11 @@ class Committer:
         self.clock = clock
         self.ids = ids
         self.patience = patience or Patience()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Send nothing more: there is nobody left to answer."""
+        self._is_closed = True
 
     def commit(
         self, changes: Sequence[Change], isolation: Isolation = Isolation.WRITE_SERIALIZABLE
@@ -169,6 +174,8 @@ class Committer:
         It may have taken effect each time. Nothing is deleted, moved or reported as failed: the
         same again under the same txnId gets the first answer.
         """
+        if self._is_closed:
+            raise UnavailableError("This session is closed.", remedy="Connect again.")
         pause_s = 0.02
         busy_since: float | None = None
         lost_since: float | None = None
@@ -181,12 +188,12 @@ class Committer:
                 if now - busy_since >= self.patience.busy_wait_s:
                     if lost_since is None:
                         raise
-                    raise OutcomeUnknownError(txn_id, "no answer came") from busy
+                    raise OutcomeUnknownError(txn_id, _why(busy)) from busy
             except (UnavailableError, OutcomeUnknownError) as lost:
                 now = self.clock.monotonic()
                 lost_since = now if lost_since is None else lost_since
                 if now - lost_since >= self.patience.unknown_wait_s:
-                    raise OutcomeUnknownError(txn_id, "no answer came") from lost
+                    raise OutcomeUnknownError(txn_id, _why(lost)) from lost
             self.clock.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
 
@@ -462,6 +469,10 @@ def _passed(version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _
     if content is None:
         raise InvariantError(f"Version {version} was ratified, and its content is nowhere.")
     return _Passed(version, commit, content, admission.examine_file(content))
+
+
+def _why(error: HeadgateError) -> str:
+    return f"no answer came, and the last thing heard was: {error.message.rstrip('.')}"
 
 
 def _refusal(rejected: Rejected, attempts: Collection[_Attempt]) -> HeadgateError:
