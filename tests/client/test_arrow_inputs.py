@@ -20,7 +20,7 @@ from headgate.errors import (
 )
 from headgate.protocol.schema import parse_schema
 
-COLUMNS = "id long, s string, d date, at timestamp, l timestamp_ntz, n decimal(9,2), f real, ok bool"
+COLUMNS = "id long, s string, d date, at timestamp, l timestamp_ntz, n dec(10,2), f double, ok bool"
 NESTED = f"{COLUMNS}, b binary, a array<int>, m map<string, date>, r struct<x: int, y: string>"
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 EXPECTED: dict[str, Any] = {
