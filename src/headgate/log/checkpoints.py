@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from headgate.errors import (
     HeadgateError,
+    InvariantError,
     MalformedError,
     NotPublishedError,
     UnavailableError,
@@ -898,7 +899,8 @@ def _put_sidecars(
     def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> SidecarFile:
         name, (some_adds, some_removes) = part
         content = _parquet(_SIDECAR, [], some_adds, some_removes)
-        store.put_if_absent(f"{SIDECARS}/{name}", content)
+        if not store.put_if_absent(f"{SIDECARS}/{name}", content):
+            raise InvariantError(f"There is a sidecar {name} already.")
         fail_point("checkpoint.after_part")
         return SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
 

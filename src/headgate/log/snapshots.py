@@ -57,10 +57,8 @@ from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
-    ClassicCheckpoint,
     Compaction,
     PublishedCommit,
-    UuidCheckpoint,
     parse_staged_name,
 )
 from headgate.protocol.predicates import Predicate, Pruner, parse_statistics
@@ -73,6 +71,7 @@ from headgate.storage.objects import ObjectStore
 
 StoreFor = Callable[[str], ObjectStore]
 
+_GREATEST: Final = Version(2**63 - 1)
 _BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
 _READERS: Final = 16
 _JUDGED: Final = 64 * 1024  # statistics turned into objects at a time
@@ -623,11 +622,11 @@ class _Plain(_Source):
         self._is_whole = True
 
     def _newest(self, at_least: Version | None = None) -> Version:
-        found = [
-            file.version
-            for file in log_files(self.listing or ())
-            if isinstance(file, PublishedCommit | ClassicCheckpoint | UuidCheckpoint)
-        ]
+        files = log_files(self.listing or ())
+        found = [file.version for file in files if isinstance(file, PublishedCommit)]
+        checkpoint = newest_checkpoint(_GREATEST, listed=files)
+        if checkpoint is not None:
+            found.append(checkpoint.version)
         if at_least is not None:
             found.append(at_least)
         if not found:
