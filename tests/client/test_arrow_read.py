@@ -244,6 +244,15 @@ def test_a_file_of_another_type_is_refused_with_file_and_column(
         read(tmp_path)
 
 
+def test_a_change_of_type_that_is_no_widening_is_refused(tmp_path: Path) -> None:
+    changes = [{"fromType": "string", "toType": "long"}]
+    field = StructField("x", delta.LONG, True, {"delta.typeChanges": changes})
+    plain = Plain(StructType((field,)), features=["typeWidening"])
+    holding(tmp_path, plain, pa.table({"x": [1]}))
+    with pytest.raises(UnsupportedFeatureError, match="from string to long"):
+        read(tmp_path)
+
+
 def test_int96_timestamps_are_utc(tmp_path: Path) -> None:
     moments = pa.table({"x": pa.array([0, -(10**15)], pa.timestamp("us", "UTC"))})
     holding(tmp_path, table("x timestamp"), moments, use_deprecated_int96_timestamps=True)

@@ -27,7 +27,16 @@ from headgate.protocol.actions import AddFile, Metadata
 from headgate.protocol.actions import Protocol as TableProtocol
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.predicates import Predicate
-from headgate.protocol.schema import StructField, StructType, find, void_problems, without_mapping
+from headgate.protocol.schema import (
+    VOID,
+    StructField,
+    StructType,
+    find,
+    is_widening,
+    type_changes,
+    void_problems,
+    without_mapping,
+)
 from headgate.storage.objects import ObjectStore
 
 __all__ = [
@@ -106,6 +115,12 @@ def to_batches(
 def layout_of(snapshot: Readable) -> Layout:
     """Say where a snapshot's table lies and how its columns are found."""
     mode = mapping_mode(snapshot.protocol, snapshot.metadata)
+    for change in type_changes(snapshot.schema):
+        if not is_widening(change.before, change.after) and change.before != VOID:
+            raise UnsupportedFeatureError(
+                f"Column {'.'.join(change.path)} was changed from {change.before} to"
+                f" {change.after}, which is no widening (typeWidening)."
+            )
     return Layout(
         store=snapshot.store,
         location=snapshot.location,

@@ -51,8 +51,8 @@ def indexed_columns(
     if (named := properties.get(_NAMED)) is not None:
         wanted = [tuple(fold(part) for part in path) for path in _names(named)]
         return [leaf for leaf in leaves if any(_is_below(leaf.path, path) for path in wanted)]
-    number = _number(properties, _INDEXED, _DEFAULT_INDEXED)
-    return leaves if number < 0 else leaves[:number]
+    most = number(properties, _INDEXED, _DEFAULT_INDEXED)
+    return leaves if most < 0 else leaves[:most]
 
 
 def num_records(add: AddFile) -> int | None:
@@ -75,7 +75,7 @@ class Statistics:
         self._columns = [_Column(leaf) for leaf in leaves]
         self._tight = tight
         self._num_records = 0
-        self._prefix = _number(properties, _PREFIX, _DEFAULT_PREFIX)
+        self._prefix = number(properties, _PREFIX, _DEFAULT_PREFIX)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take more rows in, in columns of physical names."""
@@ -246,7 +246,8 @@ def _written(tree: dict[str, Any]) -> str:
 # Properties
 
 
-def _number(properties: Mapping[str, str], key: str, default: int) -> int:
+def number(properties: Mapping[str, str], key: str, default: int) -> int:
+    """Read a table's property that is a number."""
     try:
         return int(properties.get(key, default))
     except ValueError:

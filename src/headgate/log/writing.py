@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from headgate.errors import HeadgateError, InvalidDataError
 from headgate.log.arrow_types import file_schema
 from headgate.log.datafiles import as_list, list_offsets
-from headgate.log.statistics import Statistics, indexed_columns
+from headgate.log.statistics import Statistics, indexed_columns, number
 from headgate.protocol.actions import AddFile
 from headgate.protocol.predicates import format_partition_value
 from headgate.protocol.schema import (
@@ -71,7 +71,7 @@ class DataFiles:
         self._properties = properties
         self._tight = tight
         self._random = mapped or properties.get("delta.randomizeFilePrefixes") == "true"
-        self._prefix_length = int(properties.get("delta.randomPrefixLength", 2))
+        self._prefix_length = number(properties, "delta.randomPrefixLength", 2)
         self._store = store
         self._new_id = new_id
         self._now_ms = now_ms
