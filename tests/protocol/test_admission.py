@@ -1085,6 +1085,14 @@ def test_a_line_that_gets_row_ids_keeps_every_other_byte_of_its_values() -> None
     )
 
 
+def test_a_file_older_than_row_tracking_gets_row_ids_when_added_again() -> None:
+    examined = examine(inline(remove(FILE), with_vector()))
+    known = facts("deletionVectors", *TRACKED, row_id_high_water=99)
+    assert judged(examined, known) == []
+    content, mark = composed(examined, row_id_high_water=99)
+    assert (examine_file(content).adds[0].base_row_id, mark) == (100, 109)
+
+
 def test_a_commit_without_new_files_leaves_the_high_water_mark_alone() -> None:
     content, mark = composed(examine(inline(remove(FILE))), row_id_high_water=99)
     assert (mark, mark_of(content)) == (99, [])
@@ -1101,6 +1109,10 @@ def test_a_stale_high_water_mark_is_written_anew() -> None:
 def tracked(**changes: object) -> AddFile:
     given = {"base_row_id": 100, "default_row_commit_version": 7, **changes}
     return msgspec.structs.replace(FILE, **given)
+
+
+def tracked_remove(base_row_id: int | None) -> RemoveFile:
+    return msgspec.structs.replace(remove(FILE), base_row_id=base_row_id)
 
 
 def marked(mark: int | None) -> DomainMetadata:
@@ -1128,7 +1140,34 @@ ROW_IDS: dict[str, tuple[list[Action], list[str]]] = {
         ["row-id-high-water", "row-id-high-water"],
     ),
     "and no number of rows": ([tracked(stats=None), marked(109)], ["no-num-records"]),
-    "lost when added again": ([remove(FILE), with_vector()], ["no-row-ids"]),
+    "lost when added again": ([tracked_remove(5), with_vector()], ["row-ids-changed"]),
+    "changed when added again": (
+        [tracked_remove(5), tracked(base_row_id=6, deletion_vector=VECTOR)],
+        ["row-ids-changed"],
+    ),
+    "changed from the very first when added again": (
+        [tracked_remove(0), tracked(base_row_id=6, deletion_vector=VECTOR)],
+        ["row-ids-changed"],
+    ),
+    "new when added again": (
+        [tracked_remove(5), tracked(deletion_vector=VECTOR), marked(109)],
+        ["row-ids-changed"],
+    ),
+    "without a version when added again": (
+        [
+            tracked_remove(5),
+            tracked(base_row_id=5, default_row_commit_version=None, deletion_vector=VECTOR),
+        ],
+        ["no-row-ids"],
+    ),
+    "first given when added again": (
+        [tracked_remove(None), tracked(deletion_vector=VECTOR), marked(109)],
+        [],
+    ),
+    "kept when added again": (
+        [tracked_remove(5), tracked(base_row_id=5, deletion_vector=VECTOR)],
+        [],
+    ),
     "kept when only statistics change": (
         [tracked(base_row_id=5, default_row_commit_version=2, data_change=False)],
         [],

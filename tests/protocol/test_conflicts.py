@@ -288,6 +288,15 @@ def test_two_metadata_changes_always_collide_and_a_neutral_one_disturbs_nobody_e
         assert rules(replace(ours, isolation=SERIALIZABLE), neutral) == expected, name
 
 
+@pytest.mark.parametrize("isolation", LEVELS)
+def test_a_validating_scan_must_hold_whatever_else_the_attempt_does(isolation: Isolation) -> None:
+    validating = scan(P, "F1", fed=False, validating=True)
+    ours = attempt(APPENDS, validating, isolation=isolation)
+    phantom = msgspec.structs.replace(APPENDS, added=(file("N", 5, 5),))
+    assert rules(ours, winner(phantom)) == ["R7"]
+    assert rules(ours, winner(REWRITES)) == ["R5", "R7"]
+
+
 def test_an_application_that_moved_on_stops_who_writes_it_and_who_looked_it_up() -> None:
     theirs = winner(Changes(app_ids=("stream",)))
     writes = attempt(Changes(app_ids=("stream",)), isolation=SNAPSHOT)

@@ -896,18 +896,19 @@ def _row_id_violations(
     examined: Examined, version: Version, row_id_high_water: int | None
 ) -> Iterator[Violation]:
     used = -1 if row_id_high_water is None else row_id_high_water
-    removed = {file.path for file in examined.removes}
+    removed = {file.path: file.base_row_id for file in examined.removes}
     ranges: list[tuple[int, int]] = []
     for add, number, bounds in zip(examined.adds, examined.add_lines, examined.bounds, strict=True):
         rule = problem = None
-        has_ids = add.base_row_id is not None and add.default_row_commit_version is not None
-        # A file added again keeps its ids: after its removal, or with no row changed.
-        keeps = add.path in removed or (
-            not add.data_change and add.base_row_id is not None and add.base_row_id <= used
-        )
-        if keeps:
-            if not has_ids:
-                rule, problem = "no-row-ids", "is added again and loses its row ids"
+        # A file added again has ids already, unless it is older than row tracking here.
+        is_again = add.path in removed or not add.data_change
+        if is_again and add.base_row_id is not None and add.base_row_id <= used:
+            if removed.get(add.path) not in (None, add.base_row_id):
+                rule, problem = "row-ids-changed", "is added again with other row ids"
+            elif add.default_row_commit_version is None:
+                rule, problem = "no-row-ids", "is added again without its rows' version"
+        elif removed.get(add.path) is not None:
+            rule, problem = "row-ids-changed", "is added again and loses its row ids"
         elif bounds.num_records is None:
             rule, problem = "no-num-records", "has no numRecords, which row tracking needs"
         elif examined.is_inline:
@@ -1015,7 +1016,6 @@ def _info_line(examined: Examined, txn_id: TxnId, timestamp_ms: int) -> bytes:
 
 
 def _with_row_ids(examined: Examined, version: Version, mark: int) -> tuple[list[bytes], int]:
-    removed = {file.path for file in examined.removes}
     bounds = iter(examined.bounds)
     lines: list[bytes] = []
     is_marked = False
@@ -1023,7 +1023,7 @@ def _with_row_ids(examined: Examined, version: Version, mark: int) -> tuple[list
         match line.action:
             case AddFile() as add:
                 records = next(bounds).num_records
-                if add.path in removed or add.base_row_id is not None:
+                if add.base_row_id is not None:
                     lines.append(line.raw)
                     continue
                 if records is None:
