@@ -112,6 +112,22 @@ class TestReading:
             reader.to_arrow()
         assert reader.version == 1
 
+    @shows("S18")
+    def test_an_answer_overtaken_by_a_commit_of_the_same_handle_is_no_step_back(
+        self, world: World
+    ) -> None:
+        world.make()
+
+        class Overtaken(LosingCatalog):
+            def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+                answer = super().resolve(ref, at)
+                if self.calls["resolve"] == 2:
+                    table.append(rows(1))
+                return answer
+
+        table = world.session(Overtaken(world.catalog)).table("orders")
+        assert table.snapshot().version == 1
+
     def test_columns_are_chosen_by_name(self, world: World) -> None:
         table = world.make()
         table.append(rows(1))

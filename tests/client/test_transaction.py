@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import NoReturn
 
 import pytest
 
@@ -22,7 +23,7 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import RemoveFile, Sequence, TxnId, Version, parse
 from headgate.protocol.admission import Violation
-from headgate.protocol.catalog_port import Ratified, Ref, Rejected, Resolved, VersionTaken
+from headgate.protocol.catalog_port import Answer, Ratified, Ref, Rejected, Resolved, VersionTaken
 from headgate.protocol.commits import Inline, Proposal, Staged, Way
 from headgate.protocol.paths import PublishedCommit, parse_staged_name
 from tests.client.conftest import World, ids_in, rows
@@ -494,6 +495,26 @@ class TestTheAnswer:
         catalog.overtakers = [list]
         assert (table.version, ids_in(table.to_arrow())) == (2, [1, 10])
 
+    def test_storage_that_fails_after_a_ratification_cannot_make_an_error_of_it(
+        self, world: World
+    ) -> None:
+        other = world.make()
+        store = world.store_for(other.location)
+
+        class Failing(LosingCatalog):
+            def propose(self, proposal: Proposal) -> Answer:
+                answer = super().propose(proposal)
+                if isinstance(answer, Ratified):
+                    store.around = unreachable  # type: ignore[method-assign]
+                return answer
+
+        catalog = Failing(world.catalog)
+        table = world.staging_session(catalog).table("orders")
+        catalog.overtakers = [lambda: other.append(rows(10))]
+        assert table.append(rows(1)).version == 2
+        del store.around
+        assert ids_in(table.to_arrow()) == [1, 10]
+
     def test_a_handle_that_is_far_behind_looks_at_the_table_again(self, full_world: World) -> None:
         other = full_world.make()
         catalog = full_world.losing()
@@ -517,6 +538,10 @@ class TestTheAnswer:
             committed.txn_id,
             committed.timestamp_ms,
         )
+
+
+def unreachable(call: object, effect: object) -> NoReturn:
+    raise UnavailableError("The line went dead.")
 
 
 class TestSeveralTables:
