@@ -57,6 +57,7 @@ from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
+    STAGED,
     Compaction,
     PublishedCommit,
     parse_staged_name,
@@ -74,6 +75,7 @@ StoreFor = Callable[[str], ObjectStore]
 _GREATEST: Final = Version(2**63 - 1)
 _BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
 _READERS: Final = 16
+_SHARE: Final = 32
 _JUDGED: Final = 64 * 1024  # statistics turned into objects at a time
 _JOINED_BYTES: Final = 32 << 20  # decoded at a time, which bounds the objects alive at once
 
@@ -400,13 +402,19 @@ class _Source:
         """Give the content of every entry; what lies on storage is read side by side."""
         contents = [e.content if isinstance(e, RatifiedCommit) else None for e in entries]
         places = [place for place, content in enumerate(contents) if content is None]
-        if len(places) > 2:
-            with ThreadPoolExecutor(_READERS) as pool:
-                read = list(pool.map(lambda place: self.content(entries[place]), places))
+
+        def read(some: Sequence[int]) -> None:
+            for place in some:
+                contents[place] = self.content(entries[place])
+
+        if len(places) < 3 or self.log.store.local_path(LAST_CHECKPOINT) is not None:
+            read(places)  # threads only wait for each other where nothing else is waited for
         else:
-            read = [self.content(entries[place]) for place in places]
-        for place, content in zip(places, read, strict=True):
-            contents[place] = content
+            # Handing a thread one file at a time would cost more than reading it.
+            share = max(1, min(_SHARE, len(places) // _READERS))
+            shares = [places[at : at + share] for at in range(0, len(places), share)]
+            with ThreadPoolExecutor(_READERS) as pool:
+                list(pool.map(read, shares))
         return cast("list[bytes]", contents)  # every None was filled
 
     def content(self, entry: Entry) -> bytes:
@@ -439,10 +447,11 @@ class _Source:
             raise InvariantError(
                 f"{self.label} version {commit.version} cannot lie in {commit.file_name!r}."
             )
+        where = f"{STAGED}/{commit.file_name}"
         try:
-            return self.log.read(staged.path), staged.path
+            return self.log.read(where), where
         except NotFoundError:
-            return None, staged.path
+            return None, where
 
     def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
         """Find the last version committed not after a time. Spec: CM-38."""
