@@ -1,0 +1,238 @@
+"""What people and programs see: aligned text, progress, JSON.
+
+Colours and lines only on a terminal; elsewhere plain text that `grep` and `cut` can use. Times are
+ISO 8601 in UTC. Results go to stdout, everything said about them to stderr.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from io import StringIO
+
+import typer
+from rich import box
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from headgate.errors import HeadgateError
+
+CLOSED_PIPE = 141
+_PATIENCE_S = 1.0
+_LONGEST_CELL = 60
+_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_STYLES = {"ratified": "yellow", "published": "green", "dropped": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a command's answer goes, and in which form."""
+
+    as_json: bool
+
+    def result(self, value: Mapping[str, object], text: str) -> None:
+        """Give the result of a command: the value to programs, the text to people."""
+        write(as_json(value) if self.as_json else text)
+
+    def say(self, text: str) -> None:
+        """Tell people something that is no result."""
+        if not self.as_json:
+            print(text, file=sys.stderr)
+
+    def error(self, error: HeadgateError) -> None:
+        """Tell what was refused, what to do about it, and its code."""
+        said: dict[str, object] = {
+            "code": error.code,
+            "message": error.message,
+            "remedy": error.remedy,
+            "retry": error.retry.value,
+        }
+        if (txn_id := getattr(error, "txn_id", None)) is not None:
+            said["txnId"] = txn_id
+        for several in ("conflicts", "violations"):
+            if found := getattr(error, several, ()):
+                said[several] = [str(one) for one in found]
+        self._fail(said, f"{error.message}\n{error.remedy}\n[{error.code}]")
+
+    def refusal(self, error: OSError) -> None:
+        """Tell what the operating system refused."""
+        where = f": {error.filename}" if error.filename else ""
+        message = f"{error.strerror or error}{where}."
+        remedy = "Mend it, then try again: what was ratified stays, nothing else was done."
+        said = {"code": "system", "message": message, "remedy": remedy, "retry": "never"}
+        self._fail(said, f"{message}\n{remedy}\n[system]")
+
+    def bug(self, error: Exception) -> None:
+        """Own up to what was not foreseen."""
+        message = f"This is a bug in Headgate: {type(error).__name__}: {error}"
+        remedy = "Please report it. HEADGATE_DEBUG=1 shows where it happened."
+        said = {"code": "bug", "message": message, "remedy": remedy, "retry": "never"}
+        self._fail(said, f"{message}\n{remedy}")
+
+    @contextmanager
+    def progress(self, doing: str, unit: str = "") -> Iterator[Callable[[int], None]]:
+        """Show that work goes on once it takes over a second; call what is given to count."""
+        counted = TextColumn("{task.completed:,} " + unit) if unit else TextColumn("")
+        bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            counted,
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=self.as_json or not sys.stderr.isatty(),
+        )
+        task = bar.add_task(doing, total=None)
+        timer = threading.Timer(_PATIENCE_S, bar.start)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield lambda steps: bar.advance(task, steps)
+        finally:
+            timer.cancel()
+            timer.join()  # else it might begin after the end
+            bar.stop()
+
+    def _fail(self, said: Mapping[str, object], prose: str) -> None:
+        print(as_json({"error": said}) if self.as_json else prose, file=sys.stderr)
+
+
+def write(text: str) -> None:
+    """Put a result on stdout; when nobody reads any more, end quietly."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # What Python still holds for the pipe would be complained about at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(CLOSED_PIPE) from None
+
+
+# Text
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str = "") -> str:
+    """Align rows under the names of their columns; numbers to the right."""
+    if not rows:
+        return empty
+    on_terminal = sys.stdout.isatty()
+    drawn = Table(
+        box=box.SIMPLE_HEAD if on_terminal else None,
+        pad_edge=False,
+        show_edge=False,
+        header_style="bold",
+    )
+    for index, name in enumerate(columns):
+        is_number = all(isinstance(row[index], int | float | Decimal | None) for row in rows)
+        drawn.add_column(
+            Text(_printable(name)),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=not on_terminal,
+        )
+    for row in rows:
+        drawn.add_row(*(_text(value) for value in row))
+    return _drawn(drawn)
+
+
+def facts(known: Sequence[tuple[str, object]]) -> str:
+    """Align what is known of one thing, one line each."""
+    width = max(len(name) for name, _ in known)
+    return "\n".join(f"{name:<{width}}  {_printable(str(value))}" for name, value in known)
+
+
+def moment(milliseconds: int | None) -> str | None:
+    """Write a time as ISO 8601 in UTC."""
+    if milliseconds is None:
+        return None
+    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
+
+
+def later(milliseconds: int | None, since_ms: int) -> str:
+    """Write how much later something happened."""
+    if milliseconds is None:
+        return "-"
+    passed = milliseconds - since_ms
+    return f"{passed:+d} ms" if abs(passed) < 10_000 else f"{passed / 1000:+,.0f} s"
+
+
+def size(count: int) -> str:
+    """Write a number of bytes as people say it."""
+    power = min(int(math.log10(count)) // 3 if count else 0, len(_UNITS) - 1)
+    return f"{count / 1000**power:,.1f} {_UNITS[power]}" if power else f"{count} bytes"
+
+
+def many(count: int, thing: str) -> str:
+    """Write a number of things."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def _drawn(what: RenderableType) -> str:
+    on_terminal = sys.stdout.isatty()
+    sink = StringIO()
+    width = None if on_terminal else 1_000_000  # plain lines are never folded
+    Console(file=sink, force_terminal=on_terminal, width=width, highlight=False).print(what)
+    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
+
+
+def _text(value: object) -> Text:
+    text = "NULL" if value is None else value if isinstance(value, str) else _plain_text(value)
+    text = _printable(text)
+    if len(text) > _LONGEST_CELL:
+        text = text[: _LONGEST_CELL - 1] + "…"
+    return Text(text, style=_STYLES.get(text, "dim" if value is None else ""))
+
+
+def _plain_text(value: object) -> str:
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(_plain(value), ensure_ascii=False)
+    return str(_plain(value))
+
+
+def _printable(text: str) -> str:
+    """Keep values from moving the cursor or breaking the line."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+# JSON
+
+
+def as_json(value: object) -> str:
+    """Write a value as JSON; what JSON cannot hold becomes text as `append` reads it."""
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Mapping():
+            return {str(key): _plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            zoned = value.tzinfo is not None
+            text = (value.astimezone(UTC) if zoned else value).replace(tzinfo=None).isoformat()
+            return f"{text}Z" if zoned else text
+        case date() | time():
+            return value.isoformat()
+        case _:
+            return str(value)
