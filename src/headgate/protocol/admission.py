@@ -429,7 +429,7 @@ _LONE_SURROGATE = re.compile(
 )
 
 
-_DIGITS_AS_NINE = bytes(0x39 if 0x30 <= byte <= 0x39 else byte for byte in range(256))
+_SHAPE = bytes.maketrans(b"012345678[", b"999999999{")  # digits alike, and what opens a level
 _LONG_RUN = b"9" * 19  # the fewest digits an integer beyond 64 bits can have
 
 
@@ -438,7 +438,8 @@ def _check(raw: bytes, value: dict[str, object], room: int) -> None:
 
     Every line of every commit comes by here, so first counting tells whether it can be at fault.
     """
-    if raw.count(b"{") + raw.count(b"[") > room or _LONG_RUN in raw.translate(_DIGITS_AS_NINE):
+    shape = raw.translate(_SHAPE)
+    if shape.count(b"{") > room or _LONG_RUN in shape:
         _walk(value, room)
     # Decoding kept one of two equal keys, and with it one of two colons. An escaped colon would be
     # one more that is not in the text.
