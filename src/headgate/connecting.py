@@ -20,6 +20,7 @@ from headgate.catalog.stores.port import Writing
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.client.session import Session
 from headgate.client.table import PlainTable, open_path
+from headgate.client.transaction import Patience
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
 from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotEmptyError
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName
@@ -45,19 +46,23 @@ def connect(
     clock = clock or SystemClock()
     ids = ids or RandomIds(clock)
     settings = settings or Settings.from_environment(os.environ)
+    patience = Patience(inline_bytes=settings.inline_limit_bytes)
     text = os.fspath(address)
     if "://" in text and not text.startswith("sqlite:"):
         root = _filesystem_root(text)
         catalog = FilesystemCatalog(
             root, store_for=locations.store_for, clock=clock, ids=ids, settings=settings
         )
-        return Session(catalog, clock=clock, ids=ids, store_for=locations.store_for)
+        return Session(
+            catalog, clock=clock, ids=ids, store_for=locations.store_for, patience=patience
+        )
     embedded = embedded_catalog(text, settings=settings, publisher=publisher, clock=clock, ids=ids)
     return Session(
         embedded,
         clock=clock,
         ids=ids,
         store_for=locations.store_for,
+        patience=patience,
         on_close=embedded.close,
     )
 

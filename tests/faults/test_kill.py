@@ -1,0 +1,230 @@
+"""`kill -9` at every fail point: nothing acknowledged is lost, nothing half done is seen."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headgate
+from tests.faults.harness import check_lake, check_values, go_on, run, values_in
+from tests.kit import req, shows
+
+pytestmark = pytest.mark.faults
+
+COMMITS = [
+    f"{point}:kill@{nth}"
+    for point in (
+        "ratifier.before_begin",
+        "ratifier.after_decide",
+        "ratifier.before_commit",
+        "ratifier.after_commit",
+        "ratifier.before_answer",
+        "client.before_propose",
+        "client.after_propose",
+    )
+    for nth in (1, 4)
+]
+CREATION = [
+    "registry.before_version_zero:kill",
+    "registry.after_version_zero:kill",
+    "registry.before_register:kill@1",
+    "registry.before_register:kill@2",
+    "registry.after_register:kill@1",
+    "registry.after_register:kill@2",
+    "store.migrate_before_commit:kill",
+]
+
+
+@req("CM-12", "CM-39", "LC-01")
+@shows("FC1", "FC9", "FC4", "FM1", "FS8", "S1", "S2", "S3", "S4", "S5", "S6", "S16", "L8")
+@pytest.mark.parametrize("fail", COMMITS + CREATION)
+def test_a_writer_killed_anywhere_loses_nothing_it_was_told(tmp_path: Path, fail: str) -> None:
+    lake = tmp_path / "lake"
+    told = run("appends", lake, fail=fail)
+    assert told.was_killed, told
+    with headgate.connect(lake, publisher=False) as session:
+        check_lake(session)
+        for table in ("one", "three"):
+            check_values(session, told, table)
+        names = {str(entry.name).rpartition(".")[2] for entry in session.tables()}
+        assert told.words("ok") <= names <= told.words("attempt")
+        if "one" not in names:
+            session.create_table("one", "value long")
+    go_on(lake, "one")
+
+
+@req("CM-05", "CM-12")
+@shows("FC2", "FC3", "FC9", "S13")
+@pytest.mark.parametrize(
+    "fail",
+    [
+        f"{point}:kill@{nth}"
+        for point in (
+            "client.before_stage",
+            "client.after_stage",
+            "client.before_propose",
+            "client.after_propose",
+            "ratifier.before_commit",
+            "ratifier.after_commit",
+        )
+        for nth in (1, 3)
+    ],
+)
+def test_a_writer_of_staged_commits_killed_anywhere_leaves_files_that_mean_nothing(
+    tmp_path: Path, fail: str
+) -> None:
+    lake = tmp_path / "lake"
+    told = run("staged", lake, fail=fail)
+    assert told.was_killed, told
+    with headgate.connect(lake, publisher=False) as session:
+        check_lake(session)
+        check_values(session, told, "one")
+        if "one" not in told.words("ok"):
+            return  # the table itself may not have come to be
+    go_on(lake, "one")
+
+
+@req("CM-23", "CM-24", "PB-02")
+@shows("FP1", "FP2", "S9", "S10", "S11", "S12")
+@pytest.mark.parametrize(
+    "fail",
+    [
+        f"{point}:kill@{nth}"
+        for point in (
+            "publisher.before_put",
+            "publisher.after_put",
+            "publisher.before_record",
+            "publisher.after_record",
+        )
+        for nth in (1, 2, 4)
+    ],
+)
+def test_a_publisher_killed_anywhere_is_followed_by_one_that_finishes(
+    tmp_path: Path, fail: str
+) -> None:
+    lake = tmp_path / "lake"
+    told = run("publish", lake, fail=fail)
+    assert told.was_killed, told
+    with headgate.connect(lake, publisher=False) as session:
+        check_lake(session)
+        check_values(session, told, "one")
+        table = session.table("one")
+        assert table.publish() == 10
+        check_lake(session)
+        assert len(values_in(session, "one")) == 10
+
+
+@req("CM-27")
+@shows("S14", "FP15")
+@pytest.mark.parametrize(
+    "fail",
+    [
+        f"{point}:kill@{nth}"
+        for point in (
+            "checkpoint.before_put",
+            "checkpoint.after_put",
+            "checkpoint.before_hint",
+        )
+        for nth in (1, 2)
+    ]
+    + ["checkpoint.after_part:kill"],
+)
+def test_a_checkpoint_cut_short_harms_no_reader(tmp_path: Path, fail: str) -> None:
+    lake = tmp_path / "lake"
+    told = run("checkpoints", lake, fail=fail)
+    assert told.was_killed, told
+    with headgate.connect(lake, publisher=False) as session:
+        check_lake(session)
+        check_values(session, told, "one")
+        table = session.table("one")
+        assert table.checkpoint() == table.version
+        check_values(session, told, "one")
+    go_on(lake, "one")
+
+
+@req("CM-40")
+@shows("S25")
+@pytest.mark.parametrize(
+    "fail",
+    [
+        "registry.after_drop:kill",
+        "registry.purge_between_files:kill@1",
+        "registry.purge_between_files:kill@3",
+        "registry.before_forget_purged:kill",
+    ],
+)
+def test_a_drop_or_purge_killed_anywhere_can_be_gone_on_with_and_harms_no_neighbour(
+    tmp_path: Path, fail: str
+) -> None:
+    lake = tmp_path / "lake"
+    told = run("drops", lake, fail=fail)
+    assert told.was_killed, told
+    with headgate.connect(lake, publisher=False) as session:
+        check_lake(session)
+        check_values(session, told, "one")
+        [gone] = session.catalog.tables(dropped=True)[1:] or [None]  # type: ignore[attr-defined]
+        if gone is not None:
+            session.purge(gone.table_id)
+        left = [path for path in (lake / "tables").rglob("*") if path.is_file()]
+        kept = session.table("one").location
+        assert all(str(path.parent).startswith(kept.removeprefix("file://")) for path in left)
+    go_on(lake, "one")
+
+
+@req("CM-13", "CM-12", "LC-01")
+@shows("FC4", "S4")
+@pytest.mark.parametrize(
+    "fail",
+    [
+        f"{point}:kill@{nth}"
+        for point in ("filesystem.before_put", "filesystem.after_put")
+        for nth in (1, 3, 6)
+    ]
+    + [
+        "registry.after_drop:kill",
+        "registry.purge_between_files:kill@2",
+        "registry.before_forget_purged:kill",
+    ],
+)
+def test_a_filesystem_catalog_killed_anywhere_loses_nothing(tmp_path: Path, fail: str) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    told = run("filesystem", lake, fail=fail)
+    assert told.was_killed, told
+    with headgate.connect(f"file://{lake}?catalog=filesystem") as session:
+        check_values(session, told, "one")
+        if "drop" not in told.words("attempt"):
+            check_values(session, told, "gone")
+        elif "drop" in told.words("ok") and values_in(session, "gone"):
+            pytest.fail("a dropped table is read")
+        if "one" not in told.words("ok"):
+            return
+        table = session.table("one")
+        before = table.version
+        table.append(pa.table({"value": pa.array([77], pa.int64())}))
+        assert table.version == before + 1
+
+
+@shows("FS3")
+@pytest.mark.parametrize("fail", ["fsck.before_adopt:kill@2", "fsck.after_adopt:kill@2"])
+def test_a_repair_killed_anywhere_can_be_gone_on_with(tmp_path: Path, fail: str) -> None:
+    lake = tmp_path / "lake"
+    with headgate.connect(lake, publisher=False) as session:
+        session.create_table("one", "value long").publish()
+    shutil.copy(lake / "headgate.db", tmp_path / "older.db")
+    with headgate.connect(lake, publisher=False) as session:
+        table = session.table("one")
+        for value in range(4):
+            table.append(pa.table({"value": pa.array([value], pa.int64())}))
+        table.publish()
+    for suffix in ("", "-wal", "-shm"):
+        (lake / f"headgate.db{suffix}").unlink(missing_ok=True)
+    shutil.copy(tmp_path / "older.db", lake / "headgate.db")
+    assert run("repair", lake, fail=fail).was_killed
+    assert run("repair", lake).words("ok") == {"repair"}
+    with headgate.connect(lake, publisher=False) as session:
+        assert sorted(values_in(session, "one")) == [0, 1, 2, 3]
+    go_on(lake, "one")
