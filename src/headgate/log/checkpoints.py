@@ -693,6 +693,8 @@ def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table
     """Read the rows of one action about files; columns the file lacks come out empty."""
     there = _children(file, action)
     wanted = [_camel(name) for name in schema.names if _camel(name) in there]
+    if "path" not in wanted:
+        return schema.empty_table()
     batches = [
         pa.record_batch(
             [
@@ -705,7 +707,10 @@ def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table
         )
         for columns in _batches(file, action, wanted)
     ]
-    return pa.Table.from_batches(batches, schema)
+    table = pa.Table.from_batches(batches, schema)
+    if table["path"].null_count:
+        raise UnusableError(f"It holds {action} actions without a path.")
+    return table
 
 
 def _batches(
@@ -715,7 +720,7 @@ def _batches(
 
     In small batches, since growing one long column of strings takes longer than reading it.
     """
-    if "path" not in names:
+    if not names:
         return
     groups = [
         group
@@ -725,11 +730,9 @@ def _batches(
     columns = [f"{action}.{name}" for name in names]
     for batch in file.iter_batches(_BATCH, groups, columns, use_threads=False):
         rows = batch.column(action)
-        fields = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
-        if fields["path"].null_count:
-            valid = fields["path"].is_valid()
-            fields = {name: column.filter(valid) for name, column in fields.items()}
-        yield fields
+        if rows.null_count:
+            rows = rows.drop_null()
+        yield dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
 
 
 def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -748,11 +751,13 @@ def _read_stats(file: pq.ParquetFile) -> pa.ChunkedArray:
     # Only structured where the table says `delta.checkpoint.writeStatsAsJson=false`.
     is_text = "stats" in there and any(_may_hold(group, "add.stats") for group in groups)
     name = "stats" if is_text or "stats_parsed" not in there else "stats_parsed"
+    if name not in there:
+        name = "path"
     chunks = []
-    for columns in _batches(file, "add", [n for n in ("path", name) if n in there]):
-        column = columns.get(name)
-        if column is None:
-            chunks.append(pa.nulls(len(columns["path"]), pa.string()))
+    for columns in _batches(file, "add", [name]):
+        column = columns[name]
+        if name == "path":
+            chunks.append(pa.nulls(len(column), pa.string()))
         elif is_text:
             chunks.append(column.cast(pa.string()))
         else:
@@ -939,6 +944,7 @@ def _parquet(
         use_dictionary=_DICTIONARIES,
         write_statistics=[name for name in _leaves(schema) if name != "add.stats"],
         store_schema=False,
+        write_batch_size=_BATCH,
     ) as writer:
         if few:
             rows = [json.loads(line) for line in few]
@@ -952,35 +958,40 @@ def _parquet(
                 )
             )
         for action, table in (("add", adds), ("remove", removes)):
-            for at in range(0, 0 if table is None else table.num_rows, _ROW_GROUP):
-                assert table is not None
-                column = _struct(table.slice(at, _ROW_GROUP).combine_chunks(), schema.field(action))
-                columns = {
-                    field.name: column
-                    if field.name == action
-                    else pa.nulls(len(column), field.type)
-                    for field in schema
-                }
-                writer.write_table(pa.table(columns, schema=schema), row_group_size=_ROW_GROUP)
+            if table is not None and table.num_rows:
+                writer.write_table(_actions(schema, action, table), row_group_size=_ROW_GROUP)
     return cast(bytes, sink.getvalue().to_pybytes())
 
 
-def _struct(table: pa.Table, field: pa.Field) -> pa.StructArray:
-    """Put the columns of a table of files together as one column of actions."""
-    there = {_camel(name): table[name] for name in table.column_names}
+def _actions(schema: pa.Schema, action: str, table: pa.Table) -> pa.Table:
+    """Put a table of files into the rows of a checkpoint, without copying a column."""
+    nothing = {
+        field.name: pa.nulls(_ROW_GROUP, field.type) for field in schema if field.name != action
+    }
+    batches = []
+    for batch in table.to_batches(_ROW_GROUP):
+        rows = _struct(batch, schema.field(action))
+        columns = [
+            rows if field.name == action else nothing[field.name].slice(0, len(rows))
+            for field in schema
+        ]
+        batches.append(pa.record_batch(columns, schema=schema))
+    return pa.Table.from_batches(batches, schema)
+
+
+def _struct(batch: pa.RecordBatch, field: pa.Field) -> pa.StructArray:
+    there = {_camel(name): batch.column(name) for name in batch.schema.names}
     children = []
     for child in field.type:
         if child.name == "dataChange":  # what a checkpoint holds is no news
-            children.append(pa.repeat(pa.scalar(False), table.num_rows))
-            continue
-        column = there[child.name]
-        chunk = column.chunk(0) if column.num_chunks else pa.nulls(0, column.type)
-        if child.name == "deletionVector":
-            fields = list(child.type)
-            chunk = pa.StructArray.from_arrays(
-                chunk.flatten(), fields=fields, mask=pc.is_null(chunk)
+            column = pa.repeat(pa.scalar(False), batch.num_rows)
+        else:
+            column = there[child.name]
+        if child.type == _WRITTEN_VECTOR:
+            column = pa.StructArray.from_arrays(
+                column.flatten(), fields=list(child.type), mask=column.is_null()
             )
-        children.append(chunk)
+        children.append(column)
     return pa.StructArray.from_arrays(children, fields=list(field.type))
 
 
