@@ -10,9 +10,10 @@ import inspect
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,12 +21,13 @@ import typer
 
 import headgate
 from headgate.cli.render import Output, facts, later, many, moment, size, table
-from headgate.errors import InvalidArgumentError, NotFoundError
+from headgate.errors import InvalidArgumentError, InvalidDataError, NotFoundError
 from headgate.names import SchemaName, TableName
 
 if TYPE_CHECKING:
     from headgate.client.session import Session
-    from headgate.client.table import HistoryEntry
+    from headgate.client.table import HistoryEntry, Table
+    from headgate.client.transaction import Committed
     from headgate.log.snapshots import Snapshot
     from headgate.protocol.catalog_port import TableEntry, TimelineEntry
 
@@ -59,16 +61,24 @@ class Globals:
         """Open the lake for one command; only `init` makes one, so that a slip makes none."""
         from headgate.connecting import DATABASE  # slow to load, and needed only from here on
 
-        address = self.lake
-        is_sqlite = address.startswith("sqlite:")
-        database = Path(address.removeprefix("sqlite://") if is_sqlite else f"{address}/{DATABASE}")
-        if (is_sqlite or "://" not in address) and not database.exists():
+        if _is_missing(self.lake, DATABASE):
             raise NotFoundError(
-                f"There is no lake at {address}.",
-                remedy=f"Make one with `headgate init {address}`, or name yours with --lake.",
+                f"There is no lake at {self.lake}.",
+                remedy=f"Make one with `headgate init {self.lake}`, or name yours with --lake.",
             )
-        with self.output.progress(doing), headgate.connect(address) as session:
+        with self.output.progress(doing), headgate.connect(self.lake) as session:
             yield session
+
+
+def _is_missing(address: str, database: str) -> bool:
+    """Say whether connecting would make a lake here; what else is wrong `connect` will tell."""
+    if address.startswith("sqlite:///"):
+        return not Path(address.removeprefix("sqlite://")).exists()
+    if not address or "://" in address:
+        return False
+    folder = Path(address)
+    is_usable = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    return is_usable and not (folder / database).exists()
 
 
 # A lake
@@ -212,21 +222,26 @@ def append(
         target = session.table(name)
         readers = [read_input(path, kind, target.schema) for path, kind in paths]
         with here.output.progress(f"Appending to {target.name}", "rows") as advance:
-            counted = _Counted(readers, advance)
-            rows = type(readers[0]).from_batches(readers[0].schema, counted)
-            committed = target.append(rows)
+            rows = _Rows([path for path, _ in paths], readers, advance)
+            committed = rows.append_to(target)
+        if committed is None:
+            here.output.result(
+                {"table": target.name, "version": None, "rows": 0},
+                "There are no rows: nothing was committed.",
+            )
+            return
         commit = committed.commits[target.id]
         here.output.result(
             {
                 "table": target.name,
                 "version": commit.version,
-                "rows": counted.rows,
+                "rows": rows.count,
                 "way": commit.way.value,
                 "txnId": committed.txn_id,
                 "sequence": committed.sequence,
                 "timestamp": moment(committed.timestamp_ms),
             },
-            f"{target.name} is at version {commit.version}: {many(counted.rows, 'row')} appended,"
+            f"{target.name} is at version {commit.version}: {many(rows.count, 'row')} appended,"
             f" {commit.way.value}, txnId {committed.txn_id}.",
         )
 
@@ -642,20 +657,44 @@ def _plural(count: str, thing: str) -> str:
 # What `append` reads
 
 
-class _Counted:
-    """Batches of several readers, one after the other, and how many rows went by."""
+class _Rows:
+    """The rows of several files, one after the other, and how far along they are."""
 
-    def __init__(self, readers: Iterable[Any], advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, files: Sequence[str], readers: Sequence[Any], advance: Callable[[int], None]
+    ) -> None:
+        self._files = files
         self._readers = readers
         self._advance = advance
-        self.rows = 0
+        self._where = ""
+        self.count = 0
 
-    def __iter__(self) -> Iterator[Any]:
-        for reader in self._readers:
+    def append_to(self, target: Table) -> Committed | None:
+        """Append all rows in one commit; without any, none is made."""
+        batches = self._batches()
+        first = next(batches, None)
+        if first is None:
+            return None
+        kind = type(self._readers[0])
+        try:
+            return target.append(kind.from_batches(first.schema, chain([first], batches)))
+        except InvalidDataError as error:
+            if error.message.startswith(tuple(self._files)):
+                raise
+            # A rule of the table was broken, not one of the format: say by which rows.
+            message = f"{self._where}: {error.message}"
+            raise InvalidDataError(message, remedy=error.remedy) from error
+
+    def _batches(self) -> Iterator[Any]:
+        for file, reader in zip(self._files, self._readers, strict=True):
+            before = 0
             for batch in reader:
-                self.rows += batch.num_rows
-                self._advance(batch.num_rows)
-                yield batch
+                if batch.num_rows:
+                    self._where = f"{file}, rows {before + 1:,} to {before + batch.num_rows:,}"
+                    before += batch.num_rows
+                    self.count += batch.num_rows
+                    self._advance(batch.num_rows)
+                    yield batch
 
 
 def _format(file: str, asked: str) -> str:
