@@ -64,7 +64,12 @@ class Running:
 
 def start(scenario: str, lake: Path, number: int = 0, *, fail: str = "") -> Running:
     """Start a scenario in a process of its own."""
-    environment = {**os.environ, "HEADGATE_FAIL": fail, "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "HEADGATE_FAIL": fail,
+        "HEADGATE_LEASE_MS": "300",  # what a killed publisher held lapses soon
+        "PYTHONPATH": str(ROOT),
+    }
     return Running(
         subprocess.Popen(
             [sys.executable, "-m", "tests.faults.worker", scenario, str(lake), str(number)],

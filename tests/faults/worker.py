@@ -8,8 +8,10 @@ where the process dies.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -19,7 +21,8 @@ from headgate.client.table import Table
 from headgate.errors import HeadgateError
 from headgate.settings import Settings
 
-STAGED = Settings(inline_limit_bytes=0)
+SETTINGS = Settings.from_environment(os.environ)
+STAGED = replace(SETTINGS, inline_limit_bytes=0)
 
 
 def tell(**what: object) -> None:
@@ -71,7 +74,7 @@ def staged(lake: str, number: int) -> None:
 
 def publish(lake: str, number: int) -> None:
     """Append with a publisher beside it, and publish in several batches."""
-    settings = Settings(publish_batch=3)
+    settings = replace(SETTINGS, publish_batch=3)
     with headgate.connect(lake, publisher=False, settings=settings) as session:
         one = create(session, "one")
         for value in range(10):

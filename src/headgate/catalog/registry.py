@@ -255,7 +255,7 @@ class Registry:
 
         def purge(unit: Writing) -> TableRow:
             row = _require_table(unit, table_id)
-            if row.state is not State.PURGED:
+            if not is_unfinished(row):
                 _refuse_unless_allowed(row, Event.PURGE)
                 row = row._replace(state=step(row.state, Event.PURGE))
                 unit.update_table(row)
@@ -270,7 +270,8 @@ class Registry:
             files.delete(path)
         files.sync(paths)
         fail_point("registry.before_forget_purged")
-        self._do(table_id, lambda unit: unit.forget_content(row.key, row.head))
+        last = Version(max(row.head, 0))
+        self._do(table_id, lambda unit: unit.forget_content(row.key, last))
         return len(paths)
 
     def expire_staging(self, older_than_ms: int) -> list[TableId]:
@@ -295,7 +296,10 @@ class Registry:
                 _require_namespace(unit, namespace)
             found = [(row, name) for row, name in unit.tables(namespace)]
             if dropped:
-                gone = [(row, unit.last_name_of(row.id)) for row in unit.nameless(State.DROPPED)]
+                # A purge that was cut short is still to be finished, so it is shown.
+                unfinished = [row for row in unit.nameless(State.PURGED) if is_unfinished(row)]
+                rows = [*unit.nameless(State.DROPPED), *unfinished]
+                gone = [(row, unit.last_name_of(row.id)) for row in rows]
                 found += [
                     (row, name)
                     for row, name in gone
@@ -465,6 +469,11 @@ class Registry:
             ),
         )
         unit.begin_name(name, row.id, sequence)
+
+
+def is_unfinished(row: TableRow) -> bool:
+    """Say whether a purge was begun and not ended: its last step forgets what was held."""
+    return row.state is State.PURGED and row.held_from <= max(row.head, 0)
 
 
 def _require_table(unit: Reading, table_id: TableId) -> TableRow:

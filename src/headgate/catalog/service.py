@@ -26,7 +26,7 @@ from headgate.catalog.decision import (
 from headgate.catalog.fsck import Checker
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.registry import Registry
+from headgate.catalog.registry import Registry, is_unfinished
 from headgate.catalog.stores.port import CatalogStore, CommitRow, Reading, TableRow, Writing
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -65,6 +65,7 @@ from headgate.protocol.catalog_port import (
     Ref,
     Rejected,
     Resolved,
+    Severity,
     StagingTable,
     TableEntry,
     TimelineEntry,
@@ -312,7 +313,21 @@ class Catalog:
             else:
                 row = _active(unit, table_id)
                 tables = [(row, str(unit.name_of(table_id)))]
+            purging = [row for row in unit.nameless(State.PURGED) if is_unfinished(row)]
         found: list[Finding] = []
+        for row in purging if table_id is None else ():
+            if repair:
+                self._registry.purge(row.id)
+            found.append(
+                Finding(
+                    rule="CM-40",
+                    severity=Severity.WARNING,
+                    table=row.id,
+                    says="is purged, and some of its files are still there",
+                    remedy="Run `headgate purge` with its id, or `headgate fsck --repair`.",
+                    repaired=repair,
+                )
+            )
         for row, name in tables:
             found += self._checker.check(row, name, self._log_of(row.location), repair=repair)
             self._looked_ahead.discard(row.id)

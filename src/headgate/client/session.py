@@ -168,14 +168,16 @@ class Session:
     def undrop(self, table: str, to: str | None = None) -> Table:
         """Bring a dropped table back by its last name or its id; of namesakes the last dropped."""
         registry = self._registry()
-        found = max(self._dropped(registry, table), key=lambda entry: entry.dropped_ms or 0)
+        gone = self._gone(registry, table, State.DROPPED)
+        found = max(gone, key=lambda entry: entry.dropped_ms or 0)
         registry.undrop_table(found.table_id, None if to is None else self._table_name(to))
         return self._open(found.table_id)
 
     def purge(self, table: str) -> int:
         """Delete a dropped table's files for good; give how many went. Spec: CM-40."""
         registry = self._registry()
-        found = self._dropped(registry, table)
+        # A purge that was cut short is found, too, and goes on.
+        found = self._gone(registry, table, State.DROPPED, State.PURGED)
         if len(found) > 1:
             ids = ", ".join(entry.table_id for entry in found)
             raise InvalidArgumentError(
@@ -235,8 +237,8 @@ class Session:
     def _as_table(self, resolved: Resolved) -> Table:
         return Table(self._committer, self._store_for, resolved)
 
-    def _dropped(self, registry: Registry, table: str) -> list[TableEntry]:
-        entries = [e for e in registry.tables(dropped=True) if e.state is State.DROPPED]
+    def _gone(self, registry: Registry, table: str, *states: State) -> list[TableEntry]:
+        entries = [e for e in registry.tables(dropped=True) if e.state in states]
         found = [entry for entry in entries if entry.table_id == table]
         if not found:
             key = self._table_name(table).key
