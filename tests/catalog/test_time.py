@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import InTheFutureError, NotFoundError
 from headgate.protocol.actions import Sequence, Version
-from headgate.protocol.catalog_port import Ratified, Rejected
+from headgate.protocol.catalog_port import Ratified, Rejected, VersionTaken
 from headgate.protocol.commits import Proposal, Way
 from tests.catalog.conftest import House
 from tests.kit import req, shows
@@ -108,3 +108,27 @@ def test_the_catalogs_clock_never_goes_back_over_a_restart(inline_lake: House) -
     assert isinstance(after, Ratified)
     assert after.timestamp_ms > before.timestamp_ms
     assert house.catalog.ratified_commits(table.table_id, Version(2)).latest == 2
+
+
+@req("MT-16")
+@shows("S19")
+def test_an_inline_part_never_gets_a_staged_timestamp_its_own_table_is_past(
+    inline_lake: House,
+) -> None:
+    house = inline_lake
+    slow, fast = (house.create(name).table_id for name in "ab")
+    for version in range(1, 6):
+        house.propose(fast, version, add())
+    txn_id = new_txn_id()
+    stamp = house.stamp_of(slow) + 1
+    assert stamp <= house.stamp_of(fast)
+    inline_part = house.part(fast, 6, add(), txn_id=txn_id)
+    house.way = Way.STAGED
+    staged = house.part(slow, 1, add(), txn_id=txn_id, timestamp_ms=stamp)
+    early = house.catalog.propose(Proposal(txn_id=txn_id, parts=(staged, inline_part)))
+    assert isinstance(early, VersionTaken)
+    assert house.catalog.resolve(fast).latest == 5
+    later = house.part(slow, 1, add(), txn_id=txn_id, timestamp_ms=house.stamp_of(fast) + 1)
+    answer = house.catalog.propose(Proposal(txn_id=txn_id, parts=(later, inline_part)))
+    assert isinstance(answer, Ratified)
+    assert {commit.timestamp_ms for commit in answer.commits.values()} == {answer.timestamp_ms}

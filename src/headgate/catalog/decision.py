@@ -223,9 +223,19 @@ class Decider:
             raise BacklogError(row)
 
     def _must_come_again(self, pending: Pending, rows: Mapping[TableId, TableRow]) -> bool:
-        """Say whether a part's version is taken and the catalog may not move it itself."""
+        """Say whether a part cannot be ratified as it is and the catalog may not change it.
+
+        Its version is taken and it is bound to it; or it came with a staged part, whose timestamp
+        holds for all, and its own table has moved past that.
+        """
+        stamp = next((a.examined.timestamp_ms for a in pending.attempts if _is_stamped(a)), None)
         return any(
-            attempt.part.version <= rows[attempt.part.table_id].head and not _is_movable(attempt)
+            (attempt.part.version <= rows[attempt.part.table_id].head and not _is_movable(attempt))
+            or (
+                stamp is not None
+                and not _is_stamped(attempt)
+                and rows[attempt.part.table_id].timestamp_ms >= stamp
+            )
             for attempt in pending.attempts
         )
 
@@ -551,6 +561,11 @@ def merged_domains(before: bytes, written: Iterable[DomainMetadata]) -> bytes:
     merged = {domain.domain: domain for domain in from_json(before, list[DomainMetadata])}
     merged |= {domain.domain: domain for domain in written}
     return to_json([domain for domain in merged.values() if not domain.removed])
+
+
+def _is_stamped(attempt: Attempt) -> bool:
+    """Say whether the content brings its own timestamp."""
+    return attempt.examined.timestamp_ms is not None
 
 
 def _is_movable(attempt: Attempt) -> bool:
