@@ -43,6 +43,16 @@ _COMMIT: Final = (
     "version, sequence, timestamp_ms, txn_id, way, file_name, size, sha256, modified_ms, intent, "
     "proposed_ms, ratified_ms, published_ms, "
 )
+_RATIFIED_UNDER: Final = (
+    f"SELECT id, {_COMMIT.replace('timestamp_ms', 'commits.timestamp_ms')}summary, content "
+    "FROM commits JOIN tables ON table_key = key WHERE txn_id = ?"
+)
+_INSERT_TABLE: Final = (
+    f"INSERT INTO tables VALUES (NULL, {', '.join('?' * (len(TableRow._fields) - 1))})"
+)
+_UPDATE_TABLE: Final = (
+    f"UPDATE tables SET {', '.join(f'{field} = ?' for field in TableRow._fields[1:])} WHERE key = ?"
+)
 
 
 class SQLiteStore:
@@ -304,11 +314,7 @@ class _Reading:
         return None if low < 0 else Version(low)
 
     def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
-        rows = self._all(
-            f"SELECT id, {_COMMIT.replace('timestamp_ms', 'commits.timestamp_ms')}summary, content "
-            "FROM commits JOIN tables ON table_key = key WHERE txn_id = ?",
-            txn_id,
-        )
+        rows = self._all(_RATIFIED_UNDER, txn_id)
         return [(row[0], _commit(row[1:])) for row in rows]
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
@@ -385,13 +391,11 @@ class _Writing(_Reading):
         )
 
     def insert_table(self, row: TableRow) -> TableRow:
-        marks = ", ".join("?" * (len(TableRow._fields) - 1))
-        self._do(f"INSERT INTO tables VALUES (NULL, {marks})", *_values(row)[1:])
+        self._do(_INSERT_TABLE, *_values(row)[1:])
         return row._replace(key=self._connection.last_insert_rowid())
 
     def update_table(self, row: TableRow) -> None:
-        assignments = ", ".join(f"{field} = ?" for field in TableRow._fields[1:])
-        self._do(f"UPDATE tables SET {assignments} WHERE key = ?", *_values(row)[1:], row.key)
+        self._do(_UPDATE_TABLE, *_values(row)[1:], row.key)
 
     def insert_commit(self, key: int, row: CommitRow) -> None:
         self._do(
@@ -466,7 +470,7 @@ class _Writing(_Reading):
 
 
 def _values(row: TableRow) -> tuple[object, ...]:
-    return tuple(value.value if isinstance(value, State) else value for value in row)
+    return (*row[:2], row.state.value, *row[3:])
 
 
 def _table(row: tuple) -> TableRow:  # type: ignore[type-arg]
