@@ -1,7 +1,7 @@
 """Tables that others write are the same tables to us: files, records, every version."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,10 @@ from duckdb_extensions import import_extension
 
 from headgate.log.snapshots import Snapshot, load_path
 from headgate.protocol.actions import Version
+from headgate.storage.local import LocalStore
 from headgate.storage.locations import data_path
+from tests.kit import req
+from tests.log.test_snapshots import FIRST, FakeCatalog, add
 
 TABLES = Path(__file__).parent / "tables"
 
@@ -124,6 +127,38 @@ def test_what_duckdb_appends_is_read_with_the_same_files(
     assert records(snapshot) == 58
     [(counted,)] = duck.execute(f"SELECT count(*) FROM delta_scan('{root}')").fetchall()
     assert counted == 58
+
+
+@pytest.mark.slow
+@req("RD-02")
+def test_strangers_refuse_a_catalog_managed_table_by_path_and_leave_it_unchanged(
+    tmp_path: Path, duck: duckdb.DuckDBPyConnection
+) -> None:
+    catalog = FakeCatalog(LocalStore(tmp_path))
+    catalog.ratify(*FIRST)
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "f1.parquet")
+    catalog.ratify(add("f1.parquet", (tmp_path / "f1.parquet").stat().st_size))
+    catalog.publish()
+    more = pa.table({"id": [2], "day": ["mon"]})
+
+    def inserts() -> None:
+        duck.execute(f"ATTACH '{tmp_path}' AS t (TYPE delta)")
+        duck.execute("INSERT INTO t VALUES (2, 'mon')")
+
+    attempts: list[Callable[[], object]] = [
+        lambda: load_path(str(tmp_path)),
+        lambda: DeltaTable(tmp_path).to_pyarrow_table(),
+        lambda: write_deltalake(tmp_path, more, mode="append"),
+        lambda: pl.read_delta(str(tmp_path)),
+        lambda: pl.from_arrow(more).write_delta(tmp_path, mode="append"),  # type: ignore[union-attr]
+        lambda: duck.execute(f"SELECT * FROM delta_scan('{tmp_path}')").fetchall(),
+        inserts,
+    ]
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("_delta_log/*")}
+    for attempt in attempts:
+        with pytest.raises(Exception, match=r"(?i)catalog.?managed"):
+            attempt()
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("_delta_log/*")} == before
 
 
 # Tables that delta-spark wrote, each beside what Spark read of it

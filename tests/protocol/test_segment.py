@@ -156,6 +156,7 @@ def test_a_gap_is_reported_whole_and_from_where_reading_would_begin() -> None:
     assert plan(Version(9), listed=published(7, 8, 9)) == Gap(Version(0), Version(6))
     assert plan(Version(9), listed=published(0, 1)) == Gap(Version(2), Version(9))
     assert plan(Version(1)) == Gap(Version(0), Version(1))
+    assert plan(Version(2), listed=published(0, 9)) == Gap(Version(1), Version(2))
     assert plan(Version(9), base=Version(4), listed=[*published(*range(8)), classic(9)]) == Gap(
         Version(8), Version(9)
     )

@@ -168,7 +168,7 @@ class Snapshot:
         ]
         ground = _by_partitions(ground, partitioning, pruner)
         if len(partitioning) < len(wanted):
-            ground = _by_statistics(ground, pruner)
+            ground = _by_statistics(ground, pruner, with_partitions=bool(partitioning))
         return [*add_files(ground), *(add for add in added if _may_match(pruner, add))]
 
     def file_columns(self, *, stats: bool = False) -> pa.Table:
@@ -755,15 +755,18 @@ def _is_among(values: pa.Table, kept: Sequence[Mapping[str, str | None]]) -> pa.
     return pc.is_in(joined, value_set=pa.array(wanted, pa.string()))
 
 
-def _by_statistics(files: pa.Table, pruner: Pruner) -> pa.Table:
+def _by_statistics(files: pa.Table, pruner: Pruner, *, with_partitions: bool) -> pa.Table:
+    """Leave out files by their statistics, some at a time."""
     kept: list[int] = []
-    at = 0
-    for batch in files.select(["partition_values", "stats"]).to_batches(_JUDGED):
-        pairs = zip(batch["partition_values"].to_pylist(), batch["stats"].to_pylist(), strict=True)
-        for values, text in pairs:
-            if _may_match_file(pruner, dict(values or ()), text):
-                kept.append(at)
-            at += 1
+    for at in range(0, files.num_rows, _JUDGED):
+        some = files.slice(at, _JUDGED)
+        texts = some["stats"].to_pylist()
+        maps = some["partition_values"].to_pylist() if with_partitions else [()] * len(texts)
+        kept.extend(
+            at + row
+            for row, (values, text) in enumerate(zip(maps, texts, strict=True))
+            if _may_match_file(pruner, dict(values or ()), text)
+        )
     return files if len(kept) == files.num_rows else files.take(pa.array(kept, pa.int64()))
 
 
