@@ -1,0 +1,1 @@
+"""Scenarios beside their peers and floors, as ratios. Never imported by the package."""

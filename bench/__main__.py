@@ -1,0 +1,173 @@
+"""`python -m bench`: run scenarios, print one table of ratios, write it down.
+
+A whole run at full size writes `docs/benchmarks.md` and `bench/results/latest.json`. A part of the
+scenarios is printed only, since a table holds the numbers of one run. `--quick` is the short run:
+it fails when a ratio fell against `bench/results/quick.json`, and writes that file when it is not
+there or `--store` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import time
+from functools import partial
+
+from bench import machine, prepared, report
+from bench.harness import ALTERNATIONS, ROOT, SideError, measure
+from bench.report import Result
+from bench.scenario import Counts, Scenario, Sizes
+from bench.scenarios import (
+    append,
+    calls,
+    checkpoint,
+    cold_load,
+    publish,
+    refresh,
+    wide_snapshot,
+)
+
+SCENARIOS: tuple[Scenario, ...] = (
+    append.SCENARIO,
+    cold_load.SCENARIO,
+    wide_snapshot.SCENARIO,
+    refresh.SCENARIO,
+    publish.SCENARIO,
+    checkpoint.SCENARIO,
+    calls.SCENARIO,
+)
+RESULTS = ROOT / "bench" / "results"
+PAGE = ROOT / "docs" / "benchmarks.md"
+_RED = "\x1b[31m{}\x1b[0m"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do what the command line says; give 1 when a ratio fell or a side failed."""
+    options = _parser().parse_args(arguments)
+    if options.list:
+        for scenario in SCENARIOS:
+            sizes = scenario.quick if options.quick else scenario.full
+            mark = "quick" if scenario.is_quick else ""
+            print(f"{scenario.number:>3}  {scenario.title.format(**sizes)}  {mark}")
+        return 0
+    if options.clean:
+        prepared.clear_kept()
+    chosen = [s for s in SCENARIOS if _is_chosen(s, options)]
+    started = time.monotonic()
+    busy = machine.load()
+    try:
+        results = [_run(s, s.quick if options.quick else s.full, options) for s in chosen]
+    finally:
+        prepared.clear_work()
+    minutes = (time.monotonic() - started) / 60
+    about = machine.describe(prepared.CACHE) | {"load before, 1 5 15 minutes": busy}
+    when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    _say("")
+    print("\n".join(report.table(results, red=_RED if sys.stdout.isatty() else "{}")))
+    print(f"\n{minutes:.1f} minutes on {about['cores']} cores, load before {busy}")
+    for result in results:
+        for block in result.measured:
+            if block.failure is not None:
+                print(f"{result.scenario.number}: {block.name}: {block.failure}")
+    said = {"when": when, "minutes": round(minutes, 1), "machine": about, "quick": options.quick}
+    written = report.as_json(results, said)
+    if options.quick:
+        return _hold_against_stored(results, written, options)
+    if options.only is None:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "latest.json").write_text(written)
+        PAGE.write_text(report.page(results, about, when=when, minutes=minutes))
+        print(f"written to {PAGE.relative_to(ROOT)} and bench/results/latest.json")
+    else:
+        (prepared.CACHE / "partial.json").write_text(written)
+        print("a part of the scenarios: docs/benchmarks.md stays as it is")
+    return int(_has_failed(results))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, under three minutes")
+    parser.add_argument("--only", metavar="6,8", help="these scenarios and no others")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--store", action="store_true", help="with --quick: store the ratios")
+    parser.add_argument("--clean", action="store_true", help="build what is prepared anew")
+    parser.add_argument("--alternations", type=int, default=ALTERNATIONS, help=argparse.SUPPRESS)
+    return parser
+
+
+def _is_chosen(scenario: Scenario, options: argparse.Namespace) -> bool:
+    if options.only is not None:
+        return str(scenario.number) in options.only.split(",")
+    return scenario.is_quick or not options.quick
+
+
+def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Result:
+    started = time.monotonic()
+    title = f"{scenario.number}. {scenario.title.format(**sizes)}"
+    _say(f"{title}: preparing")
+    measured = []
+    for block in scenario.blocks(sizes):
+        label = f"{title}: {block.name}"
+        found = measure(
+            block,
+            alternations=options.alternations,
+            say=partial(_step, label),
+        )
+        measured.append(found)
+        _say(f"{label}: {found.failure or f'floor moved by {found.floor_moved:.0%}'}", end="\n")
+    counts: Counts | str = {}
+    if scenario.counts is not None:
+        _say(f"{title}: counting")
+        try:
+            counts = scenario.counts(sizes)
+        except SideError as error:
+            counts = f"not counted: {error}"
+    prepared.clear_work()
+    _say(f"{title}: {time.monotonic() - started:.0f} s", end="\n")
+    result = report.result_of(scenario, sizes, measured, counts)
+    _say("", end="")
+    print("\n".join(report.details(result)), file=sys.stderr)
+    return result
+
+
+def _hold_against_stored(results: list[Result], written: str, options: argparse.Namespace) -> int:
+    stored_at = RESULTS / "quick.json"
+    ratios = report.ratios_of(results)
+    stored = report.stored_ratios(stored_at, results)
+    if options.store or (stored is None and options.only is None):
+        RESULTS.mkdir(exist_ok=True)
+        stored_at.write_text(written)
+        print("stored: bench/results/quick.json")
+        return int(_has_failed(results))
+    fell = report.fallen(
+        {name: ratio.value for name, ratio in ratios.items() if ratio.value is not None},
+        stored or {},
+        {name: ratio.grows for name, ratio in ratios.items()},
+    )
+    for said in fell:
+        print(f"fell by more than {report.FALLEN:.0%}: {said}")
+    if not fell:
+        compared = len(ratios.keys() & (stored or {}).keys())
+        print(f"{compared} ratios held against bench/results/quick.json: none fell")
+    return int(bool(fell) or _has_failed(results))
+
+
+def _has_failed(results: list[Result]) -> bool:
+    return any(block.failure is not None for result in results for block in result.measured)
+
+
+def _step(label: str, step: str) -> None:
+    _say(f"{label}: {step}")
+
+
+def _say(text: str, end: str = "") -> None:
+    """Tell how far the run is: on one line where somebody looks on."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[2K{text}", end=end, file=sys.stderr, flush=True)
+    elif end:
+        print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,273 @@
+"""The rules of honesty, in one place.
+
+Sides take turns, A B A B, each in a process and a directory of its own on one disk; what they found
+is compared before a time counts; the floor is measured before, between and after, and when it
+moved too far the block is thrown away and measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from bench.watch import Seen
+
+ROOT = Path(__file__).resolve().parents[1]
+
+ALTERNATIONS = 5
+TRIES = 3  # a block whose floor moved is measured again, twice at the most
+MOVED = 0.30
+SAMPLES_FOR_P99 = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Who is measured: a function `MODULE:FUNCTION(watch, **arguments)` in its own process."""
+
+    name: str
+    function: str
+    arguments: Mapping[str, object]
+    units: int = 1  # how many things one sample is about: times are given for one
+    is_durable: bool = True
+    stays: bool = False  # one process for all alternations, else a new one for each
+    reset: Callable[[], None] | None = None  # puts its place back before each process, unmeasured
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Sides that take turns, and the floor they are held against."""
+
+    name: str
+    per: str  # what one time is the time of
+    sides: tuple[Side, ...]
+    floor: Side
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What came of one side in one block."""
+
+    median: float
+    low: float  # the least and the greatest of the alternations' medians
+    high: float
+    p99: float | None
+    laps: Mapping[str, float]
+    cpu: float  # user and system, for one sample
+    peak_rss: int
+    samples: int
+    is_durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a block. A block without figures says why."""
+
+    name: str
+    per: str
+    floor_name: str
+    floor: Figures | None
+    floor_moved: float
+    thrown_away: tuple[float, ...]  # by how much the floor had moved each time
+    sides: Mapping[str, Figures]
+    failure: str | None = None
+
+    @property
+    def is_steady(self) -> bool:
+        """Say whether the floor stood still while the figures were taken."""
+        return self.failure is None and self.floor_moved <= MOVED
+
+
+class SideError(Exception):
+    """A side that died, or found something else than the others."""
+
+
+def measure(
+    block: Block,
+    *,
+    alternations: int = ALTERNATIONS,
+    say: Callable[[str], None] = lambda _: None,
+) -> Measured:
+    """Measure a block until its floor stands still, or as often as there are tries."""
+    thrown: list[float] = []
+    while True:
+        try:
+            found = _measure_once(block, alternations, say)
+        except SideError as error:
+            return Measured(block.name, block.per, block.floor.name, None, 0, (), {}, str(error))
+        if found.is_steady or len(thrown) + 1 == TRIES:
+            return Measured(
+                found.name,
+                found.per,
+                found.floor_name,
+                found.floor,
+                found.floor_moved,
+                tuple(thrown),
+                found.sides,
+            )
+        thrown.append(found.floor_moved)
+        say(f"thrown away: the floor moved by {found.floor_moved:.0%}")
+
+
+def moved(readings: Sequence[float]) -> float:
+    """Say by how much readings of one floor differ."""
+    return max(readings) / min(readings) - 1
+
+
+def percentile(samples: Sequence[float], share: float) -> float:
+    """Give the sample that `share` of all are not above."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _measure_once(block: Block, alternations: int, say: Callable[[str], None]) -> Measured:
+    sides = [_Running(side) for side in block.sides]
+    floor = _Running(block.floor)
+    try:
+        for side in (floor, *sides):  # warm-up of all
+            say(f"warm-up: {side.side.name}")
+            side.turn()
+        _compare(sides)
+        for side in (floor, *sides):
+            side.forget()
+        floor.turn()
+        for number in range(alternations):
+            for side in sides:
+                say(f"{number + 1} of {alternations}: {side.side.name}")
+                side.turn()
+            _compare(sides)
+            floor.turn()
+    finally:
+        for side in (floor, *sides):
+            side.end()
+    return Measured(
+        block.name,
+        block.per,
+        block.floor.name,
+        floor.figures(),
+        moved([statistics.median(turn) for turn in floor.turns]),
+        (),
+        {side.side.name: side.figures() for side in sides},
+    )
+
+
+def _compare(sides: Sequence[_Running]) -> None:
+    """Hold what the sides found against each other. None of their times counts if they differ."""
+    for number, one in enumerate(sides):
+        for other in sides[number + 1 :]:
+            assert one.seen is not None
+            assert other.seen is not None
+            if difference := one.seen.differs_from(other.seen):
+                raise SideError(
+                    f"{one.side.name} and {other.side.name} found different {difference}"
+                )
+
+
+@dataclass(slots=True)
+class _Running:
+    """A side and its process."""
+
+    side: Side
+    seen: Seen | None = None
+    turns: list[list[float]] = field(default_factory=list)
+    laps: list[dict[str, list[float]]] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    peak_rss: int = 0
+    _process: subprocess.Popen[str] | None = None
+    _errors: IO[str] | None = None
+
+    def turn(self) -> None:
+        """Take one turn, in the process there is or in a new one."""
+        if self._process is None:
+            self._begin()
+        answer = self._ask()
+        if not self.side.stays:
+            self.end()
+        units = self.side.units
+        self.turns.append([sample / units for sample in answer["samples"]])
+        laps = {name: [lap / units for lap in found] for name, found in answer["laps"].items()}
+        self.laps.append(laps)
+        self.cpu.extend(used / units for used in answer["cpu"])
+        self.peak_rss = max(self.peak_rss, answer["peak_rss"])
+        self.seen = Seen(**answer["seen"])
+
+    def forget(self) -> None:
+        """Let the warm-up count for nothing."""
+        self.turns, self.laps, self.cpu, self.peak_rss = [], [], [], 0
+
+    def figures(self) -> Figures:
+        medians = [statistics.median(turn) for turn in self.turns]
+        samples = [sample for turn in self.turns for sample in turn]
+        names = self.laps[0]
+        return Figures(
+            median=statistics.median(medians),
+            low=min(medians),
+            high=max(medians),
+            p99=percentile(samples, 0.99) if len(samples) >= SAMPLES_FOR_P99 else None,
+            laps={
+                name: statistics.median(statistics.median(lap[name]) for lap in self.laps)
+                for name in names
+            },
+            cpu=statistics.median(self.cpu),
+            peak_rss=self.peak_rss,
+            samples=len(samples),
+            is_durable=self.side.is_durable,
+        )
+
+    def end(self) -> None:
+        """Let the process go."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def _begin(self) -> None:
+        if self.side.reset is not None:
+            self.side.reset()
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "bench.worker", self.side.function],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+        self._send(json.dumps(dict(self.side.arguments)))
+
+    def _send(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def _ask(self) -> dict[str, Any]:
+        self._send("")
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._died()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _died(self) -> SideError:
+        assert self._errors is not None
+        self._errors.seek(0)
+        said = self._errors.read().strip().splitlines()
+        return SideError(f"{self.side.name} died: {said[-1] if said else 'it said nothing'}")

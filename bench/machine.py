@@ -1,0 +1,73 @@
+"""What a result was measured on: without it a number says nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import apsw
+
+_PACKAGES = ("headgate", "deltalake", "duckdb", "duckdb-extension-delta", "pyarrow", "apsw")
+
+
+def describe(place: Path) -> dict[str, str]:
+    """Tell of machine, disk and versions; `place` is where the data lies."""
+    device, system = _mount(place)
+    return {
+        "processor": _processor(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB",
+        "disk": device,
+        "file system": system,
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "java": _java(),
+        "sqlite": f"{apsw.sqlite_lib_version()} (catalog), {sqlite3.sqlite_version} (floor)",
+        **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        "commit": _commit(),
+    }
+
+
+def load() -> str:
+    """Tell how busy the machine is with other things."""
+    return " ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _mount(place: Path) -> tuple[str, str]:
+    """Give device and file system of the mount that a path lies on."""
+    found = ("unknown", "unknown")
+    longest = -1
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        device, point, system, options, *_ = line.split()
+        if place.resolve().is_relative_to(point) and len(point) > longest:
+            found, longest = (device, f"{system} ({options})"), len(point)
+    return found
+
+
+def _java() -> str:
+    java = shutil.which("java")
+    if java is None:
+        return "none, and no side needs it"
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    return said.splitlines()[0] if said else "unknown"
+
+
+def _commit() -> str:
+    git = shutil.which("git")
+    if git is None:
+        return "unknown"
+    asked = [git, "describe", "--always", "--dirty", "--exclude", "*"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return said.stdout.strip() or "unknown"

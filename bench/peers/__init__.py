@@ -1,0 +1,1 @@
+"""What we compare ourselves with: an adapter a peer."""

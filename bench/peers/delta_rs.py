@@ -1,0 +1,58 @@
+"""deltalake, the Python binding of delta-rs, as it comes: opened by path, on a plain log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from deltalake import DeltaTable, write_deltalake
+
+from bench.watch import Seen, fingerprint
+
+NAME = "deltalake"
+REQUIRES = "deltalake==1.6.6"
+
+__all__ = [
+    "DeltaTable",
+    "seen",
+    "sync_checkpoint",
+    "sync_written",
+    "write_deltalake",
+]
+
+
+def seen(actions: object) -> Seen:
+    """Sum up the files that `get_add_actions` gave."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.table(actions)
+    return Seen(
+        rows=table.num_rows,
+        checksum=fingerprint(table["path"].to_pylist()),
+        records=pc.sum(table["num_records"]).as_py(),
+    )
+
+
+def sync_written(root: Path, known: set[Path]) -> set[Path]:
+    """Make what deltalake wrote outlive a power loss, which it leaves to chance."""
+    there = {path for folder in (root, root / "_delta_log") for path in folder.iterdir()}
+    for path in there - known:
+        _sync(path)
+    _sync(root)
+    _sync(root / "_delta_log")
+    return there
+
+
+def sync_checkpoint(log: Path, version: int) -> None:
+    """Make a checkpoint that deltalake wrote outlive a power loss."""
+    for path in (log / f"{version:020d}.checkpoint.parquet", log / "_last_checkpoint", log):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,436 @@
+"""From figures to ratios, verdicts, one JSON file and one page.
+
+A ratio is the result. A target that is missed stays in the table, in red, with by how much and why;
+a block whose floor moved gives no verdict; against a side that is not durable nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, assert_never
+
+from bench.harness import MOVED, Figures, Measured
+from bench.scenario import Claim, Counts, Scenario, Sense, Sizes, floor_of
+
+FALLEN = 0.25  # a ratio may fall by so much against the stored one
+
+
+class Verdict(enum.Enum):
+    """What came of a claim."""
+
+    MET = "met"
+    MISSED = "MISSED"
+    SHOWN = ""  # no target
+    NOT_DURABLE = "not claimed"
+    NONE = "no verdict"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A claim and what it came to."""
+
+    claim: Claim
+    value: float | None
+    verdict: Verdict
+    reason: str = ""
+
+    @property
+    def grows(self) -> bool:
+        """Say whether more is better."""
+        return self.claim.sense is Sense.FASTER
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a scenario."""
+
+    scenario: Scenario
+    sizes: Sizes
+    measured: Sequence[Measured]
+    counts: Counts
+    uncounted: str | None
+    ratios: Sequence[Ratio]
+
+    @property
+    def title(self) -> str:
+        return self.scenario.title.format(**self.sizes)
+
+
+def result_of(
+    scenario: Scenario, sizes: Sizes, measured: Sequence[Measured], counts: Counts | str
+) -> Result:
+    """Hold the claims of a scenario against what was measured and counted.
+
+    Targets for times are meant for full sizes: at others ratios are only shown.
+    """
+    uncounted = counts if isinstance(counts, str) else None
+    counted: Counts = {} if isinstance(counts, str) else counts
+    claims = [
+        claim
+        if sizes == scenario.full or claim.sense is Sense.COUNT
+        else dataclasses.replace(claim, limit=None)
+        for claim in scenario.claims(sizes)
+    ]
+    ratios = [judge(claim, measured, counted, uncounted) for claim in claims]
+    return Result(scenario, sizes, measured, counted, uncounted, ratios)
+
+
+def judge(
+    claim: Claim, measured: Sequence[Measured], counts: Counts, uncounted: str | None = None
+) -> Ratio:
+    """Hold one claim against the figures."""
+    if claim.sense is Sense.COUNT:
+        found = counts.get(claim.side, {}).get(claim.lap or "")
+        if found is None:
+            return Ratio(claim, None, Verdict.NONE, uncounted or "it was not counted")
+        return _judged(claim, found, "")
+    blocks = [_block_of(name, measured) for name in (claim.side, claim.against) if name is not None]
+    for block in blocks:
+        if block is None:
+            return Ratio(claim, None, Verdict.NONE, "it was not measured")
+        if block.failure is not None:
+            return Ratio(claim, None, Verdict.NONE, block.failure)
+    ours = _figures(claim.side, measured)
+    theirs = None if claim.against is None else _figures(claim.against, measured)
+    value = _value(claim, ours, theirs)
+    unsteady = [block for block in blocks if block is not None and not block.is_steady]
+    if unsteady:
+        worst = max(block.floor_moved for block in unsteady)
+        tries = 1 + max(len(block.thrown_away) for block in unsteady)
+        reason = f"thrown away: the floor moved by {worst:.0%}, tried {tries} times"
+        return Ratio(claim, value, Verdict.NONE, reason)
+    if theirs is not None and not theirs.is_durable:
+        return Ratio(claim, value, Verdict.NOT_DURABLE, f"{claim.against} is not durable")
+    return _judged(claim, value, _share_of_floor(ours, blocks[0]))
+
+
+def fallen(
+    now: Mapping[str, float], stored: Mapping[str, float], grows: Mapping[str, bool]
+) -> list[str]:
+    """Tell which ratios are worse by more than is allowed than the stored ones."""
+    said = []
+    for name, before in stored.items():
+        if name not in now or not before or not now[name]:
+            continue
+        lost = 1 - now[name] / before if grows[name] else 1 - before / now[name]
+        if lost > FALLEN:
+            said.append(f"{name}: {now[name]:.3g} after {before:.3g}, {lost:.0%} worse")
+    return said
+
+
+def ratios_of(results: Iterable[Result]) -> dict[str, Ratio]:
+    """Give the ratios of two times by name: what is compared from run to run."""
+    return {
+        f"{result.scenario.number}: {ratio.claim.says}": ratio
+        for result in results
+        for ratio in result.ratios
+        if ratio.claim.sense in (Sense.FASTER, Sense.SHARE)
+        and ratio.value is not None
+        and ratio.verdict is not Verdict.NONE
+    }
+
+
+# Judging
+
+
+def _judged(claim: Claim, value: float, share: str) -> Ratio:
+    if claim.limit is None:
+        return Ratio(claim, value, Verdict.SHOWN)
+    match claim.sense:
+        case Sense.FASTER:
+            is_met, short = value >= claim.limit, claim.limit / value if value else 0.0
+        case Sense.FLAT:
+            is_met, short = abs(value - 1) <= claim.limit, value
+        case Sense.SHARE | Sense.SECONDS | Sense.BYTES | Sense.COUNT:
+            is_met = value <= claim.limit
+            short = value / claim.limit if claim.limit else value
+        case _:
+            assert_never(claim.sense)
+    if is_met:
+        return Ratio(claim, value, Verdict.MET)
+    by = f"missed by a factor of {short:.2f}" if claim.limit and short else "missed"
+    return Ratio(claim, value, Verdict.MISSED, ". ".join(filter(None, [by + share, claim.why])))
+
+
+def _share_of_floor(ours: Figures, block: Measured | None) -> str:
+    if block is None or block.floor is None:
+        return ""
+    return f"; the floor alone is {block.floor.median / ours.median:.0%} of our time"
+
+
+def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float:
+    mine = _seconds(ours, claim.lap)
+    match claim.sense:
+        case Sense.SECONDS:
+            return mine
+        case Sense.BYTES:
+            return ours.peak_rss
+        case Sense.FASTER:
+            assert theirs is not None
+            return _seconds(theirs, claim.against_lap) / mine
+        case Sense.SHARE | Sense.FLAT:
+            assert theirs is not None
+            return mine / _seconds(theirs, claim.against_lap)
+        case Sense.COUNT:
+            raise AssertionError("counts are no figures")
+        case _:
+            assert_never(claim.sense)
+
+
+def _seconds(figures: Figures, lap: str | None) -> float:
+    return figures.median if lap is None else figures.laps[lap]
+
+
+def _block_of(name: str, measured: Sequence[Measured]) -> Measured | None:
+    for block in measured:
+        if name in block.sides or name == floor_of(block.name):
+            return block
+    # A block that failed has no sides to be found by.
+    return next((block for block in measured if block.failure is not None), None)
+
+
+def _figures(name: str, measured: Sequence[Measured]) -> Figures:
+    for block in measured:
+        if name in block.sides:
+            return block.sides[name]
+        if name == floor_of(block.name) and block.floor is not None:
+            return block.floor
+    raise KeyError(name)
+
+
+# Telling
+
+
+def table(results: Sequence[Result], *, red: str = "{}") -> list[str]:
+    """Give the one table of ratios, as lines of Markdown."""
+    lines = [
+        "| # | scenario | ratio | target | verdict |",
+        "|---|---|---|---|---|",
+    ]
+    for result in results:
+        title = result.title
+        for ratio in result.ratios:
+            lines.append(
+                f"| {result.scenario.number} | {title}: {ratio.claim.says} "
+                f"| {value_text(ratio)} | {target_text(ratio.claim)} | {verdict_text(ratio, red)} |"
+            )
+            title = "..."
+        lines.extend(
+            f"| {result.scenario.number} | {title} | | | {said} |"
+            for said in result.scenario.not_yet
+        )
+    return lines
+
+
+def value_text(ratio: Ratio) -> str:
+    """Spell a value in the unit of its claim."""
+    if ratio.value is None:
+        return ""
+    match ratio.claim.sense:
+        case Sense.FASTER | Sense.SHARE | Sense.FLAT:
+            text = f"{_figure(ratio.value)} {ratio.claim.sense.value}"
+        case Sense.SECONDS:
+            text = time_text(ratio.value)
+        case Sense.BYTES:
+            text = bytes_text(ratio.value)
+        case Sense.COUNT:
+            text = f"{_figure(ratio.value)} calls"
+        case _:
+            assert_never(ratio.claim.sense)
+    return f"({text})" if ratio.verdict is Verdict.NONE else text
+
+
+def target_text(claim: Claim) -> str:
+    """Spell a target."""
+    if claim.limit is None:
+        return ""
+    match claim.sense:
+        case Sense.FASTER:
+            return f">= {_figure(claim.limit)}x"
+        case Sense.SHARE:
+            return f"<= {_figure(claim.limit)}x"
+        case Sense.FLAT:
+            return f"1 ± {claim.limit:.0%}"
+        case Sense.SECONDS:
+            return f"<= {time_text(claim.limit)}"
+        case Sense.BYTES:
+            return f"< {bytes_text(claim.limit)}"
+        case Sense.COUNT:
+            return f"<= {_figure(claim.limit)}"
+        case _:
+            assert_never(claim.sense)
+
+
+def verdict_text(ratio: Ratio, red: str = "{}") -> str:
+    """Spell a verdict, with its reason; a miss in red."""
+    said = ratio.verdict.value
+    if ratio.verdict is Verdict.MISSED:
+        said = red.format(said)
+    return f"{said}: {ratio.reason}" if ratio.reason else said
+
+
+def time_text(seconds: float) -> str:
+    """Spell a time."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def bytes_text(size: float) -> str:
+    """Spell a size."""
+    return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.2f} GB"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) or value >= 100 else f"{value:.3g}"
+
+
+def details(result: Result) -> list[str]:
+    """Give all figures of a scenario, as lines of Markdown."""
+    lines = [f"### {result.scenario.number}. {result.title}", "", _how(result), ""]
+    for block in result.measured:
+        lines += [*_block_lines(block), ""]
+    if result.counts:
+        lines += [*_count_lines(result.counts), ""]
+    if result.uncounted is not None:
+        lines += [f"Calls: {result.uncounted}.", ""]
+    lines += [f"- {said}" for said in result.scenario.not_yet]
+    return lines + ([""] if result.scenario.not_yet else [])
+
+
+def _how(result: Result) -> str:
+    return result.scenario.how.format(**result.sizes)
+
+
+def _block_lines(block: Measured) -> list[str]:
+    if block.failure is not None:
+        return [f"**{block.name}**: nothing counts: {block.failure}."]
+    assert block.floor is not None
+    said = f"floor moved by {block.floor_moved:.0%}"
+    if block.thrown_away:
+        gone = ", ".join(f"{moved:.0%}" for moved in block.thrown_away)
+        said += f"; thrown away before, its floor having moved: {gone}"
+    if not block.is_steady:
+        said += f"; more than {MOVED:.0%}, so nothing of it counts"
+    lines = [
+        f"**{block.name}**, for one {block.per} ({said}):",
+        "",
+        "| side | median | spread | p99 | CPU | peak RSS | x floor |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    sides = {**block.sides, f"floor: {block.floor_name}": block.floor}
+    for name, found in sides.items():
+        laps = ", ".join(f"{lap} {time_text(seconds)}" for lap, seconds in found.laps.items())
+        lines.append(
+            f"| {name}{'' if found.is_durable else ' (not durable)'} "
+            f"| {time_text(found.median)}{f' ({laps})' if laps else ''} "
+            f"| {time_text(found.low)} to {time_text(found.high)} "
+            f"| {'' if found.p99 is None else time_text(found.p99)} "
+            f"| {time_text(found.cpu)} | {bytes_text(found.peak_rss)} "
+            f"| {_figure(found.median / block.floor.median)} |"
+        )
+    return lines
+
+
+def _count_lines(counts: Counts) -> list[str]:
+    kinds = list(dict.fromkeys(kind for found in counts.values() for kind in found))
+    return [
+        f"| calls | {' | '.join(kinds)} |",
+        f"|---|{'---|' * len(kinds)}",
+        *(
+            f"| {name} | {' | '.join(_figure(found[kind]) for kind in kinds)} |"
+            for name, found in counts.items()
+        ),
+    ]
+
+
+def page(results: Sequence[Result], about: Mapping[str, str], *, when: str, minutes: float) -> str:
+    """Give the whole page."""
+    missed = sum(r.verdict is Verdict.MISSED for result in results for r in result.ratios)
+    none = sum(r.verdict is Verdict.NONE for result in results for r in result.ratios)
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`. Ratios are the result: each side stands beside its peer and its",
+        "floor, measured in the same run, in turns, in processes of their own on the same disk,",
+        "after their results were compared. Times are for the reader's feeling.",
+        "",
+        f"Measured {when}, in {minutes:.0f} minutes. Targets missed: {missed}. "
+        f"Without a verdict: {none}.",
+        "",
+        *table(results, red='<span style="color:red">**{}**</span>'),
+        "",
+        "*x as fast*: their time through ours. *x the time*: ours through theirs. A value in",
+        f"brackets was thrown away, since its floor moved by more than {MOVED:.0%} each time it",
+        "was tried. *Not claimed*: the peer does not make its commits durable, and we do.",
+        "",
+        "## Measured on",
+        "",
+        "| what | value |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in about.items()),
+        "",
+        "## In detail",
+        "",
+        "Median of the alternations' medians and their spread; p99 of all samples where there are",
+        "a thousand or more; CPU is user and system time, peak RSS that of the side's process.",
+        "",
+    ]
+    for result in results:
+        lines += details(result)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def as_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
+    """Give everything, for programs."""
+    said = {
+        **about,
+        "scenarios": [
+            {
+                "number": result.scenario.number,
+                "title": result.title,
+                "sizes": dict(result.sizes),
+                "ratios": [
+                    {
+                        "says": ratio.claim.says,
+                        "sense": ratio.claim.sense.name.lower(),
+                        "side": ratio.claim.side,
+                        "against": ratio.claim.against,
+                        "value": ratio.value,
+                        "limit": ratio.claim.limit,
+                        "verdict": ratio.verdict.name.lower().replace("_", "-"),
+                        "reason": ratio.reason,
+                    }
+                    for ratio in result.ratios
+                ],
+                "blocks": [dataclasses.asdict(block) for block in result.measured],
+                "counts": result.counts,
+                "uncounted": result.uncounted,
+                "notYet": list(result.scenario.not_yet),
+            }
+            for result in results
+        ],
+    }
+    return json.dumps(said, indent=1, ensure_ascii=False) + "\n"
+
+
+def stored_ratios(path: Path, results: Sequence[Result]) -> dict[str, float] | None:
+    """Read the ratios of a stored run of the same sizes; None if there is none."""
+    if not path.exists():
+        return None
+    stored = json.loads(path.read_text())
+    sizes = {result.scenario.number: dict(result.sizes) for result in results}
+    return {
+        f"{scenario['number']}: {ratio['says']}": ratio["value"]
+        for scenario in stored["scenarios"]
+        if scenario["sizes"] == sizes.get(scenario["number"])
+        for ratio in scenario["ratios"]
+        if ratio["sense"] in ("faster", "share")
+        and ratio["value"] is not None
+        and ratio["verdict"] != "none"
+    }

@@ -1,0 +1,1 @@
+"""One file a scenario, one function a side, all sides of one signature."""

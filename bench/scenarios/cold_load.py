@@ -1,0 +1,158 @@
+"""6: load the latest of many commits without a checkpoint, in a process that knows nothing yet.
+
+The clock starts after the imports and stops when all files are there as Arrow columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.harness import Block, Side
+from bench.scenario import Claim, Counts, Scenario, Sense, Sizes
+from bench.watch import Seen, Watch
+
+_HERE = "bench.scenarios.cold_load"
+
+
+def ours(watch: Watch, place: str) -> Seen:
+    """Connect, load, give the files."""
+    from bench.ours import NAME, connect, seen
+
+    with watch.measure():
+        session = connect(place)
+        snapshot = session.table(NAME).snapshot()
+        watch.lap("load")
+        files = snapshot.file_columns()
+        watch.lap("columns")
+    found = seen(files)
+    session.close()
+    return found
+
+
+def deltalake(watch: Watch, place: str) -> Seen:
+    """Open by path, give the files."""
+    from bench.peers.delta_rs import DeltaTable, seen
+
+    with watch.measure():
+        table = DeltaTable(place)
+        watch.lap("load")
+        files = table.get_add_actions()
+        watch.lap("columns")
+    return seen(files)
+
+
+def duckdb(watch: Watch, place: str) -> Seen:
+    """Ask for the files of a scan."""
+    from bench.peers.duck import connect, list_files, seen
+
+    connection = connect()
+    with watch.measure():
+        files = list_files(connection, place)
+    found = seen(files, place)
+    connection.close()
+    return found
+
+
+def blocks(sizes: Sizes) -> Sequence[Block]:
+    """Put inline, staged and both peers side by side."""
+    from bench.prepared import WORK
+
+    commits = sizes["commits"]
+    return [
+        Block(
+            name="cold load",
+            per="load",
+            sides=tuple(_sides(commits)),
+            floor=Side(
+                "read as many contents from SQLite",
+                "bench.floors:read_rows",
+                {"place": str(WORK / "floor-6"), "count": commits, "size": 700},
+            ),
+        )
+    ]
+
+
+def _sides(commits: int) -> Sequence[Side]:
+    from bench.prepared import narrow
+
+    inline, staged = narrow(commits, "inline"), narrow(commits, "staged")
+    for prepared in (inline, staged):
+        prepared.put_back()
+    plain = {"place": str(inline.plain)}
+    return [
+        Side("headgate, inline", f"{_HERE}:ours", {"place": str(inline.lake)}),
+        Side("headgate, staged", f"{_HERE}:ours", {"place": str(staged.lake)}),
+        Side("deltalake", f"{_HERE}:deltalake", plain),
+        Side("DuckDB delta", f"{_HERE}:duckdb", plain),
+    ]
+
+
+def counts(sizes: Sizes) -> Counts | str:
+    """Count the calls of one load each, on a smaller log: a trace makes calls slow."""
+    from bench import counting
+
+    if not counting.is_available():
+        return counting.MISSING
+    places = [(side, Path(str(side.arguments["place"]))) for side in _sides(sizes["counted"])]
+    return {
+        f"load, {side.name}": counting.count(
+            side, place / "tables" if place.name == "lake" else place
+        )
+        for side, place in places
+    }
+
+
+def claims(sizes: Sizes) -> Sequence[Claim]:
+    """Say what this must come to."""
+    return [
+        Claim(
+            "inline against deltalake",
+            "headgate, inline",
+            Sense.FASTER,
+            30,
+            "deltalake",
+            why="Decoding a line for each file and asking SQLite for each content remain.",
+        ),
+        Claim(
+            "inline against deltalake's load alone, without giving the files",
+            "headgate, inline",
+            Sense.FASTER,
+            None,
+            "deltalake",
+            against_lap="load",
+        ),
+        Claim("inline, in time", "headgate, inline", Sense.SECONDS, 0.100),
+        Claim(
+            "inline, LISTs of the log",
+            "load, headgate, inline",
+            Sense.COUNT,
+            0,
+            lap="LIST",
+        ),
+        Claim("inline against DuckDB", "headgate, inline", Sense.FASTER, None, "DuckDB delta"),
+        Claim(
+            "staged against deltalake",
+            "headgate, staged",
+            Sense.FASTER,
+            8,
+            "deltalake",
+            why="A staged commit is a file of its own, and opening each takes most of the time.",
+        ),
+    ]
+
+
+SCENARIO = Scenario(
+    number=6,
+    title="load the latest of {commits:,} commits, no checkpoint, cold process",
+    how="New process, page cache warm, clock from after the imports until all files are Arrow "
+    "columns. Commits all published; peers read a plain copy of the log with catalogManaged and "
+    "vacuumProtocolCheck taken out of both protocol lists. The catalog runs in the process.",
+    full={"commits": 10_000, "counted": 300},
+    quick={"commits": 1_000, "counted": 100},
+    blocks=blocks,
+    claims=claims,
+    counts=counts,
+    not_yet=("headgate through a server: not yet, needs the server",),
+    is_quick=True,
+)
