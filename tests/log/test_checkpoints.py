@@ -1,6 +1,7 @@
 """Checkpoints: every form comes out alike, and only a published version gets one."""
 
 import json
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -17,6 +18,7 @@ from duckdb_extensions import import_extension
 from headgate import failpoints
 from headgate.errors import NotPublishedError, UnsupportedFeatureError, VersionGoneError
 from headgate.failpoints import FailPointError
+from headgate.log import checkpoints
 from headgate.log.checkpoints import (
     Form,
     UnusableError,
@@ -54,6 +56,7 @@ from headgate.protocol.segment import CheckpointFiles, newest_checkpoint
 from headgate.storage.local import LocalStore
 from headgate.storage.objects import MemoryStore, ObjectStore
 from tests.kit import req, shows
+from tests.kit.faulty import CountingStore
 from tests.log.test_snapshots import MANAGED, FakeCatalog, add, appended, f, paths, remove
 
 WEEK = 604_800_000
@@ -525,6 +528,39 @@ def test_statistics_of_a_checkpoint_that_went_meanwhile_are_gone_and_never_guess
         assert snapshot.file_columns().num_rows == 2
         with pytest.raises(VersionGoneError):
             snapshot.files()
+
+
+def test_of_a_large_checkpoint_only_the_columns_in_use_are_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chance = random.Random(1)
+    adds = [
+        add(f"f{n}", stats=json.dumps({"numRecords": 1, "noise": chance.randbytes(5_000).hex()}))
+        for n in range(200)
+    ]
+    commits: list[list[Action]] = [[PROTOCOL, METADATA], [*adds]]
+    store = CountingStore(MemoryStore())
+    snapshot = table_of(store, commits)
+    written(store, snapshot)
+    without_commits(store)
+    size = len(store.get(ClassicCheckpoint(Version(1)).path))
+    monkeypatch.setattr(checkpoints, "_WHOLE", 0)
+    fetched = [0]
+    inner = store.inner
+
+    class Measured(CountingStore):
+        def get_range(self, path: str, start: int, length: int) -> bytes:
+            found = super().get_range(path, start, length)
+            fetched[0] += len(found)
+            return found
+
+    measured = Measured(inner)
+    again = by_path(measured)
+    assert again.file_columns().num_rows == 200
+    assert measured.count("get", prefix=f"{LOG}/0") == 0
+    assert 0 < fetched[0] < size / 5
+    assert everything(again) == everything(snapshot)
+    assert fetched[0] > size / 5
 
 
 def with_struct_stats(store: ObjectStore) -> None:

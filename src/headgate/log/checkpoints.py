@@ -9,6 +9,7 @@ Writing goes from columns to columns as well, and only for a version that is in 
 from __future__ import annotations
 
 import enum
+import io
 import json
 import threading
 from array import array
@@ -206,6 +207,7 @@ _DICTIONARIES: Final = [
     for side in ("key", "value")
 ]
 _BATCH: Final = 64 * 1024
+_WHOLE: Final = 8 << 20  # smaller objects are fetched at once
 _ROW_GROUP: Final = 128 * 1024
 _V2_FEATURE: Final = "v2Checkpoint"
 _FEW: Final = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
@@ -571,11 +573,44 @@ class _Opened:
 
 
 def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
-    """Open a Parquet file of a store, in place where it lies on this machine."""
+    """Open a Parquet file of a store: in place, whole, or only the ranges that are read."""
     local = store.local_path(path)
     if local is not None:
         return pq.ParquetFile(local, memory_map=True)
-    return pq.ParquetFile(pa.BufferReader(store.get(path)))
+    found = store.head(path)
+    if found is None or found.size <= _WHOLE:
+        return pq.ParquetFile(pa.BufferReader(store.get(path)))
+    return pq.ParquetFile(pa.PythonFile(_Ranges(store, path, found.size)), pre_buffer=True)
+
+
+class _Ranges(io.RawIOBase):
+    """A large object as a file, of which only what is read is fetched."""
+
+    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+        self._store = store
+        self._path = path
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        length = self._size - self._at if size < 0 else min(size, self._size - self._at)
+        found = self._store.get_range(self._path, self._at, length)
+        self._at += len(found)
+        return found
 
 
 class _Few:
