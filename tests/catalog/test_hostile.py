@@ -250,7 +250,7 @@ def test_an_unknown_action_is_kept_not_dropped(inline_lake: House) -> None:
 
 
 @req("EN-01")
-@shows("FI5", "FX25", "S20")
+@shows("FI5", "S20")
 @pytest.mark.parametrize(
     "change",
     [

@@ -156,7 +156,6 @@ def test_a_cut_of_several_tables_never_shows_part_of_a_transaction(inline_lake: 
         assert len({resolved.latest for resolved in cut}) == 1
 
 
-@shows("FM10")
 def test_more_tables_or_bytes_than_the_limit_are_refused_by_its_name(inline_lake: House) -> None:
     house = inline_lake
     table = house.create().table_id
@@ -179,7 +178,6 @@ def test_more_tables_or_bytes_than_the_limit_are_refused_by_its_name(inline_lake
     assert heads(house, [table]) == [0]
 
 
-@shows("FM10")
 def test_a_transaction_over_a_thousand_tables_is_ratified_whole(inline_lake: House) -> None:
     house = inline_lake
     tables = [house.create(f"t{i}").table_id for i in range(1000)]
@@ -190,7 +188,6 @@ def test_a_transaction_over_a_thousand_tables_is_ratified_whole(inline_lake: Hou
     assert set(heads(house, tables)) == {1}
 
 
-@req("MT-13")
 @shows("FM4")
 @pytest.mark.parametrize("isolation", list(Isolation))
 def test_write_skew_over_two_tables_is_rejected_but_at_snapshot(

@@ -234,7 +234,7 @@ def crowded(tmp_path: Path, **limits: int) -> House:
 
 
 @req("CM-25")
-@shows("FP8", "FX5", "L5", "L2")
+@shows("FX5", "L5", "L2")
 def test_a_backlog_slows_writers_down_and_fails_none_of_them(tmp_path: Path) -> None:
     house = crowded(tmp_path, unpublished_soft=10, publish_every_ms=3_600_000)
     try:
@@ -248,7 +248,6 @@ def test_a_backlog_slows_writers_down_and_fails_none_of_them(tmp_path: Path) -> 
         house.close()
 
 
-@shows("FP8")
 def test_while_storage_cannot_be_written_commits_go_on_up_to_the_hard_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

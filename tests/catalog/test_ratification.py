@@ -88,7 +88,7 @@ def test_the_same_proposal_again_gets_the_first_answer_at_once_and_after_a_resta
 
 
 @req("CM-42", "CM-26")
-@shows("FC5", "FX4")
+@shows("FC5")
 def test_the_first_answer_is_given_after_publishing_and_after_the_content_was_forgotten(
     lake: House,
 ) -> None:
@@ -125,7 +125,6 @@ def test_a_ratified_transaction_proposed_again_at_a_higher_version_gets_its_firs
 # A staged replay is known by txnId and table, whatever its file: a lost answer may be asked for
 # with a new one.
 @req("CM-42", "CM-04")
-@shows("FI7")
 @pytest.mark.parametrize("house", [Way.INLINE, Way.PUT_IF_ABSENT], indirect=True)
 def test_a_txn_id_with_another_intent_is_refused_and_changes_nothing(house: House) -> None:
     table = house.create()

@@ -39,7 +39,7 @@ CREATION = [
 
 
 @req("CM-12", "CM-39", "LC-01")
-@shows("FC1", "FC9", "FC4", "FM1", "FS8", "S1", "S2", "S3", "S4", "S5", "S6", "S16", "L8")
+@shows("FC1", "FC9", "FC4", "FM1", "FS8", "S1", "S2", "S3", "S4", "S5", "S6", "S16")
 @pytest.mark.parametrize("fail", COMMITS + CREATION)
 def test_a_writer_killed_anywhere_loses_nothing_it_was_told(tmp_path: Path, fail: str) -> None:
     lake = tmp_path / "lake"
