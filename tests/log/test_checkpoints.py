@@ -246,17 +246,27 @@ def test_tombstones_are_kept_for_as_long_as_the_table_says(form: Form) -> None:
     assert tombstones(by_path(store)) == ["b%20c.parquet"]
 
 
+@pytest.mark.parametrize(
+    ("now_ms", "kept"),
+    [
+        (WEEK + 1_000, ["b%20c.parquet", "day=mon/a.parquet"]),
+        (2 * WEEK + 1_000, ["b%20c.parquet"]),
+    ],
+)
 @pytest.mark.parametrize("form", Form)
-def test_a_checkpoint_on_a_checkpoint_carries_everything_on(form: Form) -> None:
+def test_a_checkpoint_on_a_checkpoint_carries_on_what_is_not_too_old(
+    form: Form, now_ms: int, kept: list[str]
+) -> None:
     store = MemoryStore()
     written(store, table_of(store, COMMITS[:3]), form, now_ms=WEEK)
     snapshot = table_of(store)
     assert snapshot.state.ground is not None
-    written(store, snapshot, form, now_ms=WEEK + 1_000)
+    assert tombstones(snapshot) == ["day=mon/a.parquet"]
+    written(store, snapshot, form, now_ms=now_ms)
     without_commits(store)
     again = by_path(store)
     assert everything(again) == everything(table_of(MemoryStore()))
-    assert tombstones(again) == ["b%20c.parquet", "day=mon/a.parquet"]
+    assert tombstones(again) == kept
 
 
 def test_an_empty_table_has_a_checkpoint_too() -> None:
