@@ -492,6 +492,19 @@ def test_files_at_absolute_places_are_read(tmp_path: Path) -> None:
     assert read(tmp_path / "table").to_pylist() == [{"x": 1}]
 
 
+def test_an_absolute_path_into_the_table_is_read_through_its_own_store() -> None:
+    store = MemoryStore("memory://own")
+    plain = table("x long")
+    holding(Path(), plain, pa.table({"x": [1]}), store=store)
+    add = AddFile(
+        path="memory://own/file%200.parquet", partition_values={}, size=1, modification_time=1,
+        data_change=True,
+    )  # fmt: skip
+    store.put(f"_delta_log/{0:020d}.json", plain.commit([add]))
+    snapshot = load_path("memory://own", store_for=lambda _: store)
+    assert to_arrow(snapshot).to_pylist() == [{"x": 1}]
+
+
 # Asking for less
 
 

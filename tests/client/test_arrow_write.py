@@ -119,6 +119,14 @@ def test_awkward_partition_values_are_read_back_by_us_and_by_others(tmp_path: Pa
     assert as_bag(read_by_duckdb(tmp_path)) == expected
 
 
+def test_nulls_in_one_partition_column_keep_the_values_of_the_others_apart(tmp_path: Path) -> None:
+    plain = table("id int, p string, q int, r date", "p", "q", "r")
+    values = [(p, q) for p in ("a", None) for q in (1, 2, None)]
+    rows = rows_of(plain, [{"id": i, "p": p, "q": q} for i, (p, q) in enumerate(values * 3)])
+    assert len(written(plain, rows, tmp_path)) == len(values)
+    assert as_bag(to_arrow(load_path(str(tmp_path)))) == as_bag(rows)
+
+
 def test_paths_are_folders_escaped_once_and_urls_escaped_again(tmp_path: Path) -> None:
     plain = table("id int, part string", "part")
     [add] = written(plain, rows_of(plain, [{"id": 1, "part": "a b/50%"}]), tmp_path)

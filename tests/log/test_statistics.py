@@ -114,9 +114,14 @@ def test_a_bound_beyond_the_year_9999_is_left_out() -> None:
     assert json.loads(statistics.to_json())["maxValues"] == {}
 
 
-def test_zero_has_both_signs() -> None:
-    found = gathered("x double", column(0.0), column(-0.0))
-    assert (str(found["minValues"]["x"]), str(found["maxValues"]["x"])) == ("-0.0", "0.0")
+@pytest.mark.parametrize("zeros", [[0.0], [-0.0], [0.0, -0.0], [-0.0, 0.0]])
+def test_zero_is_bounded_by_both_its_signs(zeros: list[float]) -> None:
+    assert [str(bound) for bound in bounds("double", *zeros)] == ["-0.0", "0.0"]
+
+
+def test_bounds_are_those_of_all_batches() -> None:
+    found = gathered("x int", column(5, 9), column(1, 2), column(4))
+    assert (found["minValues"], found["maxValues"]) == ({"x": 1}, {"x": 9})
 
 
 def test_nan_in_one_batch_takes_the_bounds_of_all_away() -> None:
@@ -314,17 +319,17 @@ def within(tree: Any, path: tuple[str, ...]) -> Any:
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [
-        ({}, ["a", "s.b", "s.t.c", "d.e"]),
-        ({"dataSkippingNumIndexedCols": "2"}, ["a", "s.b"]),
+        ({}, ["a", "S.b", "S.t.c", "d.e"]),
+        ({"dataSkippingNumIndexedCols": "2"}, ["a", "S.b"]),
         ({"dataSkippingNumIndexedCols": "0"}, []),
-        ({"dataSkippingNumIndexedCols": "-1"}, ["a", "s.b", "s.t.c", "d.e"]),
-        ({"dataSkippingStatsColumns": "S, `d.e`"}, ["s.b", "s.t.c", "d.e"]),
-        ({"dataSkippingStatsColumns": "s.t.c"}, ["s.t.c"]),
+        ({"dataSkippingNumIndexedCols": "-1"}, ["a", "S.b", "S.t.c", "d.e"]),
+        ({"dataSkippingStatsColumns": "s, `D.e`"}, ["S.b", "S.t.c", "d.e"]),
+        ({"dataSkippingStatsColumns": "s.T.c"}, ["S.t.c"]),
         ({"dataSkippingStatsColumns": ""}, []),
     ],
 )
 def test_properties_choose_the_columns(properties: dict[str, str], expected: list[str]) -> None:
-    schema = parse_schema("a int, s struct<b: int, t: struct<c: int>>, p int, v void, `d.e` int")
+    schema = parse_schema("a int, S struct<b: int, t: struct<c: int>>, p int, v void, `d.e` int")
     named = {f"delta.{key}": value for key, value in properties.items()}
     found = indexed_columns(schema, ["p"], named)
     assert [".".join(leaf.path) for leaf in found] == expected
