@@ -31,7 +31,7 @@ def published(house: House, table_id: TableId) -> list[int]:
 
 
 @req("CM-23", "CM-24")
-@shows("S10", "S11")
+@shows("FP5", "S10", "S11")
 def test_what_is_published_is_what_was_ratified_byte_for_byte_and_without_a_gap(
     lake: House,
 ) -> None:

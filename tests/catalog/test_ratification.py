@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import pytest
 
 from headgate.errors import NotFoundError, TxnIdReusedError, UnsupportedByCatalogError
 from headgate.protocol.actions import Version
-from headgate.protocol.catalog_port import Ratified, Rejected, VersionTaken
+from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
 from headgate.protocol.commits import Proposal, Way
 from tests.catalog.conftest import House
 from tests.kit import req, shows
@@ -267,7 +268,7 @@ def test_a_staged_file_can_only_become_the_version_in_its_name(lake: House) -> N
     assert lake.catalog.resolve(table.table_id).latest == 0
 
 
-@shows("FC13")
+@shows("FC13", "S8")
 def test_a_client_that_slept_through_a_thousand_commits_is_told_or_let_through(
     inline_lake: House,
 ) -> None:
@@ -306,3 +307,38 @@ def test_a_way_the_catalog_does_not_go_is_refused_by_name(house: House) -> None:
     with pytest.raises(UnsupportedByCatalogError):
         house.propose(table.table_id, 1, add())
     assert house.catalog.resolve(table.table_id).latest == 0
+
+
+@shows("FX12")
+def test_sixty_four_writers_on_tables_of_their_own_never_stand_in_each_others_way(
+    inline_lake: House,
+) -> None:
+    house = inline_lake
+    tables = [house.create(f"t{number}").table_id for number in range(64)]
+
+    def write(number: int) -> list[object]:
+        return [house.propose(tables[number], version, remove(add())) for version in range(1, 6)]
+
+    with ThreadPoolExecutor(64) as pool:
+        answers = [answer for mine in pool.map(write, range(64)) for answer in mine]
+    # A commit with a remove is not moved past another, so one that had to come again would show.
+    assert all(isinstance(answer, Ratified) for answer in answers)
+    sequences = [answer.sequence for answer in answers if isinstance(answer, Ratified)]
+    assert sorted(sequences) == list(range(65, 65 + 320))  # type: ignore[type-var]
+
+
+@shows("FX14")
+def test_every_answer_is_one_of_three_kinds_and_each_has_its_way_on(lake: House) -> None:
+    table = lake.create()
+    file = add()
+    lake.propose(table.table_id, 1, file)
+    ratified = lake.propose(table.table_id, 2, remove(file))
+    rejected = lake.propose(table.table_id, 2, remove(file))
+    lake.way = Way.STAGED
+    taken = lake.propose(table.table_id, 2, add())
+    kinds = {type(answer) for answer in (ratified, rejected, taken)}
+    assert kinds == set(get_args(Answer))
+    assert isinstance(taken, VersionTaken)
+    # Taken is no outcome: the same transaction comes again above what was taken.
+    again = lake.propose(table.table_id, taken.latest[table.table_id] + 1, add())
+    assert isinstance(again, Ratified)
