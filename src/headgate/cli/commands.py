@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.client.table import HistoryEntry, Table
     from headgate.client.transaction import Committed
     from headgate.log.snapshots import Snapshot
-    from headgate.protocol.catalog_port import TableEntry, TimelineEntry
+    from headgate.protocol.catalog_port import Finding, TableEntry, TimelineEntry
 
 _FORMATS = {
     ".csv": "csv",
@@ -56,9 +56,8 @@ class Globals:
     lake: str
     output: Output
 
-    @contextmanager
-    def session(self, doing: str) -> Iterator[Session]:
-        """Open the lake for one command; only `init` makes one, so that a slip makes none."""
+    def opened(self) -> Session:
+        """Open the lake; only `init` makes one, so that a slip of the pen does not."""
         from headgate.connecting import DATABASE  # slow to load, and needed only from here on
 
         if _is_missing(self.lake, DATABASE):
@@ -66,7 +65,12 @@ class Globals:
                 f"There is no lake at {self.lake}.",
                 remedy=f"Make one with `headgate init {self.lake}`, or name yours with --lake.",
             )
-        with self.output.progress(doing), headgate.connect(self.lake) as session:
+        return headgate.connect(self.lake)
+
+    @contextmanager
+    def session(self, doing: str) -> Iterator[Session]:
+        """Open the lake for what one command does; what it found is told after."""
+        with self.output.progress(doing), self.opened() as session:
             yield session
 
 
@@ -108,8 +112,9 @@ def init(
     here: Globals = ctx.obj
     lake = here.lake if address is None else address
     made = connecting.init(lake, root)
+    verb = "A lake is made by its first table" if "catalog=filesystem" in lake else "Made a lake"
     here.output.result(
-        {"lake": lake, "root": made}, f"Made a lake at {lake}; its tables will lie under {made}."
+        {"lake": lake, "root": made}, f"{verb} at {lake}; its tables will lie under {made}."
     )
     if address is not None and address != "lake":
         here.output.say(f"Use it with --lake {lake}, or HEADGATE_LAKE={lake}.")
@@ -127,8 +132,8 @@ def create_namespace(
     here: Globals = ctx.obj
     with here.session("Making a namespace") as session:
         session.create_namespace(name)
-        full = str(SchemaName.parse(name))
-        here.output.result({"namespace": full}, f"Made the namespace {full}.")
+    full = str(SchemaName.parse(name))
+    here.output.result({"namespace": full}, f"Made the namespace {full}.")
 
 
 def drop_namespace(
@@ -137,16 +142,14 @@ def drop_namespace(
 ) -> None:
     """Remove a namespace that has no tables.
 
-    Dropped tables count until they are purged.
-
     For example:
       headgate drop-namespace sales
     """
     here: Globals = ctx.obj
     with here.session("Removing a namespace") as session:
         session.drop_namespace(name)
-        full = str(SchemaName.parse(name))
-        here.output.result({"namespace": full}, f"Removed the namespace {full}.")
+    full = str(SchemaName.parse(name))
+    here.output.result({"namespace": full}, f"Removed the namespace {full}.")
 
 
 # A table
@@ -188,10 +191,10 @@ def create(
             if namespace.key not in {known.key for known in session.namespaces()}:
                 session.create_namespace(str(namespace))
         made = session.create_table(name, schema, _split(partition_by), settled, comment)
-        here.output.result(
-            {"table": made.name, "tableId": made.id, "location": made.location},
-            f"Made {made.name}, id {made.id}.",
-        )
+    here.output.result(
+        {"table": made.name, "tableId": made.id, "location": made.location},
+        f"Made {made.name}, id {made.id}.",
+    )
 
 
 def append(
@@ -218,32 +221,35 @@ def append(
 
     here: Globals = ctx.obj
     inputs = [(file, _format(file, format)) for file in files]
-    with _on_disk(inputs) as paths, here.session("Opening") as session:
+    with (
+        _on_disk(inputs) as paths,
+        here.output.progress(f"Appending to {name}", "rows") as advance,
+        here.opened() as session,
+    ):
         target = session.table(name)
         readers = [read_input(path, kind, target.schema) for path, kind in paths]
-        with here.output.progress(f"Appending to {target.name}", "rows") as advance:
-            rows = _Rows([path for path, _ in paths], readers, advance)
-            committed = rows.append_to(target)
-        if committed is None:
-            here.output.result(
-                {"table": target.name, "version": None, "rows": 0},
-                "There are no rows: nothing was committed.",
-            )
-            return
-        commit = committed.commits[target.id]
+        rows = _Rows([path for path, _ in paths], readers, advance)
+        committed = rows.append_to(target)
+    if committed is None:
         here.output.result(
-            {
-                "table": target.name,
-                "version": commit.version,
-                "rows": rows.count,
-                "way": commit.way.value,
-                "txnId": committed.txn_id,
-                "sequence": committed.sequence,
-                "timestamp": moment(committed.timestamp_ms),
-            },
-            f"{target.name} is at version {commit.version}: {many(rows.count, 'row')} appended,"
-            f" {commit.way.value}, txnId {committed.txn_id}.",
+            {"table": target.name, "version": None, "rows": 0},
+            "There are no rows: nothing was committed.",
         )
+        return
+    commit = committed.commits[target.id]
+    here.output.result(
+        {
+            "table": target.name,
+            "version": commit.version,
+            "rows": rows.count,
+            "way": commit.way.value,
+            "txnId": committed.txn_id,
+            "sequence": committed.sequence,
+            "timestamp": moment(committed.timestamp_ms),
+        },
+        f"{target.name} is at version {commit.version}: {many(rows.count, 'row')} appended,"
+        f" {commit.way.value}, txnId {committed.txn_id}.",
+    )
 
 
 def show(
@@ -278,15 +284,23 @@ def show(
       headgate show sales.orders --version 7
       headgate show sales.orders --as-of 2026-03-01T12:00:00Z --columns id,item
     """
+    from headgate.client.arrow import to_arrow  # slow to load
+
     here: Globals = ctx.obj
+    if name is None:
+        if columns or any(asked is not None for asked in (version, as_of, sequence)):
+            raise typer.BadParameter("--version, --as-of, --sequence and --columns need a TABLE.")
+        with here.session("Reading") as session:
+            entries, namespaces = session.tables(dropped=dropped), session.namespaces()
+        _show_lake(here, entries, [str(known) for known in namespaces], dropped=dropped)
+        return
     with here.session("Reading") as session:
-        if name is None:
-            _show_lake(here, session, dropped=dropped)
-            return
         found = session.table(name)
         snapshot = found.snapshot(version, as_of, sequence)
         entry = next((e for e in session.tables() if e.table_id == found.id), None)
-        _show_table(here.output, found.name, snapshot, entry, _split(columns) or None, limit)
+        # One row more than asked for tells whether there are more.
+        rows = to_arrow(snapshot, _split(columns) or None, limit=limit + 1)
+    _show_table(here.output, found.name, snapshot, entry, rows, limit)
 
 
 def log(
@@ -350,10 +364,10 @@ def publish(
     with here.session("Publishing") as session:
         found = session.table(name)
         last = found.publish(up_to)
-        here.output.result(
-            {"table": found.name, "published": last},
-            f"{found.name} is published up to version {last}.",
-        )
+    here.output.result(
+        {"table": found.name, "published": last},
+        f"{found.name} is published up to version {last}.",
+    )
 
 
 def checkpoint(
@@ -378,10 +392,10 @@ def checkpoint(
     with here.session("Writing a checkpoint") as session:
         found = session.table(name)
         written = found.checkpoint(version, "v2" if v2 else None)
-        here.output.result(
-            {"table": found.name, "version": written},
-            f"Wrote a checkpoint of {found.name} at version {written}.",
-        )
+    here.output.result(
+        {"table": found.name, "version": written},
+        f"Wrote a checkpoint of {found.name} at version {written}.",
+    )
 
 
 def rename(
@@ -399,8 +413,8 @@ def rename(
     here: Globals = ctx.obj
     with here.session("Renaming") as session:
         session.rename(old, new)
-        full = str(TableName.parse(new))
-        here.output.result({"table": full}, f"{TableName.parse(old)} is now {full}.")
+    full = str(TableName.parse(new))
+    here.output.result({"table": full}, f"{TableName.parse(old)} is now {full}.")
 
 
 def drop(ctx: typer.Context, name: TableArgument) -> None:
@@ -414,9 +428,9 @@ def drop(ctx: typer.Context, name: TableArgument) -> None:
     here: Globals = ctx.obj
     with here.session("Dropping") as session:
         table_id = session.drop(name)
-        full = str(TableName.parse(name))
-        here.output.result({"table": full, "tableId": table_id}, f"Dropped {full}, id {table_id}.")
-        here.output.say(f"Bring it back with `headgate undrop {name}`.")
+    full = str(TableName.parse(name))
+    here.output.result({"table": full, "tableId": table_id}, f"Dropped {full}, id {table_id}.")
+    here.output.say("Its files are still there: see `headgate undrop` and `headgate purge`.")
 
 
 def undrop(
@@ -437,10 +451,10 @@ def undrop(
     here: Globals = ctx.obj
     with here.session("Bringing it back") as session:
         back = session.undrop(name, to)
-        here.output.result(
-            {"table": back.name, "tableId": back.id, "version": back.version},
-            f"{back.name} is back at version {back.version}, id {back.id}.",
-        )
+    here.output.result(
+        {"table": back.name, "tableId": back.id, "version": back.version},
+        f"{back.name} is back at version {back.version}, id {back.id}.",
+    )
 
 
 def purge(
@@ -459,9 +473,52 @@ def purge(
         typer.confirm(f"Delete all files of the dropped table {name}?", abort=True, err=True)
     with here.session("Purging") as session:
         gone = session.purge(name)
-        here.output.result(
-            {"table": name, "files": gone}, f"Purged {name}: {many(gone, 'file')} deleted."
-        )
+    here.output.result(
+        {"table": name, "files": gone}, f"Purged {name}: {many(gone, 'file')} deleted."
+    )
+
+
+def fsck(
+    ctx: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="A table; without one: all of them.")
+    ] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+) -> None:
+    """Hold the catalog against the tables' logs.
+
+    Changes nothing without --repair. Each finding comes with its remedy. Exit code 1 if an error
+    is left.
+
+    For example:
+      headgate fsck
+      headgate fsck sales.orders --repair
+    """
+    here: Globals = ctx.obj
+    with here.session("Checking") as session:
+        found = session.fsck(name, repair=repair)
+    errors = [one for one in found if one.severity.value == "error" and not one.repaired]
+    here.output.result(
+        {
+            "findings": [
+                {
+                    "rule": one.rule,
+                    "severity": one.severity.value,
+                    "table": one.table,
+                    "version": one.version,
+                    "path": one.path,
+                    "says": one.says,
+                    "remedy": one.remedy,
+                    "repaired": one.repaired,
+                }
+                for one in found
+            ],
+            "errors": len(errors),
+        },
+        "\n".join(map(_finding, found)) or "Catalog and logs agree.",
+    )
+    if errors:
+        raise typer.Exit(1)
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
@@ -478,6 +535,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     drop,
     undrop,
     purge,
+    fsck,
 )
 
 
@@ -499,9 +557,10 @@ def examples_of(command: Callable[..., None]) -> str:
 # What `show` shows
 
 
-def _show_lake(here: Globals, session: Session, *, dropped: bool) -> None:
-    entries = sorted(session.tables(dropped=dropped), key=lambda e: (e.name or "", e.created_ms))
-    namespaces = [str(name) for name in session.namespaces()]
+def _show_lake(
+    here: Globals, tables: Sequence[TableEntry], namespaces: Sequence[str], *, dropped: bool
+) -> None:
+    entries = sorted(tables, key=lambda entry: (entry.name or "", entry.created_ms))
     columns = ["table", "latest", "published", "made"]
     if dropped:
         columns += ["state", "dropped", "id"]
@@ -545,12 +604,9 @@ def _show_table(
     name: str,
     snapshot: Snapshot,
     entry: TableEntry | None,
-    columns: Sequence[str] | None,
+    rows: Any,
     limit: int,
 ) -> None:
-    from headgate.client import arrow  # slow to load
-
-    rows = arrow.to_arrow(snapshot, columns, limit=limit + 1)
     names, values = rows.column_names, list(zip(*map(_values, rows.columns), strict=True))
     published = None if entry is None else entry.published
     known: list[tuple[str, object]] = [
@@ -633,6 +689,14 @@ def _commit(entry: TimelineEntry, told: HistoryEntry | None) -> dict[str, object
         "parameters": told and dict(told.parameters),
         "metrics": told and dict(told.metrics),
     }
+
+
+def _finding(found: Finding) -> str:
+    where = "" if found.version is None else f" version {found.version}"
+    path = "" if found.path is None else f" ({found.path})"
+    said = f"{found.severity.value}: {found.table}{where}{path} {found.says.rstrip('.')}. [{found.rule}]"
+    remedy = "Repaired." if found.repaired else found.remedy
+    return f"{said}\n  {remedy}" if remedy else said
 
 
 def _what(told: HistoryEntry | None) -> str:
