@@ -1,4 +1,4 @@
-"""An S3 server for the run, and a bucket for each test that wants one."""
+"""What tests of two folders or more use: an S3 server for the run, a bucket for each test."""
 
 import itertools
 from collections.abc import Iterator
