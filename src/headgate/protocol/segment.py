@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from headgate.protocol.actions import Version
 from headgate.protocol.catalog_port import FileKind, KnownFile
@@ -165,6 +166,10 @@ def _join(
     commits: dict[Version, Entry],
     compactions: dict[Version, Compaction],
 ) -> tuple[Entry, ...] | Gap:
+    if not compactions:  # nearly always, and there may be many commits
+        straight = tuple(map(commits.get, map(Version, range(start + 1, version + 1))))
+        if None not in straight:
+            return cast("tuple[Entry, ...]", straight)
     entries: list[Entry] = []
     at = start + 1
     while at <= version:
