@@ -468,6 +468,25 @@ def test_an_altered_staged_file_is_not_read_where_the_published_twin_is_right() 
     assert paths(catalog.load()) == f(1, 2, 3)
 
 
+@req("CM-02")
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{2:020d}.{UUID(int=3)}.json",  # of another version
+        f"../{1:020d}.json",
+        f"{1:020d}.json",
+        "",
+        None,
+    ],
+)
+def test_a_staged_commit_is_read_only_from_a_name_that_fits_its_version(name: str | None) -> None:
+    catalog = appended(3, Way.STAGED)
+    catalog.commits[1] = msgspec.structs.replace(catalog.commits[1], file_name=name)
+    catalog.publish(forget=False)
+    with pytest.raises(InvariantError, match="version 1"):
+        catalog.load()
+
+
 def test_a_published_file_that_is_not_what_the_catalog_lists_is_refused() -> None:
     catalog = appended(3)
     catalog.publish(forget=False)
@@ -758,8 +777,20 @@ def test_a_snapshot_knows_when_it_was_committed() -> None:
     catalog.publish()
     assert catalog.load().timestamp_ms == 6_000
     assert catalog.load(version=Version(2)).timestamp_ms == 3_000
-    catalog.checkpoint_at(3)
+    catalog.checkpoint = catalog.checkpoint_at(3)
     assert catalog.load(version=Version(3)).timestamp_ms == 4_000
+
+
+def test_a_compaction_gives_its_last_version_no_other_commits_time() -> None:
+    catalog = appended(5)
+    catalog.publish()
+    path = Compaction(Version(2), Version(3)).path
+    catalog.store.put(path, join(encode(add(f"f{version}", version)) for version in (2, 3)))
+    catalog.compactions = (
+        KnownFile(kind=FileKind.COMPACTION, first=Version(2), last=Version(3), paths=(path,)),
+    )
+    snapshot = catalog.load(version=Version(3))
+    assert (paths(snapshot), snapshot.timestamp_ms) == (f(1, 2, 3), 4_000)
 
 
 # What a snapshot is held against
