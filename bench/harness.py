@@ -7,6 +7,7 @@ moved too far the block is thrown away and measured again.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import statistics
@@ -77,6 +78,7 @@ class Measured:
     floor_moved: float
     thrown_away: tuple[float, ...]  # by how much the floor had moved each time
     sides: Mapping[str, Figures]
+    names: tuple[str, ...] = ()  # of the sides, also of those without figures
     failure: str | None = None
 
     @property
@@ -101,17 +103,12 @@ def measure(
         try:
             found = _measure_once(block, alternations, say)
         except SideError as error:
-            return Measured(block.name, block.per, block.floor.name, None, 0, (), {}, str(error))
-        if found.is_steady or len(thrown) + 1 == TRIES:
+            names = tuple(side.name for side in block.sides)
             return Measured(
-                found.name,
-                found.per,
-                found.floor_name,
-                found.floor,
-                found.floor_moved,
-                tuple(thrown),
-                found.sides,
+                block.name, block.per, block.floor.name, None, 0, (), {}, names, str(error)
             )
+        if found.is_steady or len(thrown) + 1 == TRIES:
+            return dataclasses.replace(found, thrown_away=tuple(thrown))
         thrown.append(found.floor_moved)
         say(f"thrown away: the floor moved by {found.floor_moved:.0%}")
 
@@ -155,6 +152,7 @@ def _measure_once(block: Block, alternations: int, say: Callable[[str], None]) -
         moved([statistics.median(turn) for turn in floor.turns]),
         (),
         {side.side.name: side.figures() for side in sides},
+        tuple(side.side.name for side in sides),
     )
 
 

@@ -188,10 +188,9 @@ def _seconds(figures: Figures, lap: str | None) -> float:
 
 def _block_of(name: str, measured: Sequence[Measured]) -> Measured | None:
     for block in measured:
-        if name in block.sides or name == floor_of(block.name):
+        if name in block.names or name == floor_of(block.name):
             return block
-    # A block that failed has no sides to be found by.
-    return next((block for block in measured if block.failure is not None), None)
+    return None
 
 
 def _figures(name: str, measured: Sequence[Measured]) -> Figures:

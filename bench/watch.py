@@ -74,11 +74,12 @@ def fingerprint(texts: Iterable[str]) -> int:
 
 def checkpoint_seen(log: Path, version: int) -> Seen:
     """Sum up the files of a classic checkpoint, whoever wrote it."""
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     path = log / f"{version:020d}.checkpoint.parquet"
-    column = pq.read_table(path, columns=["add.path"])["add"].combine_chunks()
-    paths = column.field("path").drop_null()
+    column = pq.ParquetFile(path).read(columns=["add.path"])["add"]
+    paths = pc.struct_field(column, "path").drop_null()
     return Seen(rows=len(paths), checksum=fingerprint(paths.to_pylist()))
 
 

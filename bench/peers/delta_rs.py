@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -34,14 +35,14 @@ def seen(actions: object) -> Seen:
     )
 
 
-def sync_written(root: Path, known: set[Path]) -> set[Path]:
-    """Make what deltalake wrote outlive a power loss, which it leaves to chance."""
-    there = {path for folder in (root, root / "_delta_log") for path in folder.iterdir()}
-    for path in there - known:
+def sync_written(root: Path, version: int) -> None:
+    """Make a commit that deltalake wrote outlive a power loss, which it leaves to chance."""
+    log = root / "_delta_log"
+    commit = log / f"{version:020d}.json"
+    actions = map(json.loads, commit.read_bytes().splitlines())
+    files = [root / action["add"]["path"] for action in actions if "add" in action]
+    for path in (*files, root, commit, log):
         _sync(path)
-    _sync(root)
-    _sync(root / "_delta_log")
-    return there
 
 
 def sync_checkpoint(log: Path, version: int) -> None:

@@ -35,17 +35,14 @@ def deltalake(watch: Watch, place: str, count: int, synced: bool) -> Seen:
 
     root = Path(place)
     table = DeltaTable.create(place, _arrow_schema())
-    known: set[Path] = set()
     for number in range(_WARM_UP):
         write_deltalake(table, _row(number), mode="append")
-    if synced:
-        known = sync_written(root, known)
     for number in range(_WARM_UP, _WARM_UP + count):
         row = _row(number)
         with watch.measure():
             write_deltalake(table, row, mode="append")
             if synced:
-                known = sync_written(root, known)
+                sync_written(root, table.version())
     return _seen(DeltaTable(place).to_pyarrow_table())
 
 
