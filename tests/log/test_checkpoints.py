@@ -573,6 +573,27 @@ def test_of_a_large_checkpoint_only_the_columns_in_use_are_fetched(
     assert fetched[0] > size / 5
 
 
+@pytest.mark.parametrize("scans", [0, 1000])
+def test_files_are_found_among_all_by_scan_and_by_index_alike(
+    scans: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_SCANS_BEFORE_INDEX", scans)
+    monkeypatch.setattr(checkpoints, "hash", lambda text: len(text) % 2, raising=False)
+    store = MemoryStore()
+    written(store, table_of(store))
+    without_commits(store)
+    files = by_path(store).state.ground
+    assert files is not None
+    wanted = [
+        ("day=mon/a.parquet", None),
+        ("day=mon/a.parquet", VECTOR.unique_id),
+        ("d.parquet", INLINE.unique_id),
+        ("nowhere", None),
+    ]
+    assert files.sizes(wanted) == {wanted[1]: 10, wanted[2]: 30}
+    assert files.sizes([]) == {}
+
+
 def with_struct_stats(store: ObjectStore) -> None:
     """Write a checkpoint whose statistics are structs only, as `writeStatsAsJson=false` asks."""
     path = ClassicCheckpoint(Version(1)).path

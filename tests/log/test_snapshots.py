@@ -911,6 +911,8 @@ def test_files_are_pruned_by_partition_values_and_statistics(checkpoint: Form | 
     assert kept(And((monday, low))) == ["a"]
     assert kept(IsNull(("day",))) == ["d"]
     assert kept(Compare(("day",), Operator.NE, "mon")) == ["c", "e"]
+    assert kept(And((Compare(("DAY",), Operator.EQ, "mon"), low))) == ["a"]
+    assert kept(Compare(("nobody",), Operator.EQ, "mon")) == ["a", "b", "c", "d", "e"]
     assert {file.path: file.stats for file in snapshot.files(low)}["a"] == stats(1, 5)
 
 
@@ -1037,6 +1039,19 @@ def test_a_catalog_managed_table_is_refused_by_path_and_named(tmp_path: Path) ->
     assert str(tmp_path / "lake") in str(inside.value)
     with pytest.raises(PathAccessError):
         by_path(catalog.store, version=Version(0))
+
+
+def test_a_plain_version_before_a_feature_nobody_knows_can_still_be_read() -> None:
+    unknown = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=["timeMachine"],
+        writer_features=["timeMachine"],
+    )
+    store = plain_store((add("a"),), (unknown,))
+    with pytest.raises(UnsupportedFeatureError, match="timeMachine"):
+        by_path(store)
+    assert paths(by_path(store, version=Version(1))) == ["a"]
 
 
 def test_an_external_table_of_a_catalog_is_read_from_its_log() -> None:

@@ -160,15 +160,12 @@ class Snapshot:
         if features.mapping_mode(self.protocol, self.metadata) == "none":
             schema = schemas.without_mapping(schema)
         pruner = Pruner(where, schema)
-        wanted = {column[:1] for column in columns_of(where)}
-        partitioning = [
-            path[0]
-            for name in self.partition_columns
-            if (name,) in wanted and (path := schemas.physical_path(schema, (name,))) is not None
-        ]
+        wanted = {schemas.physical_path(schema, column[:1]) for column in columns_of(where)}
+        partitions = {schemas.physical_path(schema, (name,)) for name in self.partition_columns}
+        partitioning = sorted(path[0] for path in wanted & partitions if path is not None)
         ground = _by_partitions(ground, partitioning, pruner)
-        if len(partitioning) < len(wanted):
-            ground = _by_statistics(ground, pruner, with_partitions=bool(partitioning))
+        if wanted - partitions:
+            ground = _by_statistics(ground, pruner, with_partitions=bool(wanted & partitions))
         return [*add_files(ground), *(add for add in added if _may_match(pruner, add))]
 
     def file_columns(self, *, stats: bool = False) -> pa.Table:
@@ -294,18 +291,20 @@ def load_path(
 ) -> Snapshot:
     """Load a plain table by its path; a catalog-managed one is refused. Spec: RD-02."""
     source = _Plain(location, DeltaLog(store_for(location)))
-    latest = source.snapshot(source.latest)
+    latest = source.state(source.latest, None)
+    source.refuse_managed(latest)
     if as_of_ms is not None:
-        version = source.version_at(as_of_ms, latest.version, latest.metadata)
+        metadata = _known(latest, location).metadata
+        version = source.version_at(as_of_ms, latest.version, cast("Metadata", metadata))
     if version is None or version == latest.version:
-        return latest
+        return source.snapshot_of(latest)
     if version > latest.version:
         raise InTheFutureError(
             f"{location} has no version {version}: its latest is {latest.version}."
         )
     if version < 0:
         raise NotFoundError(f"{location} has no version {version}.", remedy="Versions begin at 0.")
-    return source.snapshot(version)
+    return source.snapshot_of(source.state(version, None))
 
 
 def refresh(snapshot: Snapshot, catalog: ManagingCatalog | None = None) -> Snapshot:
@@ -510,7 +509,7 @@ class _Managed(_Source):
         if base is not None and base.version == version:
             return base
         resolved = self._resolved
-        state = _checked(self.state(version, base), self.label)
+        state = _readable(_known(self.state(version, base), self.label), self.label)
         named = cast("Metadata", state.metadata).configuration.get(TABLE_ID_PROPERTY)
         if named not in (None, resolved.table_id):
             raise InvariantError(
@@ -563,7 +562,9 @@ class _Managed(_Source):
         latest = self._resolved.latest
         if at_ms >= self._resolved.timestamp_ms:
             return latest
-        metadata = self._resolved.metadata or self.snapshot(latest).metadata
+        metadata = self._resolved.metadata
+        if metadata is None:
+            metadata = cast("Metadata", _known(self.state(latest, None), self.label).metadata)
         return self.version_at(at_ms, latest, metadata)
 
     def in_commit_timestamp(self, version: Version) -> int | None:
@@ -595,18 +596,18 @@ class _Plain(_Source):
             self._list_all()
         return self._newest()
 
-    def snapshot(self, version: Version, base: Snapshot | None = None) -> Snapshot:
-        state = self.state(version, base)
-        if version == self.latest:
-            self._refuse_managed(state)
-        return Snapshot(
-            location=self.label, store=self.log.store, state=_checked(state, self.label)
-        )
+    def snapshot_of(self, state: TableState) -> Snapshot:
+        state = _readable(_known(state, self.label), self.label)
+        return Snapshot(location=self.label, store=self.log.store, state=state)
 
     def refreshed(self, snapshot: Snapshot) -> Snapshot:
         self.listing = self.log.list(Version(snapshot.version + 1))
         latest = self.latest = self._newest(snapshot.version)
-        return snapshot if latest == snapshot.version else self.snapshot(latest, snapshot)
+        if latest == snapshot.version:
+            return snapshot
+        state = self.state(latest, snapshot)
+        self.refuse_managed(state)
+        return self.snapshot_of(state)
 
     def fill(self, gap: Gap, *, from_base: bool) -> bool:
         if not self._is_whole:
@@ -648,7 +649,8 @@ class _Plain(_Source):
             self.named.add(latest)  # a listing may lag behind what was written
         return latest
 
-    def _refuse_managed(self, state: TableState) -> None:
+    def refuse_managed(self, state: TableState) -> None:
+        """Refuse a table that has a catalog: its log alone does not tell its versions."""
         if state.protocol is None or not features.is_catalog_managed(state.protocol):
             return
         metadata = state.metadata
@@ -799,11 +801,16 @@ def _in_commit_timestamp(content: bytes) -> int | None:
     )
 
 
-def _checked(state: TableState, label: str) -> TableState:
-    """Refuse a state that is none, or that we may not read."""
+def _known(state: TableState, label: str) -> TableState:
+    """Refuse a state that does not say what table it is."""
     if state.protocol is None or state.metadata is None:
         raise MalformedError(f"The log of {label} has no protocol or no metadata.")
-    if unknown := features.unreadable(state.protocol):
+    return state
+
+
+def _readable(state: TableState, label: str) -> TableState:
+    """Refuse a state that asks more of its readers than we know, at that version."""
+    if unknown := features.unreadable(cast("Protocol", state.protocol)):
         raise UnsupportedFeatureError(
             f"{label} version {state.version} needs {', '.join(unknown)} of its readers."
         )
