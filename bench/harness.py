@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -224,8 +225,11 @@ class _Running:
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
-            process.stdin.close()
+            assert process.stdout is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             process.wait()
+            process.stdout.close()
         if self._errors is not None:
             self._errors.close()
             self._errors = None
