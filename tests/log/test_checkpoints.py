@@ -287,6 +287,21 @@ def test_files_lie_in_sidecars_of_bounded_size() -> None:
     assert paths(by_path(store)) == f(*range(5))
 
 
+def test_a_sidecar_may_be_named_with_its_path_and_encoded() -> None:
+    store = MemoryStore()
+    snapshot = table_of(store)
+    head = written(store, snapshot, Form.V2_JSON).paths[0]
+    without_commits(store)
+    first = sorted(item.path for item in store.list(SIDECARS))[0]
+    name = first.rpartition("/")[2]
+    store.put(f"{SIDECARS}/a b.parquet", store.get(first))
+    store.delete(first)
+    for spelled in ("a%20b.parquet", f"memory://elsewhere/{SIDECARS}/a%20b.parquet"):
+        store.put(head, store.get(head).replace(name.encode(), spelled.encode()))
+        assert everything(by_path(store)) == everything(snapshot)
+        name = spelled
+
+
 def test_the_form_follows_the_tables_policy() -> None:
     v2 = Metadata(id="t", schema_string="", configuration={"delta.checkpointPolicy": "v2"})
     assert form_for(PROTOCOL, METADATA) is Form.CLASSIC
