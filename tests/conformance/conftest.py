@@ -206,7 +206,7 @@ class Story:
             if "add" in line:
                 path = line["add"]["path"]
                 data = pq.ParquetFile(directory(self.location) / locations.decode(path))
-                added[path] = tuple(data.read(["id"])["id"].to_pylist())
+                added[path] = tuple(data.read().column(0).to_pylist())
         return added
 
 
