@@ -292,7 +292,7 @@ def test_a_sidecar_may_be_named_with_its_path_and_encoded() -> None:
     snapshot = table_of(store)
     head = written(store, snapshot, Form.V2_JSON).paths[0]
     without_commits(store)
-    first = sorted(item.path for item in store.list(SIDECARS))[0]
+    first = min(item.path for item in store.list(SIDECARS))
     name = first.rpartition("/")[2]
     store.put(f"{SIDECARS}/a b.parquet", store.get(first))
     store.delete(first)
