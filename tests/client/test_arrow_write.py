@@ -530,6 +530,14 @@ def test_a_constraint_that_does_not_hold_keeps_rows_out(
 
 
 @pytest.mark.parametrize(
+    "expression",
+    ["not (a > 100 and b > 0)", "a > 2 or b > 0", "b is null or b > 0", "coalesce(b, 1) = 1"],
+)
+def test_what_is_unknown_matters_only_where_it_decides(expression: str) -> None:
+    check(expression, ROW | {"b": None})
+
+
+@pytest.mark.parametrize(
     "expression", ["d = d", "d >= 1e308", "not (d < 1)", "d > 5", "isnan(d)", "d <=> d"]
 )
 def test_nan_equals_itself_and_is_the_greatest(expression: str) -> None:
