@@ -39,6 +39,8 @@ _TRY_EVERY: Final = 0.0005
 _PATIENCE: Final = 30.0
 _WAYS: Final = {way.value: way for way in Way}
 _TABLE: Final = ", ".join(TableRow._fields)
+# A table keeps its place until a purge has ended: the last step forgets what was held.
+_HAS_PLACE: Final = "(state != 'purged' OR held_from <= max(head, 0))"
 _COMMIT: Final = (
     "version, sequence, timestamp_ms, txn_id, way, file_name, size, sha256, modified_ms, intent, "
     "proposed_ms, ratified_ms, published_ms, "
@@ -62,66 +64,108 @@ class SQLiteStore:
         self._path = path
         self._vfs = vfs
         self._clock = clock
-        self._local = threading.local()
         self._connections: list[apsw.Connection] = []
+        self._idle: list[apsw.Connection] = []  # of readers that are done
+        self._lent: list[apsw.Connection] = []  # to readers that are not
         self._registering = threading.Lock()
         self._writing = threading.Lock()
         self._is_closed = False
-        with _translated():
-            self._writer = self._open()
-        self._migrate()
+        try:
+            with _translated():
+                self._writer = self._open()
+            self._migrate()
+        except BaseException:
+            self.close()
+            raise
 
     @contextmanager
     def read(self) -> Iterator[Reading]:
         """One read transaction: everything in it is from one instant."""
-        connection = self._reader()
         with _translated():
-            connection.execute("BEGIN")
+            connection = self._reader()
             try:
+                connection.execute("BEGIN")
                 yield _Reading(connection)
             finally:
-                connection.execute("COMMIT")
+                self._give_back(connection)
 
     @contextmanager
     def write(self) -> Iterator[Writing]:
         """One write transaction; durable once the block is left without an error."""
         with self._writing, _translated():
+            self._refuse_if_closed()
             self._begin()
+            unit = _Writing(self._writer)
             try:
-                yield _Writing(self._writer)
+                yield unit
+                unit.refuse_if_lost()
             except BaseException:
-                self._writer.execute("ROLLBACK")
+                if self._writer.in_transaction:
+                    self._writer.execute("ROLLBACK")
                 raise
             self._commit()
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Let go of every connection; one that is read from goes when its reader is done."""
         with self._registering:
             self._is_closed = True
             for connection in self._connections:
-                connection.close()
-            self._connections.clear()
+                if connection not in self._lent:
+                    connection.close()
+            self._connections = list(self._lent)
+            self._idle.clear()
 
-    def _open(self) -> apsw.Connection:
+    def _open(self, *, is_lent: bool = False) -> apsw.Connection:
         connection = apsw.Connection(self._path, vfs=self._vfs)
-        with self._registering:
-            if self._is_closed:
-                connection.close()
-                raise UnavailableError("This catalog is closed.", remedy="Connect again.")
-            self._connections.append(connection)
-        connection.set_busy_timeout(10_000)  # two processes may be making the file at once
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA cache_size = -16000")
+        try:
+            connection.set_busy_timeout(10_000)  # two processes may be making the file at once
+            self._refuse_if_foreign(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA cache_size = -16000")
+            with self._registering:
+                self._refuse_if_closed()
+                self._connections.append(connection)
+                if is_lent:
+                    self._lent.append(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _reader(self) -> apsw.Connection:
-        connection: apsw.Connection | None = getattr(self._local, "connection", None)
-        if connection is None or self._is_closed:
-            with _translated():
-                connection = self._local.connection = self._open()
-        return connection
+        # Not one for each thread: threads come and go, and nobody would close theirs.
+        with self._registering:
+            self._refuse_if_closed()
+            connection = self._idle.pop() if self._idle else None
+            if connection is not None:
+                self._lent.append(connection)
+                return connection
+        return self._open(is_lent=True)
+
+    def _give_back(self, connection: apsw.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+        with self._registering:
+            self._lent.remove(connection)
+            if self._is_closed:
+                connection.close()
+                self._connections.remove(connection)
+            else:
+                self._idle.append(connection)
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise UnavailableError("This catalog is closed.", remedy="Connect again.")
+
+    def _refuse_if_foreign(self, connection: apsw.Connection) -> None:
+        names = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master")}
+        if names and "names_current" not in names:
+            raise RefusedError(
+                f"{self._path} is the database of another program.",
+                remedy="Name a directory, or a file that is not there yet.",
+            )
 
     def _begin(self) -> None:
         """Take the write lock, trying at even intervals so that no process starves."""
@@ -275,16 +319,17 @@ class _Reading:
         return [_table(row) for row in rows]
 
     def overlapping(self, location: str) -> TableRow | None:
-        above = [location]
+        above = [location.removesuffix("/")]
         while "/" in above[-1].partition("://")[2]:
             above.append(above[-1].rpartition("/")[0])
+        above.append(f"{above[-1]}/")  # a whole disk is spelled with its slash
         row = self._one(
-            f"SELECT {_TABLE} FROM tables WHERE state != 'purged' AND "
+            f"SELECT {_TABLE} FROM tables WHERE {_HAS_PLACE} AND "
             f"(location IN ({', '.join('?' * len(above))}) "
             "OR (location > ? AND location < ?)) LIMIT 1",
             *above,
-            location + "/",
-            location + "0",  # the character after the slash
+            above[0] + "/",
+            above[0] + "0",  # the character after the slash
         )
         return None if row is None else _table(row)
 
@@ -345,13 +390,24 @@ class _Reading:
 class _Writing(_Reading):
     @contextmanager
     def savepoint(self) -> Iterator[None]:
+        self.refuse_if_lost()
         self._connection.execute("SAVEPOINT one")
         try:
-            yield
+            with _translated():
+                yield
         except BaseException:
-            self._connection.execute("ROLLBACK TO one; RELEASE one")
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO one; RELEASE one")
             raise
         self._connection.execute("RELEASE one")
+
+    def refuse_if_lost(self) -> None:
+        """Refuse to go on in a unit that SQLite took back whole, as it does on a full disk."""
+        if not self._connection.in_transaction:
+            raise UnavailableError(
+                "The catalog's disk is full, or failed: everything begun with it was undone.",
+                remedy="Free space, then try again.",
+            )
 
     def advance_clock(self, clock: Clock, txn_id: TxnId | None) -> None:
         self._do("INSERT INTO sequences VALUES (?, ?, ?)", *clock, txn_id)

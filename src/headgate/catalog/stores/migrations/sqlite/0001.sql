@@ -30,7 +30,7 @@ CREATE TABLE tables (
     key INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     state TEXT NOT NULL,
-    location TEXT NOT NULL UNIQUE,
+    location TEXT NOT NULL,
     head INTEGER NOT NULL,
     timestamp_ms INTEGER NOT NULL,
     published INTEGER NOT NULL CHECK (published <= head),
@@ -48,6 +48,8 @@ CREATE TABLE tables (
     created_ms INTEGER NOT NULL,
     dropped_ms INTEGER
 ) STRICT;
+CREATE UNIQUE INDEX tables_places ON tables (location)
+    WHERE state != 'purged' OR held_from <= max(head, 0);
 CREATE INDEX tables_unpublished ON tables (key) WHERE published < head AND state = 'active';
 
 CREATE TABLE names (

@@ -1,0 +1,1062 @@
+"""What every catalog store does, whatever holds the rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headgate.catalog.stores.port import (
+    CatalogStore,
+    Clock,
+    CommitRow,
+    Reading,
+    RejectionRow,
+    TableRow,
+    TakenError,
+    Writing,
+)
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.catalog_port import FileKind, KnownFile
+from headgate.protocol.commits import Way
+from headgate.protocol.tables import State
+from headgate.storage import locations
+from tests.kit import req, shows
+from tests.kit.builders import START_MS
+
+OpenStore = Callable[[str], CatalogStore]  # the same name, the same rows
+SCHEMA = SchemaName("main", "default")
+
+
+class UndoneError(Exception):
+    """Raised to have a unit or a savepoint undone."""
+
+
+def table_id(number: int) -> TableId:
+    return TableId(str(UUID(int=number)))
+
+
+def table_row(number: int = 1, **changed: Any) -> TableRow:
+    """A table at version -1; `key` is the store's to give."""
+    row = TableRow(
+        key=0,
+        id=table_id(number),
+        state=State.ACTIVE,
+        location=f"file:///lake/tables/{number}",
+        head=Version(-1),
+        timestamp_ms=0,
+        published=Version(-1),
+        held_from=Version(0),
+        protocol=b"{}",
+        metadata=b"{}",
+        metadata_version=Version(-1),
+        domains=b"[]",
+        row_id_high_water=None,
+        num_files=None,
+        size_bytes=None,
+        diverged=None,
+        ticket=None,
+        ticket_until_ms=0,
+        created_ms=START_MS,
+        dropped_ms=None,
+    )
+    return row._replace(**changed)
+
+
+def commit_row(version: int, sequence: int = 0, txn: str = "", **changed: Any) -> CommitRow:
+    row = CommitRow(
+        version=Version(version),
+        sequence=Sequence(sequence or version + 1),
+        timestamp_ms=START_MS + version,
+        txn_id=TxnId(txn or f"txn-{version}"),
+        way=Way.INLINE,
+        file_name=None,
+        size=7,
+        sha256=bytes(32),
+        modified_ms=None,
+        intent=b"intent",
+        proposed_ms=START_MS + version,
+        ratified_ms=START_MS + version + 1,
+        published_ms=None,
+        summary=b"summary %d" % version,
+        content=b"content %d" % version,
+    )
+    return row._replace(**changed)
+
+
+def name(text: str) -> TableName:
+    return TableName.parse(text)
+
+
+def insert(store: CatalogStore, *numbers: int) -> list[TableRow]:
+    with store.write() as unit:
+        return [unit.insert_table(table_row(number)) for number in numbers]
+
+
+def insert_commits(
+    store: CatalogStore, row: TableRow, *commits: CommitRow, published: int = -1
+) -> TableRow:
+    """Record commits, and the head and the clock as they then are."""
+    with store.write() as unit:
+        for commit in commits:
+            unit.insert_commit(row.key, commit)
+        last = commits[-1]
+        row = row._replace(
+            head=last.version, timestamp_ms=last.timestamp_ms, published=Version(published)
+        )
+        unit.update_table(row)
+    return row
+
+
+def found(store: CatalogStore, number: int = 1) -> TableRow:
+    with store.read() as unit:
+        row = unit.table(table_id(number))
+    assert row is not None
+    return row
+
+
+class StoreContract:
+    """Subclasses give a fixture `open_store`: a name becomes a store, at first an empty one."""
+
+    examples = 30
+
+    @pytest.fixture
+    def store(self, open_store: OpenStore) -> CatalogStore:
+        return open_store("one")
+
+    # One unit of work
+
+    @shows("S17")
+    def test_a_read_is_one_instant_while_another_writes(
+        self, store: CatalogStore, open_store: OpenStore
+    ) -> None:
+        [row] = insert(store, 1)
+        other = open_store("one")
+        with store.read() as unit:
+            assert unit.clock() == (0, 0)
+            with other.write() as writing:
+                writing.advance_clock(Clock(Sequence(1), 5), None)
+                writing.insert_commit(row.key, commit_row(0))
+                writing.update_table(row._replace(head=Version(0)))
+                writing.begin_name(name("t"), row.id, Sequence(1))
+            assert unit.clock() == (0, 0)
+            assert unit.table(row.id) == row
+            assert unit.commits(row.key, Version(0), Version(9), content=True) == []
+            assert unit.named(name("t")) is None
+        with store.read() as unit:
+            assert unit.clock() == (1, 5)
+            assert unit.table(row.id) == row._replace(head=Version(0))
+            assert unit.named(name("t")) == row.id
+
+    def test_a_unit_reads_what_it_wrote_and_nobody_else_does_until_it_ends(
+        self, store: CatalogStore, open_store: OpenStore
+    ) -> None:
+        other = open_store("one")
+        with store.write() as unit:
+            row = unit.insert_table(table_row())
+            assert unit.table(row.id) == row
+            with other.read() as reading:
+                assert reading.table(row.id) is None
+        assert found(other) == row
+
+    @req("MT-01")
+    @shows("S7")
+    def test_a_unit_that_fails_leaves_nothing_behind_and_the_next_one_works(
+        self, store: CatalogStore
+    ) -> None:
+        with pytest.raises(UndoneError), store.write() as unit:  # noqa: PT012
+            row = unit.insert_table(table_row())
+            unit.insert_commit(row.key, commit_row(0))
+            unit.begin_name(name("t"), row.id, Sequence(1))
+            unit.advance_clock(Clock(Sequence(1), 5), None)
+            unit.set_setting("key", "value")
+            raise UndoneError
+        with store.read() as unit:
+            assert unit.clock() == (0, 0)
+            assert unit.table(table_id(1)) is None
+            assert unit.named(name("t")) is None
+            assert unit.setting("key") is None
+            assert unit.clock_at(10) is None
+        insert(store, 1)
+        assert found(store).id == table_id(1)
+
+    def test_a_unit_undone_by_what_no_code_catches_is_undone_too(self, store: CatalogStore) -> None:
+        with pytest.raises(KeyboardInterrupt), store.write() as unit:  # noqa: PT012
+            unit.insert_table(table_row())
+            raise KeyboardInterrupt
+        with store.read() as unit:
+            assert unit.table(table_id(1)) is None
+        insert(store, 1)
+
+    def test_a_savepoint_undoes_itself_alone(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            with unit.savepoint():
+                unit.insert_table(table_row(1))
+            with pytest.raises(UndoneError), unit.savepoint():  # noqa: PT012
+                unit.insert_table(table_row(2))
+                raise UndoneError
+            with unit.savepoint():
+                unit.insert_table(table_row(3))
+                with pytest.raises(UndoneError), unit.savepoint():  # noqa: PT012
+                    unit.insert_table(table_row(4))
+                    raise UndoneError
+                unit.insert_table(table_row(5))
+        with store.read() as unit:
+            there = [number for number in range(1, 6) if unit.table(table_id(number)) is not None]
+        assert there == [1, 3, 5]
+
+    def test_a_constraint_that_spoke_in_a_savepoint_leaves_the_rest_of_the_unit_whole(
+        self, store: CatalogStore
+    ) -> None:
+        with store.write() as unit:
+            row = unit.insert_table(table_row())
+            unit.insert_commit(row.key, commit_row(0))
+            with pytest.raises(TakenError), unit.savepoint():  # noqa: PT012
+                unit.set_setting("key", "value")
+                unit.insert_commit(row.key, commit_row(0, txn="another"))
+            unit.insert_commit(row.key, commit_row(1))
+        with store.read() as unit:
+            commits = unit.commits(row.key, Version(0), Version(9), content=True, summary=True)
+            assert unit.setting("key") is None
+        assert commits == [commit_row(0), commit_row(1)]
+
+    def test_what_one_opening_wrote_another_finds_after_the_first_was_closed(
+        self, store: CatalogStore, open_store: OpenStore
+    ) -> None:
+        insert(store, 1)
+        store.close()
+        assert found(open_store("one")).id == table_id(1)
+
+    @shows("FS1")
+    def test_units_of_many_threads_and_two_openings_come_one_after_the_other(
+        self, store: CatalogStore, open_store: OpenStore
+    ) -> None:
+        stores = [store, open_store("one")]
+
+        def count(number: int) -> None:
+            for _ in range(10):
+                with stores[number % 2].write() as unit:
+                    before = unit.clock()
+                    unit.advance_clock(Clock(Sequence(before.sequence + 1), 0), None)
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(count, range(6)))
+        with store.read() as unit:
+            assert unit.clock() == (60, 0)
+
+    def test_a_read_inside_a_read_is_another_instant(self, store: CatalogStore) -> None:
+        with store.read() as outer:
+            assert outer.setting("key") is None
+            with store.write() as unit:
+                unit.set_setting("key", "value")
+            with store.read() as inner:
+                assert inner.setting("key") == "value"
+            assert outer.setting("key") is None
+
+    # Constraints
+
+    @req("CM-11")
+    @shows("S2", "FX11")
+    def test_a_version_is_taken_once(self, store: CatalogStore) -> None:
+        one, two = insert(store, 1, 2)
+        insert_commits(store, one, commit_row(0))
+        insert_commits(store, two, commit_row(0))
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.insert_commit(one.key, commit_row(0, sequence=2, txn="another"))
+        with store.read() as unit:
+            [kept] = unit.commits(one.key, Version(0), Version(9), content=True)
+        assert kept.txn_id == "txn-0"
+
+    @shows("S3")
+    def test_a_txn_id_is_taken_once_in_each_table(self, store: CatalogStore) -> None:
+        one, two = insert(store, 1, 2)
+        insert_commits(store, one, commit_row(0, txn="x"))
+        insert_commits(store, two, commit_row(0, txn="x"))
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.insert_commit(one.key, commit_row(1, txn="x"))
+
+    @pytest.mark.parametrize(
+        ("taken", "other"),
+        [("t", "t"), ("t", "T"), ("straße", "STRASSE"), ("Ünal", "U\u0308NAL"), ("σς", "ΣΣ")],
+    )
+    def test_a_current_name_is_taken_whatever_its_case(
+        self, store: CatalogStore, taken: str, other: str
+    ) -> None:
+        one, two = insert(store, 1, 2)
+        with store.write() as unit:
+            unit.begin_name(name(taken), one.id, Sequence(1))
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.begin_name(name(other), two.id, Sequence(2))
+        with store.read() as unit:
+            assert unit.named(name(other)) == one.id
+            assert unit.name_of(one.id) == name(taken)  # and keeps its case
+
+    def test_a_table_has_one_current_name(self, store: CatalogStore) -> None:
+        [one] = insert(store, 1)
+        with store.write() as unit:
+            unit.begin_name(name("t"), one.id, Sequence(1))
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.begin_name(name("u"), one.id, Sequence(2))
+
+    def test_an_id_and_a_place_are_taken_once(self, store: CatalogStore) -> None:
+        [one] = insert(store, 1)
+        for taken in (table_row(2, location=one.location), table_row(1, location="file:///x")):
+            with pytest.raises(TakenError), store.write() as unit:
+                unit.insert_table(taken)
+        with store.write() as unit:
+            unit.insert_table(table_row(2))
+
+    def test_a_place_is_free_again_once_its_table_is_purged_and_its_files_are_gone(
+        self, store: CatalogStore
+    ) -> None:
+        [one] = insert(store, 1)
+        again = table_row(2, location=one.location)
+        purged = one._replace(state=State.PURGED)
+        with store.write() as unit:
+            unit.update_table(purged)
+        with store.read() as unit:  # its files may still be there
+            assert unit.overlapping(one.location) == purged
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.insert_table(again)
+        with store.write() as unit:
+            unit.forget_content(one.key, Version(0))  # the last step of a purge
+            assert unit.overlapping(one.location) is None
+            unit.insert_table(again)
+        assert found(store, 2).location == one.location
+
+    def test_a_namespace_is_taken_whatever_its_case(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            unit.insert_namespace(SchemaName("Main", "Sales"), 1)
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.insert_namespace(SchemaName("main", "SALES"), 1)
+        with store.write() as unit:
+            assert unit.namespaces() == [SchemaName("Main", "Sales")]
+            unit.delete_namespace(SchemaName("MAIN", "sales"))
+            assert unit.namespaces() == []
+
+    def test_a_sequence_is_taken_once(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            unit.advance_clock(Clock(Sequence(1), 5), None)
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.advance_clock(Clock(Sequence(1), 6), None)
+        with store.read() as unit:
+            assert unit.clock() == (1, 5)
+
+    def test_more_than_the_head_cannot_be_published(self, store: CatalogStore) -> None:
+        [row] = insert(store, 1)
+        row = insert_commits(store, row, commit_row(0))
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.record_published(row.key, Version(0), Version(1), START_MS)
+        assert found(store).published == -1
+
+    # Names over sequences
+
+    def test_a_name_means_what_it_meant_at_every_sequence(self, store: CatalogStore) -> None:
+        one, two = insert(store, 1, 2)
+        t, u = name("t"), name("u")
+        with store.write() as unit:
+            unit.begin_name(t, one.id, Sequence(2))
+            unit.end_name(one.id, Sequence(4))  # renamed
+            unit.begin_name(u, one.id, Sequence(4))
+            unit.begin_name(t, two.id, Sequence(6))  # made anew by another
+            unit.end_name(one.id, Sequence(7))  # dropped
+        with store.read() as unit:
+            meant = [(unit.named(t, Sequence(at)), unit.named(u, Sequence(at))) for at in range(9)]
+            called = [unit.name_of(one.id, Sequence(at)) for at in range(9)]
+            assert unit.named(t) == two.id
+            assert unit.named(u) is None
+            assert unit.name_of(one.id) is None
+            assert unit.last_name_of(one.id) == u
+            assert unit.name_of(two.id) == unit.last_name_of(two.id) == t
+            assert unit.last_name_of(table_id(3)) is None
+        a, b = one.id, two.id
+        assert [of_t for of_t, _ in meant] == [None, None, a, a, None, None, b, b, b]
+        assert [of_u for _, of_u in meant] == [None, None, None, None, a, a, a, None, None]
+        assert called == [None, None, t, t, u, u, u, None, None]
+
+    def test_ending_a_name_that_is_over_changes_nothing(self, store: CatalogStore) -> None:
+        [one] = insert(store, 1)
+        with store.write() as unit:
+            unit.begin_name(name("t"), one.id, Sequence(1))
+            unit.end_name(one.id, Sequence(3))
+            unit.end_name(one.id, Sequence(9))
+            assert unit.named(name("t"), Sequence(2)) == one.id
+            assert unit.named(name("t"), Sequence(3)) is None
+
+    def test_names_in_different_namespaces_are_different_and_listings_are_in_order(
+        self, store: CatalogStore
+    ) -> None:
+        rows = insert(store, 1, 2, 3, 4)
+        names = [name("b.t"), name("a.T"), name("a.b"), name("other.a.t")]
+        with store.write() as unit:
+            for number, row in enumerate(rows):
+                unit.begin_name(names[number], row.id, Sequence(1))
+            unit.begin_name(name("gone"), unit.insert_table(table_row(5)).id, Sequence(1))
+            unit.end_name(table_id(5), Sequence(2))
+        with store.read() as unit:
+            listed = unit.tables(None)
+            assert [(row.id, str(of)) for row, of in listed] == [
+                (table_id(3), "main.a.b"),
+                (table_id(2), "main.a.T"),
+                (table_id(1), "main.b.t"),
+                (table_id(4), "other.a.t"),
+            ]
+            in_a = [str(of) for _, of in unit.tables(SchemaName("MAIN", "A"))]
+            assert in_a == ["main.a.b", "main.a.T"]
+            assert unit.tables(SchemaName("main", "none")) == []
+
+    def test_settings_are_kept_and_replaced(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            unit.set_setting("root", "here")
+            unit.set_setting("root", "there")
+            assert unit.setting("root") == "there"
+            assert unit.setting("Root") is None
+
+    # Tables
+
+    def test_every_field_of_a_table_comes_back_as_it_was(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            row = unit.insert_table(table_row())
+        assert row.key > 0
+        full = row._replace(
+            state=State.DROPPED,
+            location="file:///lake/%25/é",
+            head=Version(7),
+            timestamp_ms=2**53,
+            published=Version(3),
+            held_from=Version(2),
+            protocol=b'{"a":1}',
+            metadata=b"\xff\x00",
+            metadata_version=Version(4),
+            domains=b"[1]",
+            row_id_high_water=2**62,
+            num_files=5,
+            size_bytes=2**60,
+            diverged="other bytes",
+            ticket=TxnId("txn"),
+            ticket_until_ms=START_MS,
+            created_ms=1,
+            dropped_ms=START_MS,
+        )
+        with store.write() as unit:
+            unit.update_table(full)
+            assert unit.table(row.id) == full
+            unit.set_diverged(row.key, None)
+        assert found(store) == full._replace(diverged=None)
+        with store.read() as unit:
+            assert unit.nameless(State.DROPPED) == [full._replace(diverged=None)]
+            assert unit.nameless(State.ACTIVE) == []
+            assert unit.table(table_id(2)) is None
+
+    def test_what_is_unpublished_is_the_active_tables_with_a_tail(
+        self, store: CatalogStore
+    ) -> None:
+        one, two, three, _ = insert(store, 1, 2, 3, 4)
+        insert_commits(store, one, commit_row(0), commit_row(1))
+        insert_commits(store, two, commit_row(0), published=0)
+        dropped = insert_commits(store, three, commit_row(0))
+        with store.write() as unit:
+            unit.update_table(dropped._replace(state=State.DROPPED))
+        with store.write() as unit:
+            assert [row.id for row in unit.unpublished()] == [one.id]
+            unit.record_published(one.key, Version(0), Version(0), START_MS)
+            assert [row.id for row in unit.unpublished()] == [one.id]
+            unit.record_published(one.key, Version(1), Version(1), START_MS)
+            assert unit.unpublished() == []
+            unit.update_table(dropped)
+            assert unit.unpublished() == [dropped]
+
+    @pytest.mark.parametrize(
+        ("location", "overlaps"),
+        [
+            ("file:///a/b", True),  # the same
+            ("file:///a/b/c", True),  # inside
+            ("file:///a/b/c/d/e", True),
+            ("file:///a", True),  # around it
+            ("file:///", True),
+            ("file:///a/b-c", False),  # beside it, with a common beginning
+            ("file:///a/b0", False),
+            ("file:///a/b.", False),
+            ("file:///a/bc", False),
+            ("file:///a/B", False),
+            ("file:///a/c", False),
+            ("file:///b", False),
+            ("s3://a/b", False),
+            ("s3://bucket", True),
+            ("s3://bucket/x", True),
+            ("s3://bucket/x/y/z", True),
+            ("s3://bucket/x-y", False),
+            ("s3://bucket-2/x", False),
+            ("gs://bucket/x", False),
+            ("file:///p/a b", True),  # encoded: the same as the third table's
+            ("file:///p/a%20b/c", True),
+            ("file:///p/a%2520b", False),  # a name with a per cent sign in it
+            ("file:///p/a", False),
+        ],
+    )
+    def test_places_of_tables_do_not_lie_in_each_other(
+        self, store: CatalogStore, location: str, overlaps: bool
+    ) -> None:
+        with store.write() as unit:
+            unit.insert_table(table_row(1, location="file:///a/b"))
+            unit.insert_table(table_row(2, location="s3://bucket/x/y"))
+            unit.insert_table(table_row(3, location=locations.normalize("file:///p/a%20b")))
+            there = unit.overlapping(locations.normalize(location))
+        assert (there is not None) is overlaps
+
+    def test_nothing_lies_beside_a_table_that_is_the_whole_disk(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            row = unit.insert_table(table_row(1, location=locations.normalize("/")))
+            assert unit.overlapping(locations.normalize("/a/b")) == row
+            assert unit.overlapping("s3://bucket/a") is None
+
+    # Commits
+
+    def test_every_field_of_a_commit_comes_back_as_it_was(self, store: CatalogStore) -> None:
+        [row] = insert(store, 1)
+        staged = commit_row(
+            1,
+            way=Way.STAGED,
+            file_name="1.json",
+            modified_ms=START_MS,
+            published_ms=START_MS,
+            size=2**40,
+            sha256=bytes(range(32)),
+            summary=None,
+            content=None,
+        )
+        put = commit_row(2, way=Way.PUT_IF_ABSENT, content=b"\xff\x00")
+        insert_commits(store, row, commit_row(0), staged, put)
+        with store.read() as unit:
+            kept = unit.commits(row.key, Version(0), Version(2), content=True, summary=True)
+        assert kept == [commit_row(0), staged, put]
+
+    @pytest.mark.parametrize("content", [True, False])
+    @pytest.mark.parametrize("summary", [True, False])
+    def test_a_range_of_commits_is_inclusive_and_brings_what_was_asked_for(
+        self, store: CatalogStore, content: bool, summary: bool
+    ) -> None:
+        one, two = insert(store, 1, 2)
+        rows = [commit_row(version) for version in range(5)]
+        insert_commits(store, one, *rows)
+        insert_commits(store, two, commit_row(0, txn="other"))
+        expected = [
+            row._replace(
+                content=row.content if content else None, summary=row.summary if summary else None
+            )
+            for row in rows
+        ]
+        with store.read() as unit:
+            for first in range(-1, 7):
+                for last in range(-1, 7):
+                    kept = unit.commits(
+                        one.key, Version(first), Version(last), content=content, summary=summary
+                    )
+                    assert kept == expected[max(first, 0) : last + 1]
+
+    def test_the_version_at_every_sequence_is_the_last_one_not_later(
+        self, store: CatalogStore
+    ) -> None:
+        one, _ = insert(store, 1, 2)
+        sequences = [3, 4, 8, 9, 10, 15, 40]
+        insert_commits(store, one, *(commit_row(v, sequence=n) for v, n in enumerate(sequences)))
+        with store.read() as unit:
+            for at in range(45):
+                expected = sum(sequence <= at for sequence in sequences) - 1
+                version = unit.version_at(one.key, Sequence(at))
+                assert version == (None if expected < 0 else expected), at
+            assert unit.version_at(one.key + 1, Sequence(10)) is None
+
+    def test_the_clock_at_a_time_is_the_last_not_later(self, store: CatalogStore) -> None:
+        ticks = [(1, 10), (2, 10), (3, 12), (4, 12), (5, 12), (6, 20)]
+        with store.write() as unit:
+            for sequence, clock_ms in ticks:
+                unit.advance_clock(Clock(Sequence(sequence), clock_ms), TxnId(str(sequence)))
+        with store.read() as unit:
+            told = {ms: unit.clock_at(ms) for ms in (0, 9, 10, 11, 12, 13, 19, 20, 10**15)}
+        assert told == {
+            0: None,
+            9: None,
+            10: (2, 10),
+            11: (2, 10),
+            12: (5, 12),
+            13: (5, 12),
+            19: (5, 12),
+            20: (6, 20),
+            10**15: (6, 20),
+        }
+
+    @req("CM-42")
+    @shows("FC5")
+    def test_what_was_ratified_under_a_txn_id_is_known_after_its_content_was_forgotten(
+        self, store: CatalogStore
+    ) -> None:
+        one, two, three = insert(store, 1, 2, 3)
+        for row in (one, two):
+            insert_commits(store, row, commit_row(0, txn="x"), commit_row(1, txn=f"y{row.key}"))
+        insert_commits(store, three, commit_row(0, txn="z"))
+        with store.write() as unit:
+            assert dict(unit.ratified_under(TxnId("x"))) == {
+                row.id: commit_row(0, txn="x") for row in (one, two)
+            }
+            unit.record_published(one.key, Version(0), Version(1), START_MS)
+            unit.forget_content(one.key, Version(1))
+        with store.read() as unit:
+            ratified = dict(unit.ratified_under(TxnId("x")))
+            assert ratified == {
+                one.id: commit_row(0, txn="x", content=None, summary=None, published_ms=START_MS),
+                two.id: commit_row(0, txn="x"),
+            }
+            assert unit.ratified_under(TxnId("nobody")) == []
+
+    @req("CM-47")
+    def test_a_rejection_is_kept_until_it_is_old_and_is_not_replaced(
+        self, store: CatalogStore
+    ) -> None:
+        old = RejectionRow(TxnId("old"), b"intent", b"answer", START_MS)
+        new = RejectionRow(TxnId("new"), b"", b"\x00", START_MS + 1)
+        with store.write() as unit:
+            unit.insert_rejection(old)
+            unit.insert_rejection(new)
+            unit.forget_rejections(START_MS)
+            assert unit.rejection(old.txn_id) == old
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.insert_rejection(old._replace(answer=b"another"))
+        with store.write() as unit:
+            unit.forget_rejections(START_MS + 1)
+            assert unit.rejection(old.txn_id) is None
+            assert unit.rejection(new.txn_id) == new
+
+    # Publishing
+
+    def test_what_is_published_only_grows(self, store: CatalogStore) -> None:
+        [row] = insert(store, 1)
+        insert_commits(store, row, *(commit_row(version) for version in range(5)))
+        with store.write() as unit:
+            unit.record_published(row.key, Version(0), Version(3), START_MS)
+            unit.record_published(row.key, Version(0), Version(1), START_MS + 9)
+        with store.read() as unit:
+            kept = unit.commits(row.key, Version(0), Version(9), content=True)
+        assert [commit.published_ms for commit in kept] == [START_MS] * 4 + [None]
+        assert all(commit.content is not None for commit in kept)
+        assert found(store).published == 3
+
+    @req("CM-26")
+    def test_content_once_forgotten_stays_so_and_nothing_else_goes(
+        self, store: CatalogStore
+    ) -> None:
+        one, two = insert(store, 1, 2)
+        for row in (one, two):
+            insert_commits(store, row, *(commit_row(version) for version in range(5)))
+        with store.write() as unit:
+            unit.forget_content(one.key, Version(2))
+            unit.forget_content(one.key, Version(0))
+        assert found(store).held_from == 3
+        with store.read() as unit:
+            kept = unit.commits(one.key, Version(0), Version(9), content=True, summary=True)
+            others = unit.commits(two.key, Version(0), Version(9), content=True, summary=True)
+        forgotten = [commit_row(v, content=None, summary=None) for v in range(3)]
+        assert kept == [*forgotten, commit_row(3), commit_row(4)]
+        assert others == [commit_row(version) for version in range(5)]
+        assert found(store, 2).held_from == 0
+
+    def test_files_are_known_up_to_a_version_and_told_again_they_are_replaced(
+        self, store: CatalogStore
+    ) -> None:
+        one, two = insert(store, 1, 2)
+        checkpoint = KnownFile(
+            kind=FileKind.CHECKPOINT, first=Version(4), last=Version(4), paths=("c/1", "c/2")
+        )
+        first = KnownFile(
+            kind=FileKind.COMPACTION, first=Version(1), last=Version(3), paths=("é %20",)
+        )
+        second = KnownFile(
+            kind=FileKind.COMPACTION, first=Version(2), last=Version(3), paths=("y",)
+        )
+        crc = KnownFile(kind=FileKind.CHECKSUM, first=Version(5), last=Version(5), paths=("z",))
+        with store.write() as unit:
+            for file in (checkpoint, first, second, crc):
+                unit.insert_file(one.key, file)
+
+        def known(last: int, key: int = one.key) -> list[KnownFile]:
+            with store.read() as unit:
+                files = unit.files(key, Version(last))
+            return sorted(files, key=lambda file: (file.last, file.first))
+
+        assert known(9) == [first, second, checkpoint, crc]
+        assert known(4) == [first, second, checkpoint]
+        assert known(3) == [first, second]
+        assert known(2) == []
+        assert known(9, two.key) == []
+        again = KnownFile(kind=FileKind.CHECKPOINT, first=Version(4), last=Version(4), paths=("d",))
+        with store.write() as unit:
+            unit.insert_file(one.key, again)
+        assert known(4) == [first, second, again]
+
+    # Leases
+
+    @shows("FP3")
+    def test_a_lease_is_its_holders_until_it_lapses_or_ends(self, store: CatalogStore) -> None:
+        def take(holder: str, now_ms: int, lease: str = "a") -> bool:
+            with store.write() as unit:
+                return unit.take_lease(lease, holder, now_ms, now_ms + 10)
+
+        assert take("me", 100)
+        assert not take("you", 100)
+        assert not take("you", 109)
+        assert take("you", 109, "b")  # another lease
+        assert take("me", 105)  # renewed: until 115
+        assert not take("you", 110)
+        assert not take("you", 114)
+        assert take("you", 115)  # lapsed
+        assert not take("me", 116)
+        with store.write() as unit:
+            unit.end_lease("a", "me")  # not mine to end
+        assert not take("me", 117)
+        with store.write() as unit:
+            unit.end_lease("a", "you")
+            unit.end_lease("never", "you")
+        assert take("me", 117)
+
+    def test_a_lease_refused_changes_nothing(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            assert unit.take_lease("a", "me", 100, 110)
+            assert not unit.take_lease("a", "you", 105, 10**9)
+            assert not unit.take_lease("a", "you", 109, 10**9)
+            assert unit.take_lease("a", "you", 110, 120)
+
+    # Anything, in any order
+
+    @pytest.mark.slow
+    def test_it_is_what_a_plain_dictionary_would_be(self, open_store: OpenStore) -> None:
+        numbers = iter(range(10**6))
+
+        @settings(
+            max_examples=self.examples,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        @given(st.lists(UNITS, max_size=12))
+        def run(units: list[Unit]) -> None:
+            store = open_store(f"model-{next(numbers)}")
+            model = Model()
+            for unit in units:
+                apply(store, model, unit)
+            store.close()
+
+        run()
+
+
+# The model: what a store is, in plain Python
+
+
+@dataclass
+class Model:
+    """The rows of a store."""
+
+    clock: tuple[int, int] = (0, 0)
+    ticks: list[tuple[int, int]] = field(default_factory=list)
+    tables: dict[int, TableRow] = field(default_factory=dict)  # by number
+    commits: dict[int, list[CommitRow]] = field(default_factory=dict)
+    names: list[list[Any]] = field(default_factory=list)  # name, number, from, to
+    files: dict[tuple[int, int], KnownFile] = field(default_factory=dict)
+    rejections: dict[str, RejectionRow] = field(default_factory=dict)
+    leases: dict[str, tuple[str, int]] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def current(self, key: tuple[str, str, str]) -> int | None:
+        return next((n for of, n, _, to in self.names if to is None and of.key == key), None)
+
+    def name_of(self, number: int) -> TableName | None:
+        return next((of for of, n, _, to in self.names if to is None and n == number), None)
+
+
+class Impossible(Exception):  # noqa: N818 - the model's own word for what a constraint says
+    """The model refuses: so must the store."""
+
+
+Step = tuple[Any, ...]
+Unit = tuple[list[tuple[list[Step], bool]], bool]  # savepoints, each kept or not; the whole, too
+
+NUMBERS = st.integers(1, 3)
+NAMES = st.sampled_from(["a", "A", "b"])
+STEPS = st.one_of(
+    st.tuples(st.just("tick"), st.integers(0, 5)),
+    st.tuples(st.just("table"), NUMBERS),
+    st.tuples(st.just("commit"), NUMBERS, st.integers(0, 1), st.integers(0, 3)),
+    st.tuples(st.just("publish"), NUMBERS, st.integers(0, 3)),
+    st.tuples(st.just("forget"), NUMBERS, st.integers(0, 3)),
+    st.tuples(st.just("name"), NUMBERS, NAMES),
+    st.tuples(st.just("unname"), NUMBERS),
+    st.tuples(st.just("file"), NUMBERS, st.integers(0, 3)),
+    st.tuples(st.just("reject"), st.integers(0, 3)),
+    st.tuples(st.just("pardon"), st.integers(0, 4)),
+    st.tuples(st.just("lease"), st.sampled_from("xy"), st.sampled_from("pq"), st.integers(0, 4)),
+    st.tuples(st.just("end"), st.sampled_from("xy"), st.sampled_from("pq")),
+    st.tuples(st.just("state"), NUMBERS, st.sampled_from(list(State))),
+    st.tuples(st.just("set"), st.sampled_from("kl"), st.sampled_from("vw")),
+)
+UNITS = st.tuples(
+    st.lists(st.tuples(st.lists(STEPS, max_size=4), st.booleans()), max_size=4), st.booleans()
+)
+
+
+def apply(store: CatalogStore, model: Model, unit: Unit) -> None:
+    """Do one unit to the store and to the model, and hold them against each other."""
+    savepoints, is_kept = unit
+    trial = copy.deepcopy(model)
+    try:
+        with store.write() as writing:
+            for steps, survives in savepoints:
+                attempt = copy.deepcopy(trial)
+                try:
+                    with writing.savepoint():
+                        for step in steps:
+                            do(writing, attempt, step)
+                        compare(writing, attempt)
+                        if not survives:
+                            raise UndoneError
+                    trial = attempt
+                except (UndoneError, TakenError):
+                    compare(writing, trial)
+            if not is_kept:
+                raise UndoneError
+        model.__dict__.update(trial.__dict__)
+    except UndoneError:
+        pass
+    with store.read() as reading:
+        compare(reading, model)
+
+
+def do(unit: Writing, model: Model, step: Step) -> None:
+    """Do a step to both; what one refuses the other refuses."""
+    step = spelled_out(model, step)
+    try:
+        told = think(model, step)
+    except Impossible:
+        with pytest.raises(TakenError):
+            play(unit, step)
+        raise TakenError from None
+    assert play(unit, step) == told
+
+
+def spelled_out(model: Model, step: Step) -> Step:
+    """Give a step with nothing left to be looked up."""
+    sequence, clock_ms = model.clock
+    match step:
+        case "tick", int(by):
+            return ("tick", sequence + 1, clock_ms + by)
+        case "commit", number, skip, txn:
+            count = len(model.commits.get(number, ()))
+            txn_id = str(txn) if txn else f"{number}-{count}-{skip}"
+            return ("commit", number, commit_row(max(count - skip, 0), sequence + 1, txn_id))
+        case "name", number, text:
+            return ("name", number, name(text), sequence)
+        case "unname", number:
+            return ("unname", number, sequence)
+        case _:
+            return step
+
+
+def think(model: Model, step: Step) -> object:
+    """Do a step to the model; what it gives back the store must give back."""
+    match step:
+        case "tick", sequence, clock_ms:
+            model.clock = (sequence, clock_ms)
+            model.ticks.append(model.clock)
+        case "table", number:
+            if number in model.tables:
+                raise Impossible
+            model.tables[number] = table_row(number)
+            model.commits[number] = []
+        case "commit", number, CommitRow() as commit:
+            commits = model.commits.get(number)
+            if commits is None or commit.version < len(commits):
+                raise Impossible
+            if any(other.txn_id == commit.txn_id for other in commits):
+                raise Impossible
+            commits.append(commit)
+            model.tables[number] = model.tables[number]._replace(head=commit.version)
+            think(model, ("tick", commit.sequence, model.clock[1]))
+        case "publish", number, upto:
+            row = model.tables.get(number)
+            if row is not None and upto > row.head:
+                raise Impossible
+            if row is not None:
+                model.commits[number] = [
+                    commit._replace(published_ms=commit.published_ms or 7)
+                    if commit.version <= upto
+                    else commit
+                    for commit in model.commits[number]
+                ]
+                model.tables[number] = row._replace(published=Version(max(row.published, upto)))
+        case "forget", number, upto:
+            row = model.tables.get(number)
+            if row is not None:
+                model.commits[number] = [
+                    commit._replace(content=None, summary=None)
+                    if commit.version <= upto
+                    else commit
+                    for commit in model.commits[number]
+                ]
+                held_from = Version(max(row.held_from, upto + 1))
+                model.tables[number] = row._replace(held_from=held_from)
+        case "name", number, of, since:
+            is_taken = model.current(of.key) is not None or model.name_of(number) is not None
+            if number not in model.tables or is_taken:
+                raise Impossible
+            model.names.append([of, number, since, None])
+        case "unname", number, until:
+            for entry in model.names:
+                if entry[1] == number and entry[3] is None:
+                    entry[3] = until
+        case "file", number, last:
+            if number not in model.tables:
+                raise Impossible
+            model.files[number, last] = known_file(last)
+        case "reject", number:
+            if str(number) in model.rejections:
+                raise Impossible
+            model.rejections[str(number)] = rejection(number)
+        case "pardon", before_ms:
+            model.rejections = {
+                txn: row for txn, row in model.rejections.items() if row.decided_ms >= before_ms
+            }
+        case "lease", lease, holder, now_ms:
+            held_by, until = model.leases.get(lease, (holder, 0))
+            if held_by != holder and until > now_ms:
+                return False
+            model.leases[lease] = (holder, now_ms + 2)
+            return True
+        case "end", lease, holder:
+            if model.leases.get(lease, ("", 0))[0] == holder:
+                del model.leases[lease]
+        case "state", number, state:
+            if number in model.tables:
+                model.tables[number] = model.tables[number]._replace(state=state)
+        case "set", key, value:
+            model.settings[key] = value
+        case _:
+            raise AssertionError(step)
+    return None
+
+
+def play(unit: Writing, step: Step) -> object:
+    """Do a step to the store."""
+    match step:
+        case "tick", sequence, clock_ms:
+            unit.advance_clock(Clock(sequence, clock_ms), None)
+        case "table", number:
+            unit.insert_table(table_row(number))
+        case "commit", number, CommitRow() as commit:
+            row = unit.table(table_id(number))
+            unit.insert_commit(0 if row is None else row.key, commit)
+            assert row is not None
+            unit.update_table(row._replace(head=commit.version))
+            unit.advance_clock(Clock(commit.sequence, unit.clock().clock_ms), commit.txn_id)
+        case "publish", number, upto:
+            unit.record_published(key_of(unit, number), Version(0), Version(upto), 7)
+        case "forget", number, upto:
+            unit.forget_content(key_of(unit, number), Version(upto))
+        case "name", number, of, since:
+            unit.begin_name(of, table_id(number), since)
+        case "unname", number, until:
+            unit.end_name(table_id(number), until)
+        case "file", number, last:
+            unit.insert_file(key_of(unit, number), known_file(last))
+        case "reject", number:
+            unit.insert_rejection(rejection(number))
+        case "pardon", before_ms:
+            unit.forget_rejections(before_ms)
+        case "lease", lease, holder, now_ms:
+            return unit.take_lease(lease, holder, now_ms, now_ms + 2)
+        case "end", lease, holder:
+            unit.end_lease(lease, holder)
+        case "state", number, state:
+            row = unit.table(table_id(number))
+            if row is not None:
+                unit.update_table(row._replace(state=state))
+        case "set", key, value:
+            unit.set_setting(key, value)
+        case _:
+            raise AssertionError(step)
+    return None
+
+
+def key_of(unit: Reading, number: int) -> int:
+    """Give a table's key; of one that is not there, a key that no table has."""
+    row = unit.table(table_id(number))
+    return 0 if row is None else row.key
+
+
+def known_file(last: int) -> KnownFile:
+    return KnownFile(
+        kind=FileKind.CHECKPOINT, first=Version(last), last=Version(last), paths=(f"{last}",)
+    )
+
+
+def rejection(number: int) -> RejectionRow:
+    return RejectionRow(TxnId(str(number)), b"intent", b"answer", number)
+
+
+def compare(unit: Reading, model: Model) -> None:
+    """Hold all a store tells against the model."""
+    assert unit.clock() == model.clock
+    for ms in range(model.clock[1] + 2):
+        expected = max((tick for tick in model.ticks if tick[1] <= ms), default=None)
+        assert unit.clock_at(ms) == expected
+    for key in "kl":
+        assert unit.setting(key) == model.settings.get(key)
+    for number in range(4):
+        assert unit.rejection(TxnId(str(number))) == model.rejections.get(str(number))
+    for number in range(1, 4):
+        compare_table(unit, model, number)
+    for text in "ab":
+        here = [entry for entry in model.names if entry[0].key == name(text).key]
+        for at in (None, *range(model.clock[0] + 2)):
+            meant = [n for _, n, since, to in here if is_current(since, to, at)]
+            told = unit.named(name(text), None if at is None else Sequence(at))
+            assert told == (table_id(meant[0]) if meant else None)
+    tails = [row.id for row in model.tables.values() if row.published < row.head]
+    active = [row.id for row in model.tables.values() if row.state is State.ACTIVE]
+    assert sorted(row.id for row in unit.unpublished()) == sorted(set(tails) & set(active))
+    for txn_id in ("1", "2", "3"):
+        under = {
+            table_id(number): commit
+            for number, commits in model.commits.items()
+            for commit in commits
+            if commit.txn_id == txn_id
+        }
+        assert dict(unit.ratified_under(TxnId(txn_id))) == under
+
+
+def compare_table(unit: Reading, model: Model, number: int) -> None:
+    row, expected = unit.table(table_id(number)), model.tables.get(number)
+    if expected is None:
+        assert row is None
+        return
+    assert row is not None
+    assert row == expected._replace(key=row.key)
+    commits = model.commits[number]
+    assert unit.commits(row.key, Version(0), Version(99), content=True, summary=True) == commits
+    for at in range(model.clock[0] + 2):
+        versions = [commit.version for commit in commits if commit.sequence <= at]
+        assert unit.version_at(row.key, Sequence(at)) == (versions[-1] if versions else None)
+    assert unit.name_of(row.id) == model.name_of(number)
+    files = [file for (of, _), file in model.files.items() if of == number]
+    told = unit.files(row.key, Version(99))
+    assert sorted(told, key=lambda f: f.last) == sorted(files, key=lambda f: f.last)
+
+
+def is_current(since: int, to: int | None, at: int | None) -> bool:
+    if at is None:
+        return to is None
+    return since <= at and (to is None or at < to)

@@ -1,0 +1,364 @@
+"""The SQLite store: the contract, and what is SQLite's own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+
+import apsw
+import pytest
+
+from headgate.catalog.stores.port import CatalogStore, DoubtError
+from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.clock import SystemClock
+from headgate.errors import BusyError, HeadgateError, RefusedError, UnavailableError
+from headgate.protocol.actions import Version
+from tests.catalog.store_contract import (
+    StoreContract,
+    commit_row,
+    found,
+    insert,
+    insert_commits,
+    table_id,
+    table_row,
+)
+from tests.kit import req, shows
+from tests.kit.builders import ManualClock
+
+
+class TestSQLiteStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> Iterator[Callable[[str], CatalogStore]]:
+        opened: list[SQLiteStore] = []
+
+        def open_store(name: str) -> CatalogStore:
+            opened.append(SQLiteStore(str(tmp_path / f"{name}.db"), SystemClock()))
+            return opened[-1]
+
+        yield open_store
+        for store in opened:
+            store.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "headgate.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SQLiteStore]:
+    made = SQLiteStore(str(path), SystemClock())
+    yield made
+    made.close()
+
+
+def pragma(connection: apsw.Connection, name: str) -> object:
+    [[value]] = connection.execute(f"PRAGMA {name}")
+    return value
+
+
+@req("CM-12")
+def test_every_connection_writes_ahead_and_syncs_in_full(store: SQLiteStore) -> None:
+    ready = threading.Barrier(4)
+
+    def read(_: int) -> None:
+        with store.read():
+            ready.wait(10)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, range(4)))
+    insert(store, 1)
+    assert len(store._connections) == 5  # the writer's, and as many as ever read at once
+    for connection in store._connections:
+        assert pragma(connection, "journal_mode") == "wal"
+        assert pragma(connection, "synchronous") == 2  # FULL
+        assert pragma(connection, "foreign_keys") == 1
+
+
+def test_threads_that_come_and_go_leave_no_connections_behind(store: SQLiteStore) -> None:
+    insert(store, 1)
+    for _ in range(20):
+        thread = threading.Thread(target=found, args=(store,))
+        thread.start()
+        thread.join()
+    assert len(store._connections) == 2
+
+
+@pytest.mark.slow
+def test_many_threads_read_while_one_writes_and_each_sees_whole_units(store: SQLiteStore) -> None:
+    [row] = insert(store, 1)
+    is_done = threading.Event()
+
+    def read() -> int:
+        reads = 0
+        while not is_done.is_set():
+            with store.read() as unit:
+                table = unit.table(row.id)
+                assert table is not None
+                commits = unit.commits(row.key, Version(0), Version(10**6), content=False)
+                assert [commit.version for commit in commits] == list(range(table.head + 1))
+            reads += 1
+        return reads
+
+    with ThreadPoolExecutor(4) as pool:
+        reading = [pool.submit(read) for _ in range(4)]
+        try:
+            for version in range(100):
+                row = insert_commits(store, row, commit_row(version))
+        finally:
+            is_done.set()
+        assert all(one.result() for one in reading)
+
+
+def test_opening_again_migrates_nothing_and_keeps_everything(
+    store: SQLiteStore, path: Path
+) -> None:
+    insert(store, 1)
+    store.close()
+    before = path.read_bytes()
+    again = SQLiteStore(str(path), SystemClock())
+    assert found(again).id == table_id(1)
+    again.close()
+    assert path.read_bytes() == before
+
+
+@shows("FS8")
+def test_stores_opened_at_once_on_a_new_file_make_one_schema(path: Path) -> None:
+    start = threading.Barrier(8)
+
+    def open_store(_: int) -> SQLiteStore:
+        start.wait(10)
+        return SQLiteStore(str(path), SystemClock())
+
+    with ThreadPoolExecutor(8) as pool:
+        stores = list(pool.map(open_store, range(8)))
+    insert(stores[0], 1)
+    for one in stores:
+        assert found(one).id == table_id(1)
+        one.close()
+
+
+def test_a_newer_schema_is_refused_and_left_as_it_is(store: SQLiteStore, path: Path) -> None:
+    insert(store, 1)
+    store._writer.execute("PRAGMA user_version = 9999")
+    store.close()
+    with pytest.raises(RefusedError, match=r"schema 9999.*Use a newer Headgate") as refused:
+        SQLiteStore(str(path), SystemClock())
+    assert str(path) in refused.value.message
+    connection = apsw.Connection(str(path))
+    assert pragma(connection, "user_version") == 9999
+    connection.close()
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_database_of_another_program_is_refused_and_left_as_it_is(
+    path: Path, version: int
+) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(f"CREATE TABLE songs (title); PRAGMA user_version = {version}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(RefusedError, match="another program") as refused:
+        SQLiteStore(str(path), SystemClock())
+    assert "Name" in refused.value.remedy
+    assert path.read_bytes() == before
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
+    numbers = sorted(int(script.name[:4]) for script in folder.iterdir())
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 4096]
+)
+def test_a_file_that_is_no_database_is_refused_with_what_to_do(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(UnavailableError, match=r"damaged.*Restore it from a backup"):
+        SQLiteStore(str(path), SystemClock())
+    assert path.read_bytes() == content
+
+
+def test_a_file_damaged_in_its_middle_is_told_when_it_is_met(
+    store: SQLiteStore, path: Path
+) -> None:
+    [row] = insert(store, 1)
+    insert_commits(store, row, *(commit_row(v, content=b"x" * 3000) for v in range(200)))
+    store.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096 * 2)
+        file.write(b"\xa5" * (size - 4096 * 3))
+
+    def read_all() -> None:
+        with SQLiteStore(str(path), SystemClock()).read() as unit:
+            unit.commits(row.key, Version(0), Version(10**6), content=True)
+
+    with pytest.raises(UnavailableError, match=r"damaged.*Restore it from a backup"):
+        read_all()
+
+
+@pytest.mark.parametrize("place", ["missing/headgate.db", "."])
+def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path, place: str) -> None:
+    with pytest.raises(UnavailableError, match="cannot be used"):
+        SQLiteStore(str(tmp_path / place), SystemClock())
+
+
+class ReadOnlyDisk(apsw.VFS):
+    """Opens everything for reading alone, as a folder without the right to write does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, base="")
+
+    def xOpen(self, name: object, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - apsw's name
+        wanted = flags[0]
+        writing = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        if wanted & apsw.SQLITE_OPEN_MAIN_DB:
+            flags[0] = wanted & ~writing | apsw.SQLITE_OPEN_READONLY
+        elif wanted & apsw.SQLITE_OPEN_CREATE:
+            raise apsw.CantOpenError
+        return apsw.VFSFile("", name, flags)
+
+
+def test_a_file_that_can_only_be_read_is_unavailable_and_says_why(path: Path) -> None:
+    SQLiteStore(str(path), SystemClock()).close()
+    disk = ReadOnlyDisk("read-only")
+    try:
+        with pytest.raises(UnavailableError, match="cannot be used"):
+            insert(SQLiteStore(str(path), SystemClock(), vfs="read-only"), 1)
+    finally:
+        disk.unregister()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write_is_unavailable(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(UnavailableError, match="cannot be used"):
+            SQLiteStore(str(tmp_path / "headgate.db"), SystemClock())
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_closed_store_says_so_and_may_be_closed_again(store: SQLiteStore) -> None:
+    insert(store, 1)
+    found(store)
+    store.close()
+    with pytest.raises(UnavailableError, match=r"is closed.*Connect again"):
+        found(store)
+    with pytest.raises(UnavailableError, match=r"is closed.*Connect again"):
+        insert(store, 2)
+    store.close()
+
+
+def test_a_store_closed_under_a_reader_lets_it_finish(store: SQLiteStore) -> None:
+    [row] = insert(store, 1)
+    with store.read() as unit:
+        store.close()
+        assert unit.table(row.id) == row
+    with pytest.raises(UnavailableError, match="is closed"):
+        found(store)
+    assert store._connections == []
+
+
+@shows("FS4")
+def test_a_writer_that_finds_the_file_held_for_too_long_is_told_it_is_busy(
+    store: SQLiteStore, path: Path
+) -> None:
+    clock = ManualClock()
+    other = SQLiteStore(str(path), clock)
+    with store.write() as unit:
+        unit.insert_table(table_row())
+        with pytest.raises(BusyError, match="held"), other.write():
+            pass
+        assert 30 <= clock.waited_s < 31
+        with other.read() as reading:  # readers are not held up
+            assert reading.table(table_id(1)) is None
+    insert(other, 2)
+    other.close()
+
+
+def test_a_writer_waits_in_short_even_steps_for_another_one(store: SQLiteStore, path: Path) -> None:
+    class Waiting(ManualClock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps: list[float] = []
+
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            self.steps.append(seconds)
+            if len(self.steps) == 5:
+                holding.__exit__(None, None, None)
+
+    clock = Waiting()
+    other = SQLiteStore(str(path), clock)
+    holding = store.write()
+    holding.__enter__()
+    insert(other, 1)
+    assert clock.steps == [0.0005] * 5
+    other.close()
+
+
+@shows("FC11")
+def test_a_disk_that_is_full_undoes_the_unit_and_the_next_one_works(store: SQLiteStore) -> None:
+    [row] = insert(store, 1)
+    pages = pragma(store._writer, "page_count")
+    store._writer.execute(f"PRAGMA max_page_count = {pages}")
+    large = commit_row(1, content=b"x" * 1_000_000)
+    with pytest.raises(UnavailableError, match=r"disk is full.*Free space"):  # noqa: SIM117, PT012
+        with store.write() as unit:
+            unit.insert_commit(row.key, commit_row(0))
+            with pytest.raises(HeadgateError, match="disk is full"), unit.savepoint():
+                unit.insert_commit(row.key, large)
+            # SQLite took back the whole unit, so nothing more may be done in it.
+            with pytest.raises(UnavailableError), unit.savepoint():
+                unit.insert_commit(row.key, commit_row(2))
+    store._writer.execute("PRAGMA max_page_count = 1000000")
+    with store.read() as unit:
+        assert unit.commits(row.key, Version(0), Version(9), content=False) == []
+    insert_commits(store, row, commit_row(0), large)
+
+
+class FailingDisk(apsw.VFS):
+    """Fails to sync while it is told to."""
+
+    is_failing = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, base="")
+
+    def xOpen(self, name: object, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - apsw's name
+        return FailingFile(self, name, flags)
+
+
+class FailingFile(apsw.VFSFile):
+    def __init__(self, disk: FailingDisk, name: object, flags: list[int]) -> None:
+        super().__init__("", name, flags)
+        self._disk = disk
+        self.is_log = bool(flags[0] & apsw.SQLITE_OPEN_WAL)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802 - apsw's name
+        if self._disk.is_failing and self.is_log:
+            raise apsw.IOError("the disk said EIO")
+        super().xSync(flags)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@shows("FC12")
+def test_a_sync_that_failed_leaves_the_commit_in_doubt(path: Path) -> None:
+    disk = FailingDisk("failing")
+    try:
+        store = SQLiteStore(str(path), SystemClock(), vfs="failing")
+        insert(store, 1)
+        disk.is_failing = True
+        with pytest.raises(DoubtError):
+            insert(store, 2)
+        disk.is_failing = False
+        store.close()
+    finally:
+        disk.unregister()
