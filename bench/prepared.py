@@ -25,7 +25,6 @@ from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.clock import RandomIds, SystemClock
 from headgate.log.snapshots import Snapshot
-from headgate.protocol import admission
 from headgate.protocol.actions import AddFile, RemoveFile, TxnId, Version, encode, join
 from headgate.protocol.catalog_port import FileKind, KnownFile, Ratified
 from headgate.protocol.commits import Inline, Part, Proposal, Staged
@@ -291,13 +290,14 @@ def _append_staged(session: Session, table: Table, contents: Iterator[bytes]) ->
     for actions in contents:
         version, timestamp_ms = Version(version + 1), max(SystemClock().now_ms(), timestamp_ms + 1)
         txn_id = TxnId(str(ids.ordered()))
-        content, _ = admission.compose(
-            admission.examine(inline(actions)),
-            txn_id=txn_id,
-            timestamp_ms=timestamp_ms,
-            version=version,
-            row_id_high_water=None,
-        )
+        said = {
+            "inCommitTimestamp": timestamp_ms,
+            "txnId": txn_id,
+            "timestamp": timestamp_ms,
+            **inline(b"").commit_info,
+        }
+        first = json.dumps({"commitInfo": said}, separators=(",", ":"))
+        content = first.encode() + b"\n" + actions
         staged = StagedCommit(version, ids.random())
         path = local(table.location) / staged.path
         path.parent.mkdir(parents=True, exist_ok=True)
