@@ -1,13 +1,15 @@
 """Write the pages that are made from the code, the ledgers and the tests.
 
 `python docs/generate.py` writes them, `--check` only says which ones are stale. Whole pages:
-`conformance.md`, `errors.md`. In `commit-life.md` only what stands between its marks is replaced.
+`conformance.md`, `errors.md`, `cli.md`. In `commit-life.md` only what stands between its marks is
+replaced.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,11 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))  # run as a script, only the folder of the script is on the path
 
+from typer.main import get_command  # noqa: E402
+
 from headgate import errors  # noqa: E402
+from headgate.cli import commands  # noqa: E402
+from headgate.cli.main import app  # noqa: E402
 from headgate.protocol import commits, tables  # noqa: E402
 from tests.kit.marks import marks_under  # noqa: E402
 
@@ -73,6 +79,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     """Return every generated page as it has to be now."""
     yield DOCS / "conformance.md", conformance()
     yield DOCS / "errors.md", error_page()
+    yield DOCS / "cli.md", command_page()
     life = DOCS / "commit-life.md"
     text = life.read_text()
     text = fill(text, "commit", drawing(commits.LIFECYCLE))
@@ -160,6 +167,56 @@ def family(
     for child in error.__subclasses__():
         if child.__module__ == errors.__name__:
             yield from family(child, depth + 1)
+
+
+def command_page() -> str:
+    """Return the page of commands, in the order in which help lists them."""
+    everything = get_command(app)
+    out = [
+        NOTE,
+        "# Commands\n\n",
+        "The lake is `--lake`, else `HEADGATE_LAKE`, else `./lake`; only `headgate init` makes\n",
+        "one. Results go to stdout, all else to stderr. With `--json` a result is one JSON\n",
+        "object, and so is an error. Times are ISO 8601 in UTC. On a terminal, what takes over a\n",
+        "second shows that it goes on.\n\n",
+        "| exit code | means |\n|---|---|\n",
+        "| 0 | done |\n",
+        "| 1 | refused, or `fsck` found an error: the same again is refused again |\n",
+        "| 2 | not understood |\n",
+        "| 3 | conflict, unknown outcome, busy or unavailable: try again |\n",
+        "| 70 | a bug; `HEADGATE_DEBUG=1` shows where |\n",
+        "| 130, 141 | interrupted, by Ctrl-C or because nobody reads the result |\n\n",
+        "`headgate --version` tells the version. These may stand before or after any command:\n\n",
+        *(line for line in options_of(everything) if "--version" not in line),
+    ]
+    for function in commands.COMMANDS:
+        name = commands.name_of(function)
+        command = everything.commands[name]  # type: ignore[attr-defined]  # it is a group
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        words = [
+            f"{p.metavar}..." if p.nargs != 1 else p.metavar if p.required else f"[{p.metavar}]"
+            for p in arguments
+        ]
+        examples = commands.examples_of(function).partition("For example:\n")[2]
+        out += [
+            f"\n## headgate {name}\n\n",
+            f"`{' '.join(['headgate', name, *words, '[OPTIONS]'])}`\n\n",
+            f"{escaped(commands.help_of(function))}\n\n",
+            *(f"- `{p.metavar}`: {p.help}\n" for p in arguments),
+            *options_of(command),
+            f"\n```\n{textwrap.dedent(examples).strip()}\n```\n",
+        ]
+    return "".join(out)
+
+
+def options_of(command: Any) -> Iterator[str]:
+    """Return a line for each option of a command."""
+    for option in command.params:
+        if option.param_type_name == "option" and "--help" not in option.opts:
+            spelled = ", ".join(f"`{word}`" for word in option.opts)
+            value = f" `{option.metavar}`" if option.metavar else ""
+            default = f" Default: `{option.default}`." if option.default else ""
+            yield f"- {spelled}{value}: {option.help}{default}\n"
 
 
 def drawing(lifecycle: Lifecycle) -> str:

@@ -469,8 +469,9 @@ def purge(
       headgate purge 6f0d5a4e-5d43-4c55-9d0f-1f7a3a9f2a11 --yes
     """
     here: Globals = ctx.obj
-    if not yes:
-        typer.confirm(f"Delete all files of the dropped table {name}?", abort=True, err=True)
+    if not yes and not here.output.confirm(f"Delete all files of the dropped table {name}?"):
+        here.output.say("Nothing was purged. Say --yes to be asked nothing.")
+        raise typer.Exit(1)
     with here.session("Purging") as session:
         gone = session.purge(name)
     here.output.result(
@@ -694,9 +695,9 @@ def _commit(entry: TimelineEntry, told: HistoryEntry | None) -> dict[str, object
 def _finding(found: Finding) -> str:
     where = "" if found.version is None else f" version {found.version}"
     path = "" if found.path is None else f" ({found.path})"
-    said = f"{found.severity.value}: {found.table}{where}{path} {found.says.rstrip('.')}. [{found.rule}]"
+    said = f"{found.severity.value}: {found.table}{where}{path} {found.says.rstrip('.')}."
     remedy = "Repaired." if found.repaired else found.remedy
-    return f"{said}\n  {remedy}" if remedy else said
+    return f"{said} [{found.rule}]\n  {remedy}".rstrip()
 
 
 def _what(told: HistoryEntry | None) -> str:
@@ -782,7 +783,11 @@ def _on_disk(inputs: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]
         spooled = Path(folder, "stdin")
         with spooled.open("wb") as sink:
             shutil.copyfileobj(sys.stdin.buffer, sink)
-        yield [(str(spooled) if file == "-" else file, kind) for file, kind in inputs]
+        try:
+            yield [(str(spooled) if file == "-" else file, kind) for file, kind in inputs]
+        except InvalidDataError as error:  # the user knows of no such file
+            message = error.message.replace(str(spooled), "standard input")
+            raise InvalidDataError(message, remedy=error.remedy) from error
 
 
 def _split(text: str) -> list[str]:

@@ -32,6 +32,7 @@ CLOSED_PIPE = 141
 _PATIENCE_S = 1.0
 _LONGEST_CELL = 60
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
+_BEYOND = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # as Delta spells them
 _STYLES = {"ratified": "yellow", "published": "green", "dropped": "red"}
 
 
@@ -49,6 +50,14 @@ class Output:
         """Tell people something that is no result."""
         if not self.as_json:
             print(text, file=sys.stderr)
+
+    def confirm(self, question: str) -> bool:
+        """Ask people; stdout is for results, so it is left alone."""
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        answer = sys.stdin.readline()
+        if not sys.stdin.isatty():
+            print(file=sys.stderr)
+        return answer.strip().lower() in ("y", "yes")
 
     def error(self, error: HeadgateError) -> None:
         """Tell what was refused, what to do about it, and its code."""
@@ -221,7 +230,7 @@ def _plain(value: object) -> object:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if math.isfinite(value) else str(value)
+            return value if math.isfinite(value) else _BEYOND.get(str(value))
         case Mapping():
             return {str(key): _plain(one) for key, one in value.items()}
         case list() | tuple():

@@ -1,0 +1,163 @@
+"""Global options, help, and real processes: pipes, interrupts, how soon help is there."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headgate.cli import commands, render
+from headgate.cli.main import main
+from tests.cli.conftest import Run
+
+HEADGATE = Path(sys.executable).with_name("headgate")
+
+
+def test_global_options_stand_before_or_after_the_command(orders: Run) -> None:
+    before = orders("--lake", "lake", "--json", "show", "orders")
+    after = orders("show", "orders", "--json", "--lake=lake")
+    assert json.loads(before.out) == json.loads(after.out)
+
+
+def test_after_two_dashes_everything_is_an_argument(orders: Run) -> None:
+    assert "no table main.default.--json" in orders("show", "--", "--json").err
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)
+def test_help_tells_what_a_command_does_and_gives_examples(run: Run, command: object) -> None:
+    assert callable(command)
+    shown = run(commands.name_of(command), "--help")
+    assert shown.code == 0
+    assert "For example:\n    headgate" in shown.out
+    assert commands.help_of(command).splitlines()[0] in shown.out
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    shown = run("--help").out
+    for command in commands.COMMANDS:
+        assert f"\n  {commands.name_of(command)} " in shown
+        assert f"{commands.help_of(command).splitlines()[0]}\n" in shown  # none is cut off
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert run("--version").out == "headgate 0.1.0\n"
+
+
+def test_help_needs_nothing_that_is_slow_to_load() -> None:
+    program = "import sys, headgate.cli.main; print(*{m.partition('.')[0] for m in sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert {"pyarrow", "obstore", "apsw", "msgspec"} & set(done.stdout.split()) == set()
+
+
+@pytest.mark.slow
+def test_the_command_is_installed(tmp_path: Path) -> None:
+    done = subprocess.run([HEADGATE, "init"], cwd=tmp_path, check=True, capture_output=True)
+    assert done.stdout.startswith(b"Made a lake at lake;")
+    refused = subprocess.run([HEADGATE, "show", "t"], cwd=tmp_path, capture_output=True)
+    assert (refused.returncode, refused.stdout) == (1, b"")
+
+
+@pytest.mark.slow
+def test_a_reader_who_leaves_is_not_complained_about(orders: Run, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            [HEADGATE, "show"], cwd=tmp_path, stdout=writing, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(writing)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.slow
+def test_an_interrupted_append_leaves_nothing(orders: Run, tmp_path: Path) -> None:
+    with (tmp_path / "many.csv").open("w") as file:
+        file.write("id,item\n")
+        file.writelines(f"{number},bolt number {number}\n" for number in range(3_000_000))
+    before = set(tmp_path.rglob("*.parquet"))
+    appending = subprocess.Popen(
+        [HEADGATE, "append", "orders", "many.csv"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    # Once the database is open in it, it is past loading and on its way.
+    deadline = time.monotonic() + 30
+    while not opened_by(appending.pid, tmp_path / "many.csv") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    appending.send_signal(signal.SIGINT)
+    out, err = appending.communicate(timeout=60)
+    assert (appending.returncode, out, err) == (130, b"", b"")
+    assert set(tmp_path.rglob("*.parquet")) == before
+    assert json.loads(orders("show", "orders", "--json").out)["latest"] == 2
+    assert orders("fsck").code == 0
+
+
+def opened_by(pid: int, path: Path) -> bool:
+    try:
+        return any(Path(link).resolve() == path for link in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:  # a descriptor that was closed meanwhile
+        return False
+
+
+# What is shown on a terminal
+
+
+def test_on_a_terminal_tables_have_lines_and_stay_within_its_width(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    drawn = render.table(("name", "says"), [("a", "word " * 10)])
+    assert "─" in drawn
+    assert max(map(len, drawn.splitlines())) < 80
+
+
+def test_progress_shows_once_a_second_has_passed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(render, "_PATIENCE_S", 0.01)
+    with render.Output(as_json=False).progress("Appending", "rows") as advance:
+        time.sleep(0.2)
+        advance(1234)
+    shown = capsys.readouterr()
+    assert "Appending" in shown.err
+    assert "1,234 rows" in shown.err
+    assert shown.out == ""
+
+
+def test_progress_is_silent_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with render.Output(as_json=True).progress("Appending") as advance:
+        advance(1)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (109_800_000, "109.8 MB")],
+)
+def test_sizes_are_said_as_people_do(count: int, said: str) -> None:
+    assert render.size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "said"), [(None, "-"), (1012, "+12 ms"), (3_601_000, "+3,600 s")]
+)
+def test_moments_are_told_from_the_proposal_on(milliseconds: int | None, said: str) -> None:
+    assert render.later(milliseconds, 1000) == said
+
+
+def test_main_gives_the_exit_code() -> None:
+    assert main(["--version"]) == 0
