@@ -53,6 +53,7 @@ def python(source: str, names: dict[str, object]) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a score of processes, on a machine that may be busy
 def test_the_tutorial_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "tutorial"}

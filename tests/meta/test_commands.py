@@ -1,0 +1,58 @@
+"""Every command has help, examples, a section in the docs and a library call of the same name."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate import connecting
+from headgate.cli import commands
+from headgate.cli.main import app
+from headgate.client.session import Session
+from headgate.client.table import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "cli.md").read_text()
+OWNERS = (Session, Table, connecting)
+# What a command of one word shows takes several calls, and `create` is short for what it makes.
+CALLED = {"create": ("create_table",), "show": ("tables", "namespaces", "snapshot", "to_arrow")}
+
+Command = Callable[..., None]
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)
+def test_a_command_says_what_it_does_and_gives_an_example(command: Command) -> None:
+    first = commands.help_of(command).splitlines()[0]
+    assert first.endswith(".")
+    assert f"headgate {commands.name_of(command)}" in commands.examples_of(command)
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)
+def test_every_argument_and_option_of_a_command_is_explained(command: Command) -> None:
+    section = PAGE.partition(f"\n## headgate {commands.name_of(command)}\n")[2].partition("\n## ")[
+        0
+    ]
+    assert section
+    explained = re.findall(r"^- `[^:]*`: (.+)$", section, re.MULTILINE)
+    parameters = [name for name in command.__annotations__ if name not in {"ctx", "return"}]
+    assert len(explained) == len(parameters)
+    assert "None" not in explained
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)
+def test_a_command_is_a_call_of_the_library(command: Command) -> None:
+    for call in CALLED.get(command.__name__, (command.__name__,)):
+        assert any(hasattr(owner, call) for owner in OWNERS), call
+
+
+def test_every_command_that_can_be_called_is_one_of_these() -> None:
+    registered = [registered.name for registered in app.registered_commands]
+    assert registered == [commands.name_of(command) for command in commands.COMMANDS]
+
+
+def test_the_page_and_the_readme_name_no_command_that_is_not_there() -> None:
+    known = {commands.name_of(command) for command in commands.COMMANDS}
+    for page in (PAGE, (ROOT / "README.md").read_text(), (ROOT / "docs/tutorial.md").read_text()):
+        named = set(re.findall(r"^(?:.*\| )?headgate ([a-z][a-z-]+)", page, re.MULTILINE))
+        assert named - known == set()
