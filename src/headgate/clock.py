@@ -44,11 +44,11 @@ class Ids(Protocol):
     """Where new ids come from."""
 
     def random(self) -> uuid.UUID:
-        """A UUID of pure chance: table ids, staged files, data files."""
+        """Give a UUID of pure chance: table ids, staged files, data files."""
         ...
 
     def ordered(self) -> uuid.UUID:
-        """A UUIDv7, which begins with the time: transaction ids."""
+        """Give a UUIDv7, which begins with the time: transaction ids."""
         ...
 
 

@@ -244,7 +244,7 @@ class LogAheadError(RefusedError):
 
 
 class UnsupportedByCatalogError(RefusedError):
-    """This kind of catalog cannot do it. Spec: CA-01, CA-05."""
+    """A kind of catalog that cannot do it. Spec: CA-01, CA-05."""
 
     code = "unsupported-by-catalog"
     remedy = "Use an embedded, database or server catalog for this."

@@ -22,9 +22,9 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import RemoveFile, Sequence, TxnId, Version, parse
-from headgate.protocol.admission import Violation
 from headgate.protocol.catalog_port import Answer, Ratified, Ref, Rejected, Resolved, VersionTaken
 from headgate.protocol.commits import Inline, Proposal, Staged, Way
+from headgate.protocol.examination import Violation
 from headgate.protocol.paths import PublishedCommit, parse_staged_name
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req

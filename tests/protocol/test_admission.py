@@ -34,19 +34,10 @@ from headgate.protocol.actions import (
     join,
     parse,
 )
-from headgate.protocol.admission import (
-    PARTITIONING_CHANGED,
-    Examined,
-    Facts,
-    Limits,
-    Violation,
-    compose,
-    examine,
-    examine_file,
-    judge,
-    judge_first,
-)
+from headgate.protocol.admission import PARTITIONING_CHANGED, Facts, judge, judge_first
 from headgate.protocol.commits import Inline
+from headgate.protocol.composing import compose
+from headgate.protocol.examination import Examined, Violation, examine, examine_file
 from headgate.protocol.schema import (
     MAPPING_ID,
     MAPPING_NAME,
@@ -55,6 +46,7 @@ from headgate.protocol.schema import (
     parse_schema,
     to_json,
 )
+from headgate.protocol.strict import Limits
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, file_content, inline, metadata, protocol, remove
@@ -187,7 +179,7 @@ def test_the_same_lines_inline_are_refused_too(lines: bytes) -> None:
         ({"txnId": 7}, "txnId is not text"),
         ({"x": 2**63}, "64 bits"),
         ({"x": "\ud800"}, "surrogate"),
-        ({"x": object()}, "object"),
+        pytest.param({"x": object()}, "object", id="an object of Python"),
         ({"x": {1: "a", "1": "b"}}, "'1' is there twice"),
     ],
     ids=str,

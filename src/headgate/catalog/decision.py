@@ -31,7 +31,15 @@ from headgate.errors import (
     TxnIdReusedError,
     UnavailableError,
 )
-from headgate.protocol import admission, checksums, conflicts, features, row_ids, timestamps
+from headgate.protocol import (
+    admission,
+    checksums,
+    composing,
+    conflicts,
+    features,
+    row_ids,
+    timestamps,
+)
 from headgate.protocol import schema as schemas
 from headgate.protocol.actions import (
     DomainMetadata,
@@ -42,12 +50,13 @@ from headgate.protocol.actions import (
     TxnId,
     Version,
 )
-from headgate.protocol.admission import Examined, Facts, Violation
+from headgate.protocol.admission import Facts
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
 from headgate.protocol.conflicts import Changes, Conflict
 from headgate.protocol.encoding import from_json, replaced, to_json
+from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.tables import State
 from headgate.settings import Settings
 
@@ -359,14 +368,14 @@ class Decider:
             case Inline():
                 if features.is_supported(protocol, "rowTracking") and high_water is None:
                     high_water = -1
-                content, high_water = admission.compose(
+                content, high_water = composing.compose(
                     examined,
                     txn_id=pending.proposal.txn_id,
                     timestamp_ms=timestamp_ms,
                     version=version,
                     row_id_high_water=high_water,
                 )
-                if high_water is not None and high_water != row.row_id_high_water:
+                if high_water is not None and _writes_mark(examined):
                     domains.append(row_ids.domain_for(high_water))
                 size, sha256 = len(content), hashlib.sha256(content).digest()
             case Staged() as staged:
@@ -550,6 +559,13 @@ def as_commit(row: CommitRow) -> RatifiedCommit:
         modified_ms=row.modified_ms,
         content=row.content,
         published_ms=row.published_ms,
+    )
+
+
+def _writes_mark(examined: Examined) -> bool:
+    """Say whether what is composed of an inline commit has a line with the high-water mark."""
+    return any(add.base_row_id is None for add in examined.adds) or any(
+        domain.domain == row_ids.DOMAIN for domain in examined.domains
     )
 
 

@@ -31,9 +31,9 @@ from headgate.log import snapshots
 from headgate.log.files import DeltaLog
 from headgate.log.snapshots import Snapshot
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName, fold
-from headgate.protocol import admission, features, timestamps
+from headgate.protocol import admission, composing, examination, features, timestamps
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.admission import Examined, Facts, Violation
+from headgate.protocol.admission import Facts
 from headgate.protocol.catalog_port import (
     Answer,
     KnownFile,
@@ -48,6 +48,7 @@ from headgate.protocol.catalog_port import (
     VersionTaken,
 )
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Way
+from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.tables import State
 from headgate.settings import Settings
@@ -134,7 +135,7 @@ class FilesystemCatalog:
         """Put the commit where its version is; the file that is there first has won."""
         part, content = _only_put(proposal)
         place = self._seen(self._find(part.table_id))
-        examined = admission.examine_file(content)
+        examined = examination.examine_file(content)
         # A replay is looked for from the lowest version this transaction was ever proposed at.
         since = min(part.version, self._tried.get(proposal.txn_id, part.version))
         self._tried[proposal.txn_id] = since
@@ -227,7 +228,7 @@ class FilesystemCatalog:
             raise AlreadyExistsError(
                 f"{name} was dropped and is still there.", remedy="Purge it first."
             )
-        examined = admission.examine(first)
+        examined = examination.examine(first)
         now_ms = self._clock.now_ms()
         violations = [
             *examined.violations,
@@ -243,7 +244,7 @@ class FilesystemCatalog:
             raise InvalidCommitError(str(name), violations)
         assert examined.protocol is not None  # judged
         is_tracked = features.is_supported(examined.protocol, "rowTracking")
-        content, _ = admission.compose(
+        content, _ = composing.compose(
             examined,
             txn_id=txn_id,
             timestamp_ms=timestamps.next_timestamp(now_ms, 0, ()),
@@ -336,7 +337,7 @@ class FilesystemCatalog:
         content = DeltaLog(self._store_for(location)).read_published(Version(0))
         if content is None:
             raise NotFoundError(f"There is no table at {location}.")
-        return admission.examine_file(content)
+        return examination.examine_file(content)
 
     def _seen(self, place: _Place) -> _Place:
         """Look for the latest version: the highest one that has every other before it.
@@ -364,7 +365,7 @@ class FilesystemCatalog:
         found = DeltaLog(self._store_for(place.location)).read_published(version)
         if found is None:
             raise NotFoundError(f"Version {version} of {place.name} is not in the log any more.")
-        examined = admission.examine_file(found)
+        examined = examination.examine_file(found)
         timestamp_ms = examined.timestamp_ms or 0
         return RatifiedCommit(
             version=version,
@@ -389,7 +390,7 @@ class FilesystemCatalog:
         for winner in winners:
             if winner.txn_id == txn_id:
                 assert winner.content is not None  # just read
-                if admission.examine_file(winner.content).intent != examined.intent:
+                if examination.examine_file(winner.content).intent != examined.intent:
                     raise TxnIdReusedError(f"Transaction {txn_id} was ratified with other content.")
                 return _ratified(place.table_id, winner)
         return VersionTaken(

@@ -19,7 +19,7 @@ from headgate.clock import Clock
 from headgate.errors import HeadgateError, InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
-from headgate.protocol import admission, features, paths
+from headgate.protocol import admission, examination, features, paths
 from headgate.protocol.actions import TxnId, Version
 from headgate.protocol.catalog_port import Finding, Severity
 from headgate.protocol.commits import Part, Proposal, Put
@@ -97,7 +97,7 @@ class Checker:
             version = Version(version + 1)
 
     def _adopt(self, row: TableRow, version: Version, content: bytes) -> None:
-        examined = admission.examine_file(content)
+        examined = examination.examine_file(content)
         if examined.txn_id is None or examined.violations:
             raise InvalidCommitError(row.id, examined.violations or ["it has no txnId"])
         pending = Pending(
@@ -153,7 +153,7 @@ class Checker:
     def is_next(self, row: TableRow, content: bytes) -> bool:
         """Say whether content could have been ratified as the table's next version."""
         try:
-            examined = admission.examine_file(content)
+            examined = examination.examine_file(content)
         except MalformedError:
             return False
         if examined.violations or examined.txn_id is None:

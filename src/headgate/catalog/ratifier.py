@@ -102,6 +102,7 @@ class Ratifier:
                     work = self._next()
                 fail_point("ratifier.before_commit")
             fail_point("ratifier.after_commit")
+            fail_point("ratifier.before_answer")
         except HeadgateError as error:  # nothing was written: the disk is full, the file is held
             for work in batch or [first]:
                 work.error = error
@@ -111,7 +112,6 @@ class Ratifier:
                 unknown = OutcomeUnknownError(work.name, f"the database said {error}")
                 _answer(work, error=unknown)
             raise
-        fail_point("ratifier.before_answer")
         for work in batch:
             if work not in waiting:
                 _answer(work, error=work.error)
@@ -140,6 +140,8 @@ class Ratifier:
 
 
 def _answer(work: _Work[object], error: BaseException | None) -> None:
+    if not work.answer.set_running_or_notify_cancel():
+        return  # nobody waits for it any more; what was done stays done
     if error is not None:
         work.answer.set_exception(error)
     else:

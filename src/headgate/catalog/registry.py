@@ -32,12 +32,20 @@ from headgate.errors import (
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
 from headgate.names import SchemaName, TableName
-from headgate.protocol import admission, checksums, features, row_ids, timestamps
+from headgate.protocol import (
+    admission,
+    checksums,
+    composing,
+    examination,
+    features,
+    row_ids,
+    timestamps,
+)
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.admission import Examined, Violation
 from headgate.protocol.catalog_port import StagingTable, TableEntry
 from headgate.protocol.commits import Inline, Way
 from headgate.protocol.encoding import to_json
+from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.paths import LOG
 from headgate.protocol.tables import TABLE_ID_PROPERTY, Event, State, allows, parse_table_id, step
 from headgate.settings import Settings
@@ -121,7 +129,7 @@ class Registry:
                 str(name),
                 [Violation(rule="no-version-0", says=f"{staging.location} holds no version 0")],
             )
-        examined = admission.examine_file(content)
+        examined = examination.examine_file(content)
 
         def register(unit: Writing) -> None:
             row = _require_table(unit, table_id)
@@ -150,7 +158,7 @@ class Registry:
 
     def create(self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline) -> None:
         """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
-        examined = admission.examine(first)
+        examined = examination.examine(first)
         place = self._place(parse_table_id(table_id))
 
         def create(unit: Writing) -> None:
@@ -169,7 +177,7 @@ class Registry:
             assert examined.protocol is not None  # judged
             timestamp_ms = timestamps.next_timestamp(now_ms, unit.clock().clock_ms, ())
             is_tracked = features.is_supported(examined.protocol, "rowTracking")
-            content, _ = admission.compose(
+            content, _ = composing.compose(
                 examined,
                 txn_id=txn_id,
                 timestamp_ms=timestamp_ms,
@@ -376,7 +384,7 @@ class Registry:
         content = self._log_of(place).read_published(_ZERO)
         if content is None:
             return
-        found = admission.examine_file(content)
+        found = examination.examine_file(content)
         is_managed = found.protocol is not None and features.is_catalog_managed(found.protocol)
         if is_managed and found.metadata is not None:
             owner = found.metadata.configuration.get(TABLE_ID_PROPERTY, found.metadata.id)

@@ -46,7 +46,7 @@ from headgate.errors import (
 from headgate.log import snapshots
 from headgate.log.files import DeltaLog
 from headgate.names import SchemaName, TableName
-from headgate.protocol import admission, paths
+from headgate.protocol import examination, paths
 from headgate.protocol.actions import (
     DomainMetadata,
     Sequence,
@@ -54,7 +54,6 @@ from headgate.protocol.actions import (
     TxnId,
     Version,
 )
-from headgate.protocol.admission import Violation
 from headgate.protocol.catalog_port import (
     Answer,
     FileKind,
@@ -74,6 +73,7 @@ from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Part, Proposal, Put, Staged, Way
 from headgate.protocol.conflicts import Changes
 from headgate.protocol.encoding import from_json
+from headgate.protocol.examination import Violation
 from headgate.protocol.tables import State
 from headgate.settings import Settings
 from headgate.storage.objects import ObjectStore
@@ -195,14 +195,15 @@ class Catalog:
         self._refuse_if_too_large(proposal)
         try:
             attempts = tuple(self._attempt(part) for part in proposal.parts)
+            for part in proposal.parts:
+                self._look_ahead(part.table_id)
         except HeadgateError:
-            # What was ratified is answered, also when its staged file is gone meanwhile.
+            # What was ratified is answered, also when its staged file or its table is gone
+            # meanwhile, or an intruder's file lies ahead.
             replayed = self._replayed(proposal)
             if replayed is None:
                 raise
             return replayed
-        for part in proposal.parts:
-            self._look_ahead(part.table_id)
         answer = self._decide(Pending(proposal, attempts, proposed_ms))
         if isinstance(answer, Ratified):
             for table_id in answer.commits:
@@ -448,7 +449,7 @@ class Catalog:
             raise _invalid(part, "version", f"{part.version} is no version to propose")
         match part.content:
             case Inline() as inline:
-                return Attempt(part, admission.examine(inline))
+                return Attempt(part, examination.examine(inline))
             case Staged() as staged:
                 return self._staged_attempt(part, staged)
             case Put():
@@ -482,7 +483,7 @@ class Catalog:
         content = store.get(commit.path)
         return Attempt(
             part,
-            admission.examine_file(content, staged.size),
+            examination.examine_file(content, staged.size),
             size=len(content),
             sha256=hashlib.sha256(content).digest(),
             modified_ms=meta.modified_ms,
@@ -493,9 +494,15 @@ class Catalog:
             ratified = ratified_answer(unit, proposal.txn_id)
         if ratified is None:
             return None
-        wanted = {part.table_id for part in proposal.parts}
-        is_staged = all(isinstance(part.content, Staged) for part in proposal.parts)
-        return ratified[0] if is_staged and ratified[0].commits.keys() == wanted else None
+        answer, intents = ratified
+        # A staged file is known by its transaction; what came inline is there to be compared.
+        wanted = {
+            part.table_id: bytes.fromhex(examination.examine(part.content).intent)
+            if isinstance(part.content, Inline)
+            else intents.get(part.table_id)
+            for part in proposal.parts
+        }
+        return answer if wanted == intents else None
 
     def _decide(self, pending: Pending) -> Answer:
         pending = replace(pending, replaced=self._replaced(pending))
@@ -579,7 +586,7 @@ class Catalog:
         content = self._log_of(row.location).read_published(commit.version)
         if content is None or hashlib.sha256(content).digest() != commit.sha256:
             raise InvariantError(f"Version {commit.version} of table {row.id} cannot be read.")
-        return admission.examine_file(content).changes
+        return examination.examine_file(content).changes
 
     def _log_of(self, location: str) -> DeltaLog:
         return DeltaLog(self._store_for(location))

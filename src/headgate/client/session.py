@@ -26,7 +26,7 @@ from headgate.failpoints import fail_point
 from headgate.log import snapshots
 from headgate.log.snapshots import Snapshot
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName
-from headgate.protocol import admission, features
+from headgate.protocol import composing, examination, features
 from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, Version, encode, join
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.catalog_port import (
@@ -264,8 +264,8 @@ class Session:
         """Take a place nobody can name, put version 0 there, register it. Spec: CM-39, CM-37."""
         staging = registry.stage_table()
         txn_id = TxnId(str(self._ids.ordered()))
-        content, _ = admission.compose(
-            admission.examine(self._version_zero(staging.table_id, wanted)),
+        content, _ = composing.compose(
+            examination.examine(self._version_zero(staging.table_id, wanted)),
             txn_id=txn_id,
             timestamp_ms=self._clock.now_ms(),
             version=Version(0),

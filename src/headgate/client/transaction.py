@@ -31,7 +31,7 @@ from headgate.failpoints import fail_point
 from headgate.log import snapshots
 from headgate.log.files import DeltaLog
 from headgate.log.snapshots import Snapshot
-from headgate.protocol import admission, conflicts, features
+from headgate.protocol import composing, conflicts, examination, features, row_ids
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -43,7 +43,6 @@ from headgate.protocol.actions import (
     join,
 )
 from headgate.protocol.actions import Sequence as SequenceNumber
-from headgate.protocol.admission import Examined
 from headgate.protocol.catalog_port import (
     Answer,
     ManagingCatalog,
@@ -54,7 +53,8 @@ from headgate.protocol.catalog_port import (
 )
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
 from headgate.protocol.conflicts import Conflict, Isolation, Scan, Winner
-from headgate.protocol.encoding import from_json, replaced, to_json
+from headgate.protocol.encoding import replaced, to_json
+from headgate.protocol.examination import Examined
 from headgate.protocol.paths import STAGED, StagedCommit
 
 Answered = TypeVar("Answered")
@@ -302,7 +302,7 @@ class _Attempt:
         self.version = change.base.version
         self.timestamp_ms = change.base.timestamp_ms or 0
         self._isolation = isolation
-        self._examined = admission.examine(inline)
+        self._examined = examination.examine(inline)
         self._metadata = change.base.metadata
         self._domains = list(change.base.domains.values())
         self._passed: list[_Passed] = []
@@ -328,7 +328,7 @@ class _Attempt:
         """Write the whole content for one version and one time. Spec: CM-36, CM-41."""
         is_tracked = features.is_supported(self.change.base.protocol, "rowTracking")
         high_water = _high_water(self._domains) if is_tracked else None
-        self._composed, _ = admission.compose(
+        self._composed, _ = composing.compose(
             self._examined,
             txn_id=txn_id,
             timestamp_ms=timestamp_ms,
@@ -456,19 +456,15 @@ def _attempts(changes: Sequence[Change], isolation: Isolation) -> list[_Attempt]
 
 def _high_water(domains: Iterable[DomainMetadata]) -> int:
     """Give the greatest row id used so far; -1 before there was any."""
-    marks = [
-        from_json(domain.configuration.encode(), dict[str, int]).get("rowIdHighWaterMark", -1)
-        for domain in domains
-        if domain.domain == conflicts.ROW_TRACKING
-    ]
-    return max(marks, default=-1)
+    mark = row_ids.newest_mark(None, domains)
+    return -1 if mark is None else mark
 
 
 def _passed(version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Passed:
     content = log.read_published(version) if commit is None else content_of(log, commit)
     if content is None:
         raise InvariantError(f"Version {version} was ratified, and its content is nowhere.")
-    return _Passed(version, commit, content, admission.examine_file(content))
+    return _Passed(version, commit, content, examination.examine_file(content))
 
 
 def _why(error: HeadgateError) -> str:

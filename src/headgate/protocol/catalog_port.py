@@ -17,10 +17,10 @@ from headgate.errors import UnsupportedByCatalogError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Metadata, Sequence, TableId, TxnId, Version
 from headgate.protocol.actions import Protocol as TableProtocol
-from headgate.protocol.admission import Violation
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Proposal, RatifiedCommit, Way
 from headgate.protocol.conflicts import Conflict
+from headgate.protocol.examination import Violation
 from headgate.protocol.tables import State as TableState
 
 Ref = TableName | TableId

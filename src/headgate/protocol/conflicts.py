@@ -27,10 +27,10 @@ from headgate.protocol.actions import (
     Version,
 )
 from headgate.protocol.predicates import Predicate, Pruner, parse_values
+from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.schema import StructType
 
 MOST_FILES = 10_000  # files a summary keeps by name; of more than these any may match
-ROW_TRACKING = "delta.rowTracking"
 # Domains two commits may both change: the catalog takes the maximum and numbers again.
 MERGEABLE_DOMAINS = frozenset({ROW_TRACKING})
 
