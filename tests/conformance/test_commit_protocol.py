@@ -141,7 +141,7 @@ def test_the_limit_for_inline_commits_changes_how_they_travel_and_nothing_else(
 ) -> None:
     found: dict[int, dict[str, Any]] = {}
     ways: dict[int, set[Way]] = {}
-    for limit in (0, 700, 1500, Settings().inline_limit_bytes):
+    for limit in (0, 300, 600, Settings().inline_limit_bytes):
         clock = ManualClock()
         with headgate.connect(
             tmp_path / f"lake-{limit}",
@@ -160,6 +160,6 @@ def test_the_limit_for_inline_commits_changes_how_they_travel_and_nothing_else(
             table.publish()
             assert told_of(session.table("orders")) == found[limit]
     assert ways[0] == {Way.STAGED}
-    assert ways[700] == ways[1500] == {Way.STAGED, Way.INLINE}
+    assert ways[300] == ways[600] == {Way.STAGED, Way.INLINE}
     assert ways[Settings().inline_limit_bytes] == {Way.INLINE}
     assert all(told == found[0] for told in found.values())

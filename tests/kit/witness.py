@@ -173,14 +173,17 @@ def _duck() -> duckdb.DuckDBPyConnection:
 # Readers by path
 
 
-def duckdb_scans(path: Path, version: int | None = None) -> Rows:
-    """Have DuckDB read a plain table by path."""
+def duckdb_scans(
+    path: Path, version: int | None = None, where: str = "TRUE", given: Many[object] = ()
+) -> Rows:
+    """Have DuckDB read a plain table by path, all of it or the rows a condition holds for."""
     at = "" if version is None else f", version {version}"
     name = f"witness_{next(_names)}"
     cursor = _duck().cursor()
     cursor.execute(f"ATTACH {_text(str(path))} AS {name} (TYPE delta{at})")
     try:
-        return rows(cursor.execute(f"SELECT * FROM {name}").to_arrow_table())
+        found = cursor.execute(f"SELECT * FROM {name} WHERE {where}", list(given))
+        return rows(found.to_arrow_table())
     finally:
         cursor.execute(f"DETACH {name}")
         cursor.close()
