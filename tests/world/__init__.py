@@ -1,0 +1,1 @@
+"""A whole world driven at random, with every invariant held after every step."""
