@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -1254,15 +1253,6 @@ def test_row_ids_are_given_once_whatever_comes(commits: list[list[int]], mark: i
 # Time
 
 
-def seconds(examined: Callable[[], object]) -> float:
-    best = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        examined()
-        best = min(best, time.perf_counter() - start)
-    return best
-
-
 HOSTILE: dict[str, Callable[[int], bytes]] = {
     "many lines": lambda n: INFO + b"".join(b'{"x":{"n":%d}}\n' % i for i in range(n)),
     "many keys": lambda n: INFO + b'{"x":{%s}}\n' % b",".join(b'"%d":1' % i for i in range(n)),
@@ -1282,14 +1272,13 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
 }
 
 
+# Work that grew with the square of the size would not end before the test is stopped.
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_content_takes_time_in_proportion_to_its_size(case: str) -> None:
-    def read(content: bytes) -> None:
-        try:
-            examine_file(content)
-        except MalformedError:
-            return
-
-    small, large = (HOSTILE[case](n) for n in (2_000, 32_000))
-    # 16 times as much; quadratic work would take 256 times as long.
-    assert seconds(lambda: read(large)) < 0.005 + 64 * seconds(lambda: read(small))
+    content = HOSTILE[case](300_000)
+    try:
+        outcome: object = examine_file(content)
+    except MalformedError as error:
+        outcome = error
+    assert isinstance(outcome, Examined | MalformedError)
