@@ -210,8 +210,9 @@ class Decider:
     def _rows(self, unit: Writing, pending: Pending, now_ms: int) -> dict[TableId, TableRow]:
         rows = self.rows(unit, pending)
         for row in rows.values():
-            holder = row.ticket if row.ticket_until_ms > now_ms else None
-            if holder is not None and holder != pending.proposal.txn_id:
+            # More than a ticket's time is left when the clock was set back: it counts as lapsed.
+            is_valid = 0 < row.ticket_until_ms - now_ms <= self._settings.ticket_ms
+            if is_valid and row.ticket not in (None, pending.proposal.txn_id):
                 raise WaitError
         for attempt in pending.attempts:
             row = rows[attempt.part.table_id]
@@ -447,6 +448,10 @@ class Decider:
         )
         unit.insert_rejection(RejectionRow(answer.txn_id, pending.intent, to_json(kept), now_ms))
         unit.forget_rejections(now_ms - self._settings.rejections_kept_ms)
+        for attempt in pending.attempts:
+            row = unit.table(attempt.part.table_id)
+            if row is not None and row.ticket == answer.txn_id:  # it does not come again
+                unit.update_table(row._replace(ticket=None, ticket_until_ms=0))
         return answer
 
     def _refuse_if_ancient(self, txn_id: TxnId, now_ms: int) -> None:
