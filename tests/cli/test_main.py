@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,16 +111,32 @@ def opened_by(pid: int, path: Path) -> bool:
 # What is shown on a terminal
 
 
-def test_on_a_terminal_tables_have_lines_and_stay_within_its_width(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1")
-    drawn = render.table(("name", "says"), [("a", "word " * 10)])
-    assert "─" in drawn
-    assert max(map(len, drawn.splitlines())) < 80
+
+
+def lines_of(drawn: str) -> list[str]:
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in drawn.splitlines()]
+
+
+@pytest.mark.usefixtures("narrow")
+def test_on_a_narrow_terminal_values_are_folded() -> None:
+    lines = lines_of(render.table(("id", "what"), [("0199-abcdef", "word " * 10)]))
+    assert max(map(len, lines)) <= 40
+    assert len(lines) == 3
+
+
+@pytest.mark.usefixtures("narrow")
+def test_on_a_narrow_terminal_what_may_be_short_is_cut() -> None:
+    row = ("0199-abcdef", "word " * 6)
+    assert lines_of(render.table(("id", "what"), [row], short=["id"])) == [
+        "id         what",
+        "0199-abc…  word word word word word word",
+    ]
 
 
 def test_progress_shows_once_a_second_has_passed(

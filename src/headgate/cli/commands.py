@@ -339,6 +339,7 @@ def log(
                 )
                 for entry in entries
             ],
+            short=["txnId"],
         ),
     )
     if entries and entries[-1].commit.version > 0:
@@ -595,7 +596,7 @@ def _show_lake(
                 for entry in entries
             ],
         },
-        table(columns, rows, empty="No tables."),
+        table(columns, rows, empty="No tables.", short=()),
     )
     here.output.say(f"Namespaces: {', '.join(namespaces)}.")
 

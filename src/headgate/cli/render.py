@@ -10,9 +10,10 @@ import base64
 import json
 import math
 import os
+import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -20,8 +21,7 @@ from decimal import Decimal
 from io import StringIO
 
 import typer
-from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -31,6 +31,8 @@ from headgate.errors import HeadgateError
 CLOSED_PIPE = 141
 _PATIENCE_S = 1.0
 _LONGEST_CELL = 60
+_SHORT_CELL = 9
+_UNBOUNDED = 1_000_000  # columns: plain lines are never folded
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _BEYOND = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # as Delta spells them
 _STYLES = {"ratified": "yellow", "published": "green", "dropped": "red"}
@@ -131,28 +133,40 @@ def write(text: str) -> None:
 # Text
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], empty: str = "") -> str:
-    """Align rows under the names of their columns; numbers to the right."""
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    empty: str = "",
+    short: Collection[str] | None = None,
+) -> str:
+    """Align rows under the names of their columns; numbers to the right.
+
+    Where a terminal is too narrow, values are folded within their columns. If some columns are
+    named that may be cut short, that is done instead, and each row stays one line.
+    """
     if not rows:
         return empty
+    cells = [[_text(value) for value in row] for row in rows]
     on_terminal = sys.stdout.isatty()
-    drawn = Table(
-        box=box.SIMPLE_HEAD if on_terminal else None,
-        pad_edge=False,
-        show_edge=False,
-        header_style="bold",
-    )
+    folds = on_terminal and short is None
+    if on_terminal and short is not None:
+        widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
+        if sum(max(w, len(c)) + 2 for w, c in zip(widths, columns, strict=True)) > _width():
+            for row in cells:
+                for name, cell in zip(columns, row, strict=True):
+                    if name in short:
+                        cell.truncate(_SHORT_CELL, overflow="ellipsis")
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold underline")
     for index, name in enumerate(columns):
         is_number = all(isinstance(row[index], int | float | Decimal | None) for row in rows)
+        justify: JustifyMethod = "right" if is_number else "left"
         drawn.add_column(
-            Text(_printable(name)),
-            justify="right" if is_number else "left",
-            overflow="fold",
-            no_wrap=not on_terminal,
+            Text(_printable(name)), justify=justify, overflow="fold", no_wrap=not folds
         )
-    for row in rows:
-        drawn.add_row(*(_text(value) for value in row))
-    return _drawn(drawn)
+    for cell_row in cells:
+        drawn.add_row(*cell_row)
+    return _drawn(drawn, _width() if folds else _UNBOUNDED)
 
 
 def facts(known: Sequence[tuple[str, object]]) -> str:
@@ -188,12 +202,15 @@ def many(count: int, thing: str) -> str:
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
-def _drawn(what: RenderableType) -> str:
-    on_terminal = sys.stdout.isatty()
+def _drawn(what: RenderableType, width: int) -> str:
     sink = StringIO()
-    width = None if on_terminal else 1_000_000  # plain lines are never folded
-    Console(file=sink, force_terminal=on_terminal, width=width, highlight=False).print(what)
+    console = Console(file=sink, force_terminal=sys.stdout.isatty(), width=width, highlight=False)
+    console.print(what)
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def _text(value: object) -> Text:
