@@ -15,7 +15,7 @@ import time
 from functools import partial
 
 from bench import machine, prepared, report
-from bench.harness import ALTERNATIONS, ROOT, SideError, measure
+from bench.harness import ALTERNATIONS, ROOT, TRIES, SideError, measure
 from bench.report import Result
 from bench.scenario import Counts, Scenario, Sizes
 from bench.scenarios import (
@@ -112,6 +112,7 @@ def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Resul
         found = measure(
             block,
             alternations=options.alternations,
+            tries=2 if options.quick else TRIES,  # a short run stays short
             say=partial(_step, label),
         )
         measured.append(found)

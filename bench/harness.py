@@ -96,6 +96,7 @@ def measure(
     block: Block,
     *,
     alternations: int = ALTERNATIONS,
+    tries: int = TRIES,
     say: Callable[[str], None] = lambda _: None,
 ) -> Measured:
     """Measure a block until its floor stands still, or as often as there are tries."""
@@ -108,7 +109,7 @@ def measure(
             return Measured(
                 block.name, block.per, block.floor.name, None, 0, (), {}, names, str(error)
             )
-        if found.is_steady or len(thrown) + 1 == TRIES:
+        if found.is_steady or len(thrown) + 1 >= tries:
             return dataclasses.replace(found, thrown_away=tuple(thrown))
         thrown.append(found.floor_moved)
         say(f"thrown away: the floor moved by {found.floor_moved:.0%}")

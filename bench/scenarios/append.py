@@ -114,8 +114,8 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
             Sense.FASTER,
             4,
             "deltalake, synced",
-            why="Two syncs of the data file and its folder and one of the catalog are the floor; "
-            "encoding Parquet and its statistics comes on top.",
+            why="Three syncs, of the data file, its folder and the catalog, are the floor; Parquet, "
+            "statistics and judging the commit, all in Python, come on top.",
         ),
         Claim("against deltalake as it comes", "headgate", Sense.FASTER, None, "deltalake"),
         Claim("against the floor", "headgate", Sense.SHARE, None, floor_of("append")),
