@@ -4,7 +4,7 @@ import io
 import re
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,20 +35,31 @@ class Ran:
 Run = Callable[..., Ran]
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run commands in an empty directory of their own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HEADGATE_LAKE", raising=False)
+def runner(where: Path) -> Run:
+    """Run commands in a directory."""
 
     def run(*arguments: str | Path, stdin: str = "") -> Ran:
         out, err = io.StringIO(), io.StringIO()
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        with redirect_stdout(out), redirect_stderr(err):
-            code = main([str(argument) for argument in arguments])
+        before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin.encode()))
+        try:
+            with chdir(where), redirect_stdout(out), redirect_stderr(err):
+                code = main([str(argument) for argument in arguments])
+        finally:
+            sys.stdin = before
         return Ran(code, out.getvalue(), err.getvalue())
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def no_lake_but_the_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADGATE_LAKE", raising=False)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run commands in an empty directory of their own."""
+    return runner(tmp_path)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from headgate.errors import (
     RefusedError,
     UnavailableError,
 )
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, runner
 
 CHANGING = {
     "a file that is not there": (
@@ -105,8 +105,11 @@ USAGE = {
 }
 
 
-@pytest.fixture
-def lake(run: Run, tmp_path: Path) -> Run:
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """One lake for all: nothing that is done here changes it."""
+    where = tmp_path_factory.mktemp("errors")
+    run = runner(where)
     for name, text in {
         "good.csv": "id,price\n1,2\n",
         "word.csv": "id,item\n1,bolt\nx,nut\n",
@@ -119,7 +122,7 @@ def lake(run: Run, tmp_path: Path) -> Run:
         "half.json": '{"id": 1\n',
         "none.parquet": "hello",
     }.items():
-        (tmp_path / name).write_text(text)
+        (where / name).write_text(text)
     run("init")
     constraint = "--property=delta.constraints.paid=price > 0"
     run("create", "free", "id long")

@@ -39,6 +39,7 @@ def test_the_demonstration_tells_the_whole_story(tmp_path: Path) -> None:
     assert "\x1b" not in told.stdout
 
 
+@pytest.mark.slow
 def test_the_demonstration_removes_nothing_of_yours(tmp_path: Path) -> None:
     (tmp_path / "lake-demo").mkdir()
     (tmp_path / "lake-demo" / "thesis.txt").write_text("all my work")
@@ -59,6 +60,7 @@ def test_two_processes_append_and_nothing_is_lost(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_plain_table_is_read_by_path(tmp_path: Path) -> None:
     told = run("read_a_plain_table.py", tmp_path)
     assert (told.returncode, told.stderr) == (0, "")
