@@ -14,8 +14,8 @@ import json
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -48,14 +48,34 @@ from headgate.storage import locations
 from headgate.storage.local import LocalStore
 from headgate.storage.objects import Folder, MemoryStore, ObjectStore, PutUnknownError
 from tests.kit.builders import START_MS, ManualClock
-from tests.kit.faulty import FailingStore
+from tests.kit.faulty import FailingStore, PowerLossError
 
 _T = TypeVar("_T")
 NAMESPACE = SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA)
 
 
+DEATHS = (FailPointError, PowerLossError)
+
+
 class CrashError(Exception):
     """The catalog's process died in the middle of a call, and a new one is running."""
+
+
+@contextmanager
+def quiet_deaths() -> Iterator[None]:
+    """Let threads die of what a test does to them without a word."""
+    loud = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if not isinstance(args.exc_value, DEATHS):
+            loud(args)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = loud
+        arm("")
 
 
 # Time and ids
@@ -276,6 +296,10 @@ class Place(Protocol):
 
     def rows(self) -> apsw.Connection: ...
 
+    def restart(self) -> None:
+        """Be there for the next process, after the one before died."""
+        ...
+
 
 class MemoryPlace:
     """Tables in memory, the database in a folder that should be in memory too."""
@@ -297,6 +321,9 @@ class MemoryPlace:
 
     def rows(self) -> apsw.Connection:
         return apsw.Connection(self._database)
+
+    def restart(self) -> None:
+        pass  # what was written is there
 
 
 class LocalPlace(MemoryPlace):
@@ -422,6 +449,8 @@ class World:
     def crash(self) -> None:
         """Let the catalog's process die, and start another on what it left."""
         self.crashes += 1
+        arm("")
+        self.place.restart()
         self.leave()
         self.open()
 
@@ -439,7 +468,7 @@ class World:
         """Run something in the catalog's process, which may die of it."""
         try:
             result = call()
-        except FailPointError:
+        except DEATHS:
             self.crash()
             raise CrashError from None
         except HeadgateError:
@@ -454,6 +483,19 @@ class World:
     @property
     def _has_died(self) -> bool:
         return isinstance(self.catalog, Catalog) and self.catalog._ratifier._stopped is not None
+
+    @contextmanager
+    def calm(self) -> Iterator[None]:
+        """Let storage work while somebody looks at things."""
+        failing = getattr(self.place, "failing", None)
+        if failing is None:
+            yield
+            return
+        times, failing.times = failing.times, 0
+        try:
+            yield
+        finally:
+            failing.times = times
 
     def bare_store_for(self, location: str) -> ObjectStore:
         """Give a table's storage with no faults in the way."""
@@ -493,7 +535,7 @@ class World:
         heard: dict[TxnId, Answer] = {}
 
         def ask(proposal: Proposal) -> None:
-            with suppress(HeadgateError, FailPointError):
+            with suppress(HeadgateError, *DEATHS):
                 heard[proposal.txn_id] = catalog.propose(proposal)
 
         threads = []

@@ -59,7 +59,7 @@ def s4(world: World, tables: Tables) -> None:
     for txn_id, wish in world.model.wishes.items():
         if wish.fate is Fate.ACKED:
             for table_id, version in wish.told.items():
-                history = world.model.history[table_id]
+                history = world.model.history.get(table_id, [])
                 assert version < len(history), f"S4: {txn_id} is lost"
                 assert history[version].txn_id == txn_id, f"S4: {txn_id} is not at {version}"
     for table_id in world.model.created - world.model.purged:
@@ -272,19 +272,21 @@ def hold(world: World) -> None:
     seal = hashlib.sha256(f"{state} {wishes} {world.model.cut}".encode()).digest()
     if seal == world.seal:
         return  # nothing happened
-    for invariant in ALL:
-        invariant(world, tables)
+    with world.calm():
+        for invariant in ALL:
+            invariant(world, tables)
     world.seal = seal
 
 
 def load(world: World, table_id: TableId, **asked: int) -> Snapshot:
     """Read past the line, with a storage that does not fail."""
-    return snapshots.load(
-        world.catalog,
-        table_id,
-        store_for=world.bare_store_for,
-        **asked,  # type: ignore[arg-type]
-    )
+    with world.calm():
+        return snapshots.load(
+            world.catalog,
+            table_id,
+            store_for=world.bare_store_for,
+            **asked,  # type: ignore[arg-type]
+        )
 
 
 def same(world: World, snapshot: Snapshot) -> None:

@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -56,7 +55,16 @@ from headgate.storage.objects import PutUnknownError
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol, remove
 from tests.kit.faulty import Call, FailingStore, When
-from tests.kit.world import CrashError, Fate, LocalPlace, MemoryPlace, Truth, World, name_of
+from tests.kit.world import (
+    CrashError,
+    Fate,
+    LocalPlace,
+    MemoryPlace,
+    Truth,
+    World,
+    name_of,
+    quiet_deaths,
+)
 from tests.world import invariants
 
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
@@ -648,19 +656,7 @@ class LocalMachine(DatabaseMachine):
 
 
 @pytest.fixture
-def quiet_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that dies of an armed fail point is what was asked for."""
-    loud = threading.excepthook
-
-    def hook(args: threading.ExceptHookArgs) -> None:
-        if not isinstance(args.exc_value, FailPointError):
-            loud(args)
-
-    monkeypatch.setattr(threading, "excepthook", hook)
-
-
-@pytest.fixture
-def run(quiet_deaths: None) -> Iterator[Callable[[type[Machine], int, int], None]]:
+def run() -> Iterator[Callable[[type[Machine], int, int], None]]:
     number = int(os.environ.get("HEADGATE_SEED") or random.SystemRandom().randrange(2**32))
     print(f"HEADGATE_SEED={number}")
 
@@ -676,8 +672,8 @@ def run(quiet_deaths: None) -> Iterator[Callable[[type[Machine], int, int], None
             ),
         )
 
-    yield run
-    arm("")
+    with quiet_deaths():
+        yield run
 
 
 @req("CM-10", "CM-12", "CM-42", "CM-47", "MT-01", "MT-02")
