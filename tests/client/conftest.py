@@ -25,7 +25,8 @@ from headgate.names import TableName
 from headgate.protocol.actions import TableId
 from headgate.protocol.catalog_port import ManagingCatalog
 from headgate.protocol.commits import Way
-from headgate.protocol.schema import parse_schema, to_json
+from headgate.protocol.schema import to_json
+from headgate.protocol.schema_text import parse_schema
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.objects import MemoryStore, ObjectStore

@@ -27,9 +27,9 @@ from headgate.protocol.schema import (
     MapType,
     StructField,
     StructType,
-    parse_schema,
     to_json,
 )
+from headgate.protocol.schema_text import parse_schema
 from headgate.storage.local import LocalStore
 from headgate.storage.objects import ObjectStore
 

@@ -32,6 +32,7 @@ from headgate.protocol import schema as delta
 from headgate.protocol.actions import AddFile, DeletionVector
 from headgate.protocol.predicates import And, Compare, In, IsNull, Not, Operator, Or
 from headgate.protocol.schema import StructField, StructType
+from headgate.protocol.schema_text import parse_schema
 from headgate.storage.local import LocalStore
 from headgate.storage.locations import mount
 from headgate.storage.objects import MemoryStore, ObjectStore, encode
@@ -376,7 +377,7 @@ def test_mapping_left_in_the_schema_counts_for_nothing_in_mode_none(tmp_path: Pa
 
 
 def test_a_shredded_variant_is_refused(tmp_path: Path) -> None:
-    plain = Plain(delta.parse_schema("v variant"), features=["variantType"])
+    plain = Plain(parse_schema("v variant"), features=["variantType"])
     file = pa.table({"v": [{"metadata": b"", "value": b"", "typed_value": 1}]})
     holding(tmp_path, plain, file)
     with pytest.raises(UnsupportedFeatureError, match="variantShredding"):
@@ -389,7 +390,7 @@ DELETED = [0, 7, 8, 65_535, 65_536, 99_999]
 
 
 def test_deleted_rows_are_left_out_by_position(tmp_path: Path) -> None:
-    plain = Plain(delta.parse_schema("x long"), features=["deletionVectors"])
+    plain = Plain(parse_schema("x long"), features=["deletionVectors"])
     file = pa.table({"x": range(100_000)})
     vector = deletion_vectors.inline(DELETED)
     holding(tmp_path, plain, file, vector=vector, row_group_size=1000)
@@ -400,7 +401,7 @@ def test_deleted_rows_are_left_out_by_position(tmp_path: Path) -> None:
 
 
 def test_a_vector_beyond_the_end_of_its_file_is_refused(tmp_path: Path) -> None:
-    plain = Plain(delta.parse_schema("x long"), features=["deletionVectors"])
+    plain = Plain(parse_schema("x long"), features=["deletionVectors"])
     vector = deletion_vectors.inline([3])
     holding(tmp_path, plain, pa.table({"x": range(3)}), vector=vector)
     with pytest.raises(MalformedError, match="names row 3, and the file has 3"):
@@ -408,7 +409,7 @@ def test_a_vector_beyond_the_end_of_its_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_vector_that_is_missing_is_an_error_and_never_more_rows(tmp_path: Path) -> None:
-    plain = Plain(delta.parse_schema("x long"), features=["deletionVectors"])
+    plain = Plain(parse_schema("x long"), features=["deletionVectors"])
     [vector] = deletion_vectors.vector_file([[1]], UUID(int=1)).descriptors
     holding(tmp_path, plain, pa.table({"x": range(3)}), vector=vector)
     with pytest.raises(InvariantError, match=r"deletion vector .* is missing"):

@@ -9,7 +9,9 @@ from hypothesis import given
 from headgate.client.arrow import arrow_schema, delta_schema
 from headgate.errors import HeadgateError, InvalidSchemaError, UnsupportedFeatureError
 from headgate.log.arrow_types import FIELD_ID, file_schema
-from headgate.protocol.schema import StructField, StructType, parse_schema, with_mapping
+from headgate.protocol.column_mapping import with_mapping
+from headgate.protocol.schema import StructField, StructType
+from headgate.protocol.schema_text import parse_schema
 from tests.client.plain_tables import types
 
 ALL = (

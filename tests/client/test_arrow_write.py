@@ -26,13 +26,9 @@ from headgate.errors import (
 from headgate.log import writing
 from headgate.log.snapshots import load_path
 from headgate.protocol import schema as delta
-from headgate.protocol.schema import (
-    DecimalType,
-    StructField,
-    StructType,
-    parse_schema,
-    with_mapping,
-)
+from headgate.protocol.column_mapping import with_mapping
+from headgate.protocol.schema import DecimalType, StructField, StructType
+from headgate.protocol.schema_text import parse_schema
 from headgate.storage.objects import MemoryStore
 from tests.client.plain_tables import (
     PRIMITIVES,

@@ -27,7 +27,7 @@ from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.catalog_port import Cuts, Outcomes, Publishing, Registry, Resolved, Timelines
 from headgate.protocol.commits import Inline, Way
 from headgate.protocol.paths import PublishedCommit
-from headgate.protocol.schema import parse_schema
+from headgate.protocol.schema_text import parse_schema
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req
 from tests.kit.toy import ToyCatalog

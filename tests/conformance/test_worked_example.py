@@ -24,7 +24,8 @@ from headgate.names import TableName
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
 from headgate.protocol.catalog_port import Answer, Ratified, VersionTaken
 from headgate.protocol.commits import Inline, Part, Proposal, Staged, Way
-from headgate.protocol.schema import parse_schema, to_json
+from headgate.protocol.schema import to_json
+from headgate.protocol.schema_text import parse_schema
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.conformance.conftest import LISTED_MS, directory, log_of, published

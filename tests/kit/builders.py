@@ -20,7 +20,8 @@ from headgate.protocol.actions import (
     join,
 )
 from headgate.protocol.commits import Inline
-from headgate.protocol.schema import parse_schema, to_json
+from headgate.protocol.schema import to_json
+from headgate.protocol.schema_text import parse_schema
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 
 START_MS = 1_772_000_000_000

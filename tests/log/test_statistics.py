@@ -35,7 +35,8 @@ from headgate.protocol.predicates import (
     format_partition_value,
     may_match,
 )
-from headgate.protocol.schema import DOUBLE, FLOAT, StructField, StructType, parse_schema
+from headgate.protocol.schema import DOUBLE, FLOAT, StructField, StructType
+from headgate.protocol.schema_text import parse_schema
 from headgate.storage.objects import MemoryStore
 from tests.client.plain_tables import PRIMITIVES, Plain, rows_of, table, tables, write
 

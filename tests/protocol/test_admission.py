@@ -34,17 +34,12 @@ from headgate.protocol.actions import (
     parse,
 )
 from headgate.protocol.admission import PARTITIONING_CHANGED, Facts, judge, judge_first
+from headgate.protocol.column_mapping import MAPPING_ID, MAPPING_NAME
 from headgate.protocol.commits import Inline
 from headgate.protocol.composing import compose
 from headgate.protocol.examination import Examined, Violation, examine, examine_file
-from headgate.protocol.schema import (
-    MAPPING_ID,
-    MAPPING_NAME,
-    StructField,
-    StructType,
-    parse_schema,
-    to_json,
-)
+from headgate.protocol.schema import StructField, StructType, to_json
+from headgate.protocol.schema_text import parse_schema
 from headgate.protocol.strict import Limits
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from tests.kit import req, shows

@@ -37,7 +37,7 @@ from headgate.protocol.conflicts import (
     summarize,
 )
 from headgate.protocol.predicates import And, Compare, Operator, Predicate
-from headgate.protocol.schema import parse_schema
+from headgate.protocol.schema_text import parse_schema
 
 TABLE = TableId("11111111-1111-4111-8111-111111111111")
 ELSEWHERE = TableId("22222222-2222-4222-8222-222222222222")

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol
 from headgate.protocol.features import FEATURES, Kind, Writes
-from headgate.protocol.schema import parse_schema, to_json
+from headgate.protocol.schema import to_json
+from headgate.protocol.schema_text import parse_schema
 from tests.kit import req
 
 relaxed = settings(deadline=None)

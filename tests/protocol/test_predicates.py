@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidDataError, MalformedError
+from headgate.protocol.column_mapping import MAPPING_NAME
 from headgate.protocol.predicates import (
     And,
     Compare,
@@ -30,15 +31,8 @@ from headgate.protocol.predicates import (
     parse_statistics,
     parse_values,
 )
-from headgate.protocol.schema import (
-    MAPPING_NAME,
-    STRING,
-    DataType,
-    DecimalType,
-    StructField,
-    StructType,
-    parse_schema,
-)
+from headgate.protocol.schema import STRING, DataType, DecimalType, StructField, StructType
+from headgate.protocol.schema_text import parse_schema
 
 relaxed = settings(deadline=None)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidSchemaError, MalformedError, UnsupportedFeatureError
-from headgate.protocol import schema
+from headgate.protocol import column_mapping, schema, schema_checks, type_widening
 from headgate.protocol.schema import (
     DATE,
     DOUBLE,
@@ -25,8 +25,8 @@ from headgate.protocol.schema import (
     Primitive,
     StructField,
     StructType,
-    parse_schema,
 )
+from headgate.protocol.schema_text import parse_schema
 
 relaxed = settings(deadline=None)
 
@@ -231,8 +231,8 @@ def test_any_text_is_a_schema_or_refused(text: str) -> None:
 
 def test_a_good_schema_has_no_problems() -> None:
     table = parse_schema("id long, day date, s struct<a: int, A_: int>")
-    assert schema.problems(table, ["day"]) == []
-    schema.check(table, ["day"])
+    assert schema_checks.problems(table, ["day"]) == []
+    schema_checks.check(table, ["day"])
 
 
 @pytest.mark.parametrize(
@@ -257,12 +257,12 @@ def test_a_schema_no_table_can_have_is_refused(
     table: str, partitions: list[str], problem: str
 ) -> None:
     with pytest.raises(InvalidSchemaError, match=problem):
-        schema.check(parse_schema(table), partitions)
+        schema_checks.check(parse_schema(table), partitions)
 
 
 def test_a_table_without_columns_is_refused() -> None:
     with pytest.raises(InvalidSchemaError, match="no columns"):
-        schema.check(StructType())
+        schema_checks.check(StructType())
 
 
 def test_a_schema_that_nests_too_deep_is_refused() -> None:
@@ -270,22 +270,22 @@ def test_a_schema_that_nests_too_deep_is_refused() -> None:
     for _ in range(schema.DEEPEST + 1):
         deep = ArrayType(deep)
     with pytest.raises(InvalidSchemaError, match="deeper"):
-        schema.check(StructType((StructField("x", deep),)))
+        schema_checks.check(StructType((StructField("x", deep),)))
 
 
 def test_column_mapping_allows_any_character_in_a_name() -> None:
-    assert schema.problems(parse_schema("`a, b = {c}` long"), column_mapping=True) == []
+    assert schema_checks.problems(parse_schema("`a, b = {c}` long"), column_mapping=True) == []
 
 
 def test_void_where_rows_could_not_be_written_is_named() -> None:
     table = parse_schema("a array<void>, s struct<x: void>, m map<string, struct<y: void>>")
-    assert schema.void_problems(table) == [
+    assert schema_checks.void_problems(table) == [
         "column 'a' has void within an array or map",
         "column 'm' has void within an array or map",
         "every field of struct 's' is void",
     ]
-    assert schema.void_problems(parse_schema("x void")) == ["every column is void"]
-    assert schema.void_problems(parse_schema("x void, y long")) == []
+    assert schema_checks.void_problems(parse_schema("x void")) == ["every column is void"]
+    assert schema_checks.void_problems(parse_schema("x void, y long")) == []
 
 
 # What a schema says
@@ -300,11 +300,14 @@ MAPPED = StructType(
                         "b",
                         LONG,
                         nullable=False,
-                        metadata={schema.MAPPING_ID: 2, schema.MAPPING_NAME: "col-2"},
+                        metadata={
+                            column_mapping.MAPPING_ID: 2,
+                            column_mapping.MAPPING_NAME: "col-2",
+                        },
                     ),
                 )
             ),
-            metadata={schema.MAPPING_ID: 1, schema.MAPPING_NAME: "col-1"},
+            metadata={column_mapping.MAPPING_ID: 1, column_mapping.MAPPING_NAME: "col-1"},
         ),
         StructField("c", STRING),
     )
@@ -312,15 +315,15 @@ MAPPED = StructType(
 
 
 def test_leaves_have_logical_and_physical_paths() -> None:
-    assert schema.leaf_columns(MAPPED) == [
-        schema.Leaf(("a", "b"), ("col-1", "col-2"), LONG, nullable=True),
-        schema.Leaf(("c",), ("c",), STRING, nullable=True),
+    assert column_mapping.leaf_columns(MAPPED) == [
+        column_mapping.Leaf(("a", "b"), ("col-1", "col-2"), LONG, nullable=True),
+        column_mapping.Leaf(("c",), ("c",), STRING, nullable=True),
     ]
 
 
 def test_an_array_or_map_is_one_leaf() -> None:
     table = parse_schema("x array<struct<a: int>> not null, m map<string, int>")
-    assert [(leaf.path, leaf.nullable) for leaf in schema.leaf_columns(table)] == [
+    assert [(leaf.path, leaf.nullable) for leaf in column_mapping.leaf_columns(table)] == [
         (("x",), False),
         (("m",), True),
     ]
@@ -328,8 +331,8 @@ def test_an_array_or_map_is_one_leaf() -> None:
 
 def test_a_field_has_a_physical_name_and_an_id_under_column_mapping() -> None:
     mapped, plain = MAPPED.fields
-    assert (schema.physical_name(mapped), schema.field_id(mapped)) == ("col-1", 1)
-    assert (schema.physical_name(plain), schema.field_id(plain)) == ("c", None)
+    assert (column_mapping.physical_name(mapped), column_mapping.field_id(mapped)) == ("col-1", 1)
+    assert (column_mapping.physical_name(plain), column_mapping.field_id(plain)) == ("c", None)
 
 
 def test_a_field_is_found_by_its_path_and_in_any_case_if_no_other_has_the_name() -> None:
@@ -342,12 +345,12 @@ def test_a_field_is_found_by_its_path_and_in_any_case_if_no_other_has_the_name()
 
 
 def test_a_path_is_translated_for_statistics() -> None:
-    assert schema.physical_path(MAPPED, ("a", "b")) == ("col-1", "col-2")
-    assert schema.physical_path(MAPPED, ("a", "x")) is None
+    assert column_mapping.physical_path(MAPPED, ("a", "b")) == ("col-1", "col-2")
+    assert column_mapping.physical_path(MAPPED, ("a", "x")) is None
 
 
 def test_without_mapping_names_are_themselves_again() -> None:
-    plain = schema.without_mapping(MAPPED)
+    plain = column_mapping.without_mapping(MAPPED)
     assert plain == parse_schema("a struct<b: long not null>, c string")
 
 
@@ -356,19 +359,19 @@ def test_without_mapping_names_are_themselves_again() -> None:
 @relaxed
 def test_mapping_gives_every_field_an_id_and_a_name_of_its_own(table: StructType) -> None:
     counter = iter(range(10_000))
-    mapped, last = schema.with_mapping(table, lambda: f"col-{next(counter)}", last_id=7)
+    mapped, last = column_mapping.with_mapping(table, lambda: f"col-{next(counter)}", last_id=7)
     fields = [item for _, item in schema.all_fields(mapped)]
-    ids = [schema.field_id(item) for item in fields]
+    ids = [column_mapping.field_id(item) for item in fields]
     assert sorted(ids) == list(range(8, 8 + len(fields)))  # type: ignore[type-var]
     assert last == 7 + len(fields)
-    assert len({schema.physical_name(item) for item in fields}) == len(fields)
-    assert schema.without_mapping(mapped) == table
+    assert len({column_mapping.physical_name(item) for item in fields}) == len(fields)
+    assert column_mapping.without_mapping(mapped) == table
 
 
 def test_mapping_keeps_what_is_already_mapped() -> None:
-    mapped, last = schema.with_mapping(MAPPED, lambda: "col-new")
+    mapped, last = column_mapping.with_mapping(MAPPED, lambda: "col-new")
     assert mapped.fields[0] == MAPPED.fields[0]
-    assert schema.field_id(mapped.fields[1]) == last == 3
+    assert column_mapping.field_id(mapped.fields[1]) == last == 3
 
 
 def test_columns_that_must_have_a_value_are_listed() -> None:
@@ -417,14 +420,16 @@ def test_changes_of_type_are_read_with_their_place() -> None:
         '"valueType":"integer","valueContainsNull":true},"nullable":true,"metadata":'
         '{"delta.typeChanges":[{"fromType":"float","toType":"double","fieldPath":"key"}]}}]}'
     )
-    (change,) = schema.type_changes(schema.from_json(text))
-    assert change == schema.TypeChange(("e",), Primitive("float"), DOUBLE, "key")
+    (change,) = type_widening.type_changes(schema.from_json(text))
+    assert change == type_widening.TypeChange(("e",), Primitive("float"), DOUBLE, "key")
 
 
 def test_changes_of_type_that_cannot_be_read_are_malformed() -> None:
-    table = StructType((StructField("x", LONG, metadata={schema.TYPE_CHANGES: [{"to": 1}]}),))
+    table = StructType(
+        (StructField("x", LONG, metadata={type_widening.TYPE_CHANGES: [{"to": 1}]}),)
+    )
     with pytest.raises(MalformedError, match="'x'"):
-        schema.type_changes(table)
+        type_widening.type_changes(table)
 
 
 WIDENINGS = {
@@ -442,9 +447,9 @@ def test_only_the_protocols_widenings_are_widenings() -> None:
     names = [*PRIMITIVES, "decimal(10,0)", "decimal(20,0)", "decimal(9,0)"]
     table = {name: parse_schema(f"x {name}").fields[0].type for name in names}
     for before, old in table.items():
-        found = {after for after, new in table.items() if schema.is_widening(old, new)}
+        found = {after for after, new in table.items() if type_widening.is_widening(old, new)}
         assert found == WIDENINGS.get(before, set()) | (
             {before} if before.startswith("decimal") else set()
         ) | ({"decimal(10,0)", "decimal(20,0)"} if before == "decimal(9,0)" else set())
-    assert not schema.is_widening(DecimalType(10, 2), DecimalType(11, 4))
-    assert not schema.is_widening(TIMESTAMP, DATE)
+    assert not type_widening.is_widening(DecimalType(10, 2), DecimalType(11, 4))
+    assert not type_widening.is_widening(TIMESTAMP, DATE)

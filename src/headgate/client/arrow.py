@@ -25,18 +25,12 @@ from headgate.log.statistics import num_records
 from headgate.log.writing import TARGET_FILE_SIZE, DataFiles
 from headgate.protocol.actions import AddFile, Metadata
 from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.protocol.column_mapping import without_mapping
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.predicates import Predicate
-from headgate.protocol.schema import (
-    VOID,
-    StructField,
-    StructType,
-    find,
-    is_widening,
-    type_changes,
-    void_problems,
-    without_mapping,
-)
+from headgate.protocol.schema import VOID, StructField, StructType, find
+from headgate.protocol.schema_checks import void_problems
+from headgate.protocol.type_widening import is_widening, type_changes
 from headgate.storage.objects import ObjectStore
 
 __all__ = [

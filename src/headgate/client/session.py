@@ -43,10 +43,13 @@ from headgate.protocol.catalog_port import (
     TableEntry,
     require,
 )
+from headgate.protocol.column_mapping import with_mapping
 from headgate.protocol.commits import Inline
 from headgate.protocol.conflicts import Isolation
 from headgate.protocol.paths import PublishedCommit
-from headgate.protocol.schema import StructType, check, find, parse_schema, to_json, with_mapping
+from headgate.protocol.schema import StructType, find, to_json
+from headgate.protocol.schema_checks import check
+from headgate.protocol.schema_text import parse_schema
 from headgate.protocol.tables import TABLE_ID_PROPERTY, State, parse_table_id
 from headgate.storage.objects import ObjectStore
 

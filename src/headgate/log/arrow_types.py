@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headgate.errors import InvalidSchemaError, UnsupportedFeatureError
 from headgate.protocol import schema as delta
+from headgate.protocol.column_mapping import field_id, physical_name
 from headgate.protocol.schema import (
     ArrayType,
     DataType,
@@ -20,8 +21,6 @@ from headgate.protocol.schema import (
     Primitive,
     StructField,
     StructType,
-    field_id,
-    physical_name,
 )
 
 FIELD_ID: Final = b"PARQUET:field_id"

@@ -30,6 +30,7 @@ from headgate.log.constraints import compare
 from headgate.names import fold
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import AddFile, DeletionVector
+from headgate.protocol.column_mapping import field_id, physical_name
 from headgate.protocol.predicates import (
     And,
     Compare,
@@ -51,9 +52,7 @@ from headgate.protocol.schema import (
     MapType,
     StructField,
     StructType,
-    field_id,
     find_all,
-    physical_name,
 )
 from headgate.storage.locations import DataPath, PathKind, data_path, decode, path_within, store_for
 from headgate.storage.objects import ObjectStore

@@ -54,6 +54,7 @@ from headgate.protocol.actions import (
 from headgate.protocol.actions import Sequence as CatalogSequence
 from headgate.protocol.catalog_port import KnownFile, ManagingCatalog, Ref, Resolved
 from headgate.protocol.checksums import VersionChecksum
+from headgate.protocol.column_mapping import physical_path, without_mapping
 from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
@@ -158,10 +159,10 @@ class Snapshot:
             return [*add_files(ground), *added]
         schema = self.schema
         if features.mapping_mode(self.protocol, self.metadata) == "none":
-            schema = schemas.without_mapping(schema)
+            schema = without_mapping(schema)
         pruner = Pruner(where, schema)
-        wanted = {schemas.physical_path(schema, column[:1]) for column in columns_of(where)}
-        partitions = {schemas.physical_path(schema, (name,)) for name in self.partition_columns}
+        wanted = {physical_path(schema, column[:1]) for column in columns_of(where)}
+        partitions = {physical_path(schema, (name,)) for name in self.partition_columns}
         partitioning = sorted(path[0] for path in wanted & partitions if path is not None)
         ground = _by_partitions(ground, partitioning, pruner)
         if wanted - partitions:

@@ -21,15 +21,8 @@ import pyarrow.compute as pc
 from headgate.errors import InvalidArgumentError, MalformedError
 from headgate.names import fold
 from headgate.protocol.actions import AddFile
-from headgate.protocol.schema import (
-    DATE,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    VOID,
-    Leaf,
-    StructType,
-    leaf_columns,
-)
+from headgate.protocol.column_mapping import Leaf, leaf_columns
+from headgate.protocol.schema import DATE, TIMESTAMP, TIMESTAMP_NTZ, VOID, StructType
 
 _INDEXED: Final = "delta.dataSkippingNumIndexedCols"
 _NAMED: Final = "delta.dataSkippingStatsColumns"

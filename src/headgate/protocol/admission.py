@@ -13,7 +13,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass
 
 from headgate.errors import HeadgateError
-from headgate.protocol import features, row_ids, schema
+from headgate.protocol import column_mapping, features, row_ids, schema, schema_checks
 from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, Version
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
@@ -195,7 +195,7 @@ def _schema_violations(
         or before.partition_columns != metadata.partition_columns
     ) and struct.fields:
         is_mapped = mode != "none"
-        for problem in schema.problems(
+        for problem in schema_checks.problems(
             struct, metadata.partition_columns, column_mapping=is_mapped
         ):
             yield Violation(rule="schema-invalid", says=f"in the schema {problem}")
@@ -208,8 +208,8 @@ def _mapping_violations(struct: schema.StructType, metadata: Metadata) -> Iterat
     greatest = _number(metadata, MAX_COLUMN_ID_PROPERTY)
     seen: set[int] = set()
     for path, field in schema.all_fields(struct):
-        name, number = ".".join(path), schema.field_id(field)
-        if number is None or not isinstance(field.metadata.get(schema.MAPPING_NAME), str):
+        name, number = ".".join(path), column_mapping.field_id(field)
+        if number is None or not isinstance(field.metadata.get(column_mapping.MAPPING_NAME), str):
             problem = "has no id or no physical name"
         elif number in seen:
             problem = f"has id {number}, which another column has"
@@ -375,7 +375,7 @@ def _partition_names(protocol: Protocol, metadata: Metadata) -> list[str] | None
     struct = _schema_of(metadata)
     if isinstance(struct, Violation):
         return None
-    columns = {field.name: schema.physical_name(field) for field in struct.fields}
+    columns = {field.name: column_mapping.physical_name(field) for field in struct.fields}
     return [columns.get(name, name) for name in metadata.partition_columns]
 
 

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar, assert_never
 import msgspec
 
 from headgate.errors import InvalidDataError, MalformedError
+from headgate.protocol.column_mapping import physical_name
 from headgate.protocol.schema import (
     BOOLEAN,
     DATE,
@@ -34,7 +35,6 @@ from headgate.protocol.schema import (
     Primitive,
     StructType,
     find_all,
-    physical_name,
 )
 
 T = TypeVar("T", int, Decimal, str)

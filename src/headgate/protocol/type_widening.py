@@ -1,0 +1,89 @@
+"""Type widening: which types may follow which, and what a schema records of it.
+
+Older files keep the older type. Reading them as the wider one is the reader's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from headgate.errors import MalformedError
+from headgate.protocol.schema import (
+    LONG,
+    DataType,
+    DecimalType,
+    Path,
+    Primitive,
+    StructType,
+    all_fields,
+    is_whole,
+    place,
+    type_from_object,
+)
+
+TYPE_CHANGES = "delta.typeChanges"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeChange:
+    """One change of a column's type, as `delta.typeChanges` records it."""
+
+    path: Path
+    before: DataType
+    after: DataType
+    within: str | None = None  # `element`, `key`, `value`, or several of them with dots
+
+
+class _Change(msgspec.Struct, frozen=True, rename="camel"):
+    from_type: object
+    to_type: object
+    field_path: str | None = None
+
+
+def type_changes(schema: StructType) -> list[TypeChange]:
+    """List the changes of type that fields went through, oldest first for each."""
+    found: list[TypeChange] = []
+    for path, item in all_fields(schema):
+        if TYPE_CHANGES in item.metadata:
+            try:
+                changes = msgspec.convert(item.metadata[TYPE_CHANGES], list[_Change])
+            except msgspec.ValidationError as error:
+                raise MalformedError(f"The type changes {place(path)}: {error}.") from error
+            found.extend(
+                TypeChange(
+                    path,
+                    type_from_object(change.from_type, path),
+                    type_from_object(change.to_type, path),
+                    change.field_path,
+                )
+                for change in changes
+            )
+    return found
+
+
+def is_widening(before: DataType, after: DataType) -> bool:
+    """Say whether the protocol lets one type widen to another."""
+    match before, after:
+        case DecimalType(), DecimalType():
+            more = after.scale - before.scale
+            return after.precision - before.precision >= more >= 0
+        case Primitive(), DecimalType(precision, scale) if is_whole(before):
+            digits = 20 if before == LONG else 10
+            return precision - digits >= scale >= 0
+        case Primitive(name), Primitive():
+            return after.name in _WIDER.get(name, ())
+        case _:
+            return False
+
+
+_WIDER: Mapping[str, tuple[str, ...]] = {
+    "byte": ("short", "integer", "long", "double"),
+    "short": ("integer", "long", "double"),
+    "integer": ("long", "double"),
+    "float": ("double",),
+    "date": ("timestamp_ntz",),
+    # Any type may follow `void`, which no file ever holds; it needs no widening.
+}
