@@ -114,7 +114,7 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
             Sense.FASTER,
             4,
             "deltalake, synced",
-            why="Three syncs, of the data file, its folder and the catalog, are the floor; Parquet, "
+            why="Three syncs, of data file, folder and catalog, are the floor; Parquet, "
             "statistics and judging the commit, all in Python, come on top.",
         ),
         Claim("against deltalake as it comes", "headgate", Sense.FASTER, None, "deltalake"),
