@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import fcntl
 import sys
 import time
 from functools import partial
@@ -43,7 +44,7 @@ _RED = "\x1b[31m{}\x1b[0m"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what the command line says; give 1 when a ratio fell or a side failed."""
+    """Do what the command line says; give 1 when a ratio fell or a side failed, 2 if not run."""
     options = _parser().parse_args(arguments)
     if options.list:
         for scenario in SCENARIOS:
@@ -51,6 +52,17 @@ def main(arguments: list[str] | None = None) -> int:
             mark = "quick" if scenario.is_quick else ""
             print(f"{scenario.number:>3}  {scenario.title.format(**sizes)}  {mark}")
         return 0
+    prepared.CACHE.mkdir(parents=True, exist_ok=True)
+    with (prepared.CACHE / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another run is under way, and two would only measure each other")
+            return 2
+        return _measure(options)
+
+
+def _measure(options: argparse.Namespace) -> int:
     if options.clean:
         prepared.clear_kept()
     chosen = [s for s in SCENARIOS if _is_chosen(s, options)]
