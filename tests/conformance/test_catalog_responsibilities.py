@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, encode
@@ -114,6 +114,7 @@ def take_step(story: Story, what: str, number: int, way: Way) -> None:
     max_examples=12,
     deadline=None,
     derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=STEPS, publish_every=st.integers(1, 5), tracked=st.booleans())

@@ -45,7 +45,7 @@ BOUNDED = settings(
     max_examples=12,
     deadline=None,
     derandomize=True,
-    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

@@ -170,22 +170,63 @@ def test_files_beyond_the_latest_version_are_ignored(lake: Lake, terse: bool) ->
 
 @req("CM-18")
 @shows("FR3")
+@pytest.mark.parametrize("upto", [7, 9], ids=["with a tail", "with nothing unpublished"])
 def test_files_beyond_the_latest_version_are_ignored_where_the_log_has_to_be_listed(
-    lake: Lake,
+    lake: Lake, upto: int
 ) -> None:
     story = lake.story()
     story.tell()
-    story.publish(7)
+    listing_needed(lake, story, upto)
+    put_beyond(story, lake)
+    counted = counting(story)
+    catalog = TerseCatalog(lake.catalog)
+    table = lake.through(catalog).table("orders")
+    assert table.version == story.latest
+    assert ours(table) == story.rows_at(story.latest)
+    assert counted.count("list") > 0
+    resolved = catalog.resolve(table.id)
+    assert duckdb_reads(resolved, lake.scratch) == story.rows_at(story.latest)
+
+
+@req("CM-17")
+@shows("FP4")
+def test_the_catalogs_commits_are_read_also_where_the_log_has_to_be_listed(lake: Lake) -> None:
+    story = lake.story()
+    story.tell()
+    listing_needed(lake, story, 7)
+    for version in (8, 9):
+        Intruder(story.location).put(version)
+    log = log_of(story.location)
+    (log / f"{8:020d}.{9:020d}.compacted.json").write_bytes(Intruder(story.location).commit(9))
+    counted = counting(story)
+    catalog = TerseCatalog(lake.catalog)
+    table = lake.through(catalog).table("orders")
+    assert ours(table) == story.rows_at(9)
+    assert ours(table, 8) == story.rows_at(8)
+    assert counted.count("list") > 0
+    assert duckdb_reads(catalog.resolve(table.id), lake.scratch) == story.rows_at(9)
+
+
+@req("CM-16")
+def test_checkpoints_and_compactions_beyond_the_version_asked_for_are_not_used(lake: Lake) -> None:
+    story = lake.story()
+    story.tell()
+    listing_needed(lake, story, 8)
+    story.checkpoint(8)
+    net = b"".join(published(story.location, version).read_bytes() for version in (6, 7, 8))
+    (log_of(story.location) / f"{6:020d}.{8:020d}.compacted.json").write_bytes(net)
+    session = lake.through(TerseCatalog(lake.catalog))
+    for version in range(5, story.latest + 1):
+        assert ours(session.table("orders"), version) == story.rows_at(version)
+
+
+def listing_needed(lake: Lake, story: Story, upto: int) -> None:
+    """Publish, and clean so much away that only a listing tells where to begin."""
+    story.publish(upto)
     story.checkpoint(5)
     lake.forget()
     for version in range(5):
         published(story.location, version).unlink()
-    put_beyond(story, lake)
-    counted = counting(story)
-    table = lake.through(TerseCatalog(lake.catalog)).table("orders")
-    assert ours(table) == story.rows_at(story.latest)
-    assert counted.count("list") > 0
-    assert duckdb_reads(lake.resolve(), lake.scratch) == story.rows_at(story.latest)
 
 
 # The order and the freshness of listings
