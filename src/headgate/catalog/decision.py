@@ -175,6 +175,11 @@ class Decider:
             seen = max(min(bases), pending.checked.get(table_id, Version(-1)))
             if seen >= row.head:
                 continue
+            # Nothing a winner can do stands in the way of an append but a change of the ground,
+            # and the row says when there was the last: it is not slower for coming late.
+            is_append = attempt is not None and not scans and _only_adds(attempt.examined)
+            if is_append and row.metadata_version <= seen:
+                continue
             _, metadata = self.protocol_and_metadata(row)
             ours = conflicts.UNCHANGED if attempt is None else attempt.examined.changes
             removes = () if attempt is None else attempt.examined.removes
@@ -217,8 +222,8 @@ class Decider:
         for attempt in pending.attempts:
             row = rows[attempt.part.table_id]
             self._refuse_backlog(row, pending)
-            seen = pending.checked.get(row.id)
-            if seen is None and row.head - attempt.part.version > _FAR_BEHIND:
+            is_far = row.head - attempt.part.version > _FAR_BEHIND
+            if is_far and row.id not in pending.checked and not _only_adds(attempt.examined):
                 raise FarBehindError
         return rows
 
@@ -272,6 +277,9 @@ class Decider:
         self, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
     ) -> list[Violation]:
         found: list[Violation] = []
+        # When the clock was set back, the least timestamp that rises may be far ahead of it.
+        least_ms = max(rows[attempt.part.table_id].timestamp_ms for attempt in pending.attempts) + 1
+        max_ahead_ms = max(self._settings.max_ahead_ms, least_ms - now_ms)
         stamps = {attempt.examined.timestamp_ms for attempt in pending.attempts} - {None}
         if len(stamps) > 1:
             found.append(
@@ -295,7 +303,7 @@ class Decider:
                     attempt.examined,
                     self.facts(row),
                     now_ms=now_ms,
-                    max_ahead_ms=self._settings.max_ahead_ms,
+                    max_ahead_ms=max_ahead_ms,
                     txn_id=pending.proposal.txn_id,
                 )
                 if violation.rule != admission.PARTITIONING_CHANGED
@@ -582,6 +590,11 @@ def merged_domains(before: bytes, written: Iterable[DomainMetadata]) -> bytes:
     merged = {domain.domain: domain for domain in from_json(before, list[DomainMetadata])}
     merged |= {domain.domain: domain for domain in written}
     return to_json([domain for domain in merged.values() if not domain.removed])
+
+
+def _only_adds(examined: Examined) -> bool:
+    """Say whether a commit does nothing but add files."""
+    return examined.changes.blind and not examined.txns and not examined.domains
 
 
 def _is_stamped(attempt: Attempt) -> bool:

@@ -419,13 +419,15 @@ class FilesystemCatalog:
             protocol=snapshot.protocol,
             metadata=snapshot.metadata,
         )
+        now_ms = self._clock.now_ms()
         return [
             *examined.violations,
             *admission.judge(
                 examined,
                 facts,
-                now_ms=self._clock.now_ms(),
-                max_ahead_ms=self._settings.max_ahead_ms,
+                now_ms=now_ms,
+                # When the clock was set back, what rises may be far ahead of it.
+                max_ahead_ms=max(self._settings.max_ahead_ms, facts.timestamp_ms + 1 - now_ms),
                 txn_id=txn_id,
             ),
         ]

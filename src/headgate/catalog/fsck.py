@@ -73,7 +73,7 @@ class Checker:
         version = Version(row.head + 1)
         while (content := log.read_published(version)) is not None:
             try:
-                self._adopt(row, version, content)
+                self._adopt(row, log, version, content)
             except (InvalidCommitError, MalformedError) as error:
                 yield Finding(
                     rule="AU-01",
@@ -96,7 +96,7 @@ class Checker:
             )
             version = Version(version + 1)
 
-    def _adopt(self, row: TableRow, version: Version, content: bytes) -> None:
+    def _adopt(self, row: TableRow, log: DeltaLog, version: Version, content: bytes) -> None:
         examined = examination.examine_file(content)
         if examined.txn_id is None or examined.violations:
             raise InvalidCommitError(row.id, examined.violations or ["it has no txnId"])
@@ -120,6 +120,8 @@ class Checker:
             self._decider.adopt(unit, pending)
             unit.record_published(row.key, Version(0), version, self._clock.now_ms())
 
+        # Recorded as published, so it must outlive a power loss, whoever wrote it.
+        log.store.sync([PublishedCommit(version).path])
         fail_point("fsck.before_adopt")
         self._ratifier.submit(row.id, adopt).result()
         fail_point("fsck.after_adopt")

@@ -28,6 +28,7 @@ from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import STAGED, PublishedCommit
+from headgate.protocol.tables import State
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Publisher:
         self._touched: set[TableId] = set()
         self._failing: dict[TableId, str] = {}
         self._is_stopping = False
+        self._deadline: float | None = None  # of all that is done in the background
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -72,16 +74,18 @@ class Publisher:
 
     def close(self) -> None:
         """Stop the thread, then publish the tails of this process's own tables, for a while."""
+        deadline = self._clock.monotonic() + self._settings.publish_on_close_ms / 1000
         with self._wakeups:
             self._is_stopping = True
+            self._deadline = deadline
             self._wakeups.notify()
-        if self._thread is None:
+        thread, self._thread = self._thread, None
+        if thread is None:
             return
-        self._thread.join()
-        deadline = self._clock.monotonic() + self._settings.publish_on_close_ms / 1000
+        thread.join()
         for table_id in self._touched:
             if self._clock.monotonic() < deadline:
-                self._try(table_id, deadline)
+                self._try(table_id)
 
     def failure(self, table_id: TableId) -> str | None:
         """Say why the last try to publish this table failed, if it did."""
@@ -99,13 +103,15 @@ class Publisher:
 
         While another publisher works on the table, wait for it, or leave it to that one.
         """
-        lease = f"publish:{table_id}"
+        lease = lease_of(table_id)
         while True:
             row = self._row(table_id)
             target = row.head if upto is None else upto
             if target > row.head:
                 raise NotFoundError(f"Table {table_id} has no version {target}.")
-            if row.published >= target or (deadline and self._clock.monotonic() > deadline):
+            limit = deadline if wait else self._deadline
+            is_late = limit is not None and self._clock.monotonic() > limit
+            if row.published >= target or is_late:
                 return row.published
             if row.diverged is not None:
                 raise LogDivergedError(row.diverged)
@@ -115,7 +121,10 @@ class Publisher:
                 self._clock.sleep(0.005)
                 continue
             try:
-                self._publish_batch(row, target)
+                # Looked at again under the lease: another may have published it, or purged it.
+                row = self._row(table_id)
+                if row.published < target and row.diverged is None:
+                    self._publish_batch(row, target)
             finally:
                 self._ratifier.submit(lease, lambda unit: unit.end_lease(lease, self._holder))
 
@@ -133,6 +142,8 @@ class Publisher:
                 raise NotPublishedError(table_id, commit.version)
             self._compare(row, commit, content)
         if claimed:
+            # Seen is not yet safe: whoever wrote the files may not have synced them.
+            log.store.sync([PublishedCommit(commit.version).path for commit in claimed])
             self._record(row, claimed[0].version, upto)
         return max(row.published, upto)
 
@@ -205,20 +216,30 @@ class Publisher:
             row = unit.table(table_id)
         if row is None:
             raise NotFoundError(f"There is no table {table_id}.")
+        if row.state is State.PURGED:
+            raise NotFoundError(f"Table {table_id} is purged.")
         return row
 
     def _run(self) -> None:
+        every = self._settings.publish_every_ms / 1000
+        looked = self._clock.monotonic()
         while True:
             with self._wakeups:
                 if not self._woken and not self._is_stopping:
-                    self._wakeups.wait(self._settings.publish_every_ms / 1000)
+                    self._wakeups.wait(every)
                 if self._is_stopping:
                     return
                 woken, self._woken = self._woken, set()
             if woken:
                 self._clock.sleep(self._settings.publish_linger_ms / 1000)
             try:
-                for table_id in woken or self._left_behind():
+                # Also while there is always something woken: others must not be left behind.
+                if not woken or self._clock.monotonic() >= looked + every:
+                    looked = self._clock.monotonic()
+                    woken.update(self._left_behind())
+                for table_id in woken:
+                    if self._is_stopping:
+                        return
                     self._try(table_id)
             except HeadgateError as error:
                 _log.warning("looking for unpublished commits failed: %s", error)
@@ -227,9 +248,9 @@ class Publisher:
         with self._store.read() as unit:
             return [row.id for row in unit.unpublished() if row.diverged is None]
 
-    def _try(self, table_id: TableId, deadline: float | None = None) -> None:
+    def _try(self, table_id: TableId) -> None:
         try:
-            self.publish(table_id, deadline=deadline, wait=False)
+            self.publish(table_id, wait=False)
             self._failing.pop(table_id, None)
         except (LogDivergedError, NotFoundError):
             pass  # said loudly when it was found; dropped meanwhile
@@ -237,3 +258,11 @@ class Publisher:
             if table_id not in self._failing or not isinstance(error, UnavailableError):
                 _log.warning("publishing table %s failed: %s", table_id, error)
             self._failing[table_id] = error.message
+        except Exception as error:  # a thread that dies publishes nothing any more
+            _log.exception("publishing table %s failed", table_id)
+            self._failing[table_id] = repr(error)
+
+
+def lease_of(table_id: TableId) -> str:
+    """Name the lease of the one who publishes a table."""
+    return f"publish:{table_id}"

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headgate.catalog.decision import merged_domains
-from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.publisher import lease_of
+from headgate.catalog.ratifier import Ratifier, WaitError
 from headgate.catalog.stores.port import (
     CatalogStore,
     Clock,
@@ -46,7 +47,7 @@ from headgate.protocol.catalog_port import StagingTable, TableEntry
 from headgate.protocol.commits import Inline, Way
 from headgate.protocol.encoding import to_json
 from headgate.protocol.examination import Examined, Violation
-from headgate.protocol.paths import LOG
+from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY, Event, State, allows, parse_table_id, step
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -130,6 +131,8 @@ class Registry:
                 [Violation(rule="no-version-0", says=f"{staging.location} holds no version 0")],
             )
         examined = examination.examine_file(content)
+        # Recorded as published, so it must outlive a power loss, whoever wrote it.
+        self._log_of(staging.location).store.sync([PublishedCommit(_ZERO).path])
 
         def register(unit: Writing) -> None:
             row = _require_table(unit, table_id)
@@ -260,11 +263,18 @@ class Registry:
         The table is purged in the catalog first: what is deleted can no longer be undropped,
         whatever dies in between. A purge that was cut short goes on when it is called again.
         """
+        deadline = self._clock.monotonic() + self._settings.lease_ms / 1000
 
         def purge(unit: Writing) -> TableRow:
             row = _require_table(unit, table_id)
             if not is_unfinished(row):
                 _refuse_unless_allowed(row, Event.PURGE)
+                lease, now_ms = lease_of(table_id), self._clock.now_ms()
+                until_ms = now_ms + self._settings.lease_ms
+                is_free = unit.take_lease(lease, "purge", now_ms, until_ms)
+                if not is_free and self._clock.monotonic() < deadline:
+                    raise WaitError  # what its publisher puts now would stay behind
+                unit.end_lease(lease, "purge")
                 row = row._replace(state=step(row.state, Event.PURGE))
                 unit.update_table(row)
             return row

@@ -76,7 +76,7 @@ from headgate.protocol.encoding import from_json
 from headgate.protocol.examination import Violation
 from headgate.protocol.tables import State
 from headgate.settings import Settings
-from headgate.storage.objects import ObjectStore
+from headgate.storage.objects import ObjectStore, PutUnknownError
 
 _LISTED = 32  # published commits still listed, at the most
 
@@ -228,6 +228,8 @@ class Catalog:
             raise NotFoundError(f"Table {table_id} has no version {file.last}.")
         if file.kind is not FileKind.CHECKSUM and file.last > row.published:
             raise NotPublishedError(table_id, Version(row.published + 1))
+        if not file.paths:
+            raise InvalidArgumentError(f"A {file.kind.value} of version {file.last} has no file.")
         log = self._log_of(row.location)
         for path in file.paths:
             if not _is_named_rightly(file, path):
@@ -533,7 +535,7 @@ class Catalog:
         deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
         try:
             published = self._publisher.publish(row.id, wanted, deadline)
-        except (UnavailableError, InvariantError):
+        except (UnavailableError, InvariantError, PutUnknownError):
             return True
         if published < wanted:
             raise BusyError(f"Table {row.id} has {row.head - published} unpublished commits.")

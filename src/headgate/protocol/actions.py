@@ -132,7 +132,7 @@ class DomainMetadata(Action, frozen=True, kw_only=True):
     removed: bool
 
 
-class CommitInfo(Action, frozen=True, kw_only=True):
+class CommitInfo(Action, frozen=True, kw_only=True, gc=False):
     """Provenance of a commit, as far as the protocol relies on it. Spec: CM-04, CM-36."""
 
     in_commit_timestamp: int | None = None

@@ -100,7 +100,9 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
 
 
-class RatifiedCommit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class RatifiedCommit(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
     """A commit that won its version, with its place or its content. Spec: CM-20, CM-48."""
 
     version: Version

@@ -73,6 +73,9 @@ class SQLiteStore:
         try:
             with _translated():
                 self._writer = self._open()
+                # A commit of a process that died before its sync is found and not yet durable:
+                # it is made so before anybody is told of it.
+                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._migrate()
         except BaseException:
             self.close()
@@ -507,7 +510,8 @@ class _Writing(_Reading):
         self._do(
             "INSERT INTO leases VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE "
             "SET holder = excluded.holder, until_ms = excluded.until_ms "
-            "WHERE holder = excluded.holder OR until_ms <= ?",
+            # One that ends later than any taken now could is of a clock that was set back.
+            "WHERE holder = excluded.holder OR until_ms <= ? OR until_ms > excluded.until_ms",
             name,
             holder,
             until_ms,
