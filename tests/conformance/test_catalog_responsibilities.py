@@ -5,7 +5,6 @@ of ours."""
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,10 +187,9 @@ def test_the_checksum_of_an_unpublished_version_is_what_its_log_comes_to(lake: L
         assert found == folded.domains
 
 
-@req("CM-08", "CM-07")
-def test_a_hundred_commits_nobody_published_are_served_after_a_restart(
-    lake: Lake, tmp_path: Path
-) -> None:
+@req("CM-07", "CM-08")
+@pytest.mark.slow
+def test_a_hundred_commits_nobody_published_are_served_to_another_client(lake: Lake) -> None:
     story = lake.story()
     for number in range(100):
         story.set_property(str(number), WAYS[number % 2])
