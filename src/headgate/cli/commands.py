@@ -7,37 +7,23 @@ Libraries that are slow to load come in only where rows are moved: `--help` does
 from __future__ import annotations
 
 import inspect
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import headgate
-from headgate.cli.render import Output, facts, later, many, moment, size, table
-from headgate.errors import InvalidArgumentError, InvalidDataError, NotFoundError
+from headgate.cli import views
+from headgate.cli.inputs import Rows, format_of, on_disk
+from headgate.cli.render import Output, many, moment
+from headgate.errors import InvalidArgumentError, NotFoundError
 from headgate.names import SchemaName, TableName
 
 if TYPE_CHECKING:
     from headgate.client.session import Session
-    from headgate.client.table import HistoryEntry, Table
-    from headgate.client.transaction import Committed
-    from headgate.log.snapshots import Snapshot
-    from headgate.protocol.catalog_port import Finding, TableEntry, TimelineEntry
-
-_FORMATS = {
-    ".csv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-}
 
 _EXAMPLES = "\nFor example:\n"
 
@@ -220,15 +206,15 @@ def append(
     from headgate.client.arrow import read_input  # slow to load
 
     here: Globals = ctx.obj
-    inputs = [(file, _format(file, format)) for file in files]
+    inputs = [(file, format_of(file, format)) for file in files]
     with (
-        _on_disk(inputs) as paths,
+        on_disk(inputs) as paths,
         here.output.progress(f"Appending to {name}", "rows") as advance,
         here.opened() as session,
     ):
         target = session.table(name)
         readers = [read_input(path, kind, target.schema) for path, kind in paths]
-        rows = _Rows([path for path, _ in paths], readers, advance)
+        rows = Rows([path for path, _ in paths], readers, advance)
         committed = rows.append_to(target)
     if committed is None:
         here.output.result(
@@ -292,7 +278,13 @@ def show(
             raise typer.BadParameter("--version, --as-of, --sequence and --columns need a TABLE.")
         with here.session("Reading") as session:
             entries, namespaces = session.tables(dropped=dropped), session.namespaces()
-        _show_lake(here, entries, [str(known) for known in namespaces], dropped=dropped)
+        views.show_lake(
+            here.output,
+            here.lake,
+            entries,
+            [str(known) for known in namespaces],
+            dropped=dropped,
+        )
         return
     with here.session("Reading") as session:
         found = session.table(name)
@@ -300,7 +292,7 @@ def show(
         entry = next((e for e in session.tables() if e.table_id == found.id), None)
         # One row more than asked for tells whether there are more.
         rows = to_arrow(snapshot, _split(columns) or None, limit=limit + 1)
-    _show_table(here.output, found.name, snapshot, entry, rows, limit)
+    views.show_table(here.output, found.name, snapshot, entry, rows, limit)
 
 
 def log(
@@ -322,26 +314,7 @@ def log(
         found = session.table(name)
         entries = found.log(max(0, found.version - limit + 1))[::-1][:limit]
         told = {entry.version: entry for entry in found.history(limit)}
-    here.output.result(
-        {"table": found.name, "commits": [_commit(e, told.get(e.commit.version)) for e in entries]},
-        table(
-            ("version", "way", "state", "proposed", "ratified", "published", "txnId", "what"),
-            [
-                (
-                    entry.commit.version,
-                    entry.commit.way.value,
-                    entry.commit.state.value,
-                    moment(entry.proposed_ms),
-                    later(entry.ratified_ms, entry.proposed_ms),
-                    later(entry.commit.published_ms, entry.proposed_ms),
-                    entry.commit.txn_id,
-                    _what(told.get(entry.commit.version)),
-                )
-                for entry in entries
-            ],
-            short=["txnId"],
-        ),
-    )
+    views.show_log(here.output, found.name, entries, told)
     if entries and entries[-1].commit.version > 0:
         here.output.say(f"Older ones: --limit {found.version + 1}.")
 
@@ -499,27 +472,7 @@ def fsck(
     here: Globals = ctx.obj
     with here.session("Checking") as session:
         found = session.fsck(name, repair=repair)
-    errors = [one for one in found if one.severity.value == "error" and not one.repaired]
-    here.output.result(
-        {
-            "findings": [
-                {
-                    "rule": one.rule,
-                    "severity": one.severity.value,
-                    "table": one.table,
-                    "version": one.version,
-                    "path": one.path,
-                    "says": one.says,
-                    "remedy": one.remedy,
-                    "repaired": one.repaired,
-                }
-                for one in found
-            ],
-            "errors": len(errors),
-        },
-        "\n".join(map(_finding, found)) or "Catalog and logs agree.",
-    )
-    if errors:
+    if views.show_findings(here.output, found):
         raise typer.Exit(1)
 
 
@@ -554,241 +507,6 @@ def help_of(command: Callable[..., None]) -> str:
 def examples_of(command: Callable[..., None]) -> str:
     """Give a command's examples, laid out as they are written."""
     return "\b" + _EXAMPLES + (inspect.getdoc(command) or "").partition(_EXAMPLES)[2]
-
-
-# What `show` shows
-
-
-def _show_lake(
-    here: Globals, tables: Sequence[TableEntry], namespaces: Sequence[str], *, dropped: bool
-) -> None:
-    entries = sorted(tables, key=lambda entry: (entry.name or "", entry.created_ms))
-    columns = ["table", "latest", "published", "made"]
-    if dropped:
-        columns += ["state", "dropped", "id"]
-    rows = [
-        [
-            entry.name,
-            entry.latest,
-            entry.published,
-            moment(entry.created_ms),
-            entry.state.value,
-            moment(entry.dropped_ms) or "-",
-            entry.table_id,
-        ][: len(columns)]
-        for entry in entries
-    ]
-    here.output.result(
-        {
-            "lake": here.lake,
-            "namespaces": namespaces,
-            "tables": [
-                {
-                    "table": entry.name,
-                    "tableId": entry.table_id,
-                    "state": entry.state.value,
-                    "location": entry.location,
-                    "latest": entry.latest,
-                    "published": entry.published,
-                    "created": moment(entry.created_ms),
-                    "dropped": moment(entry.dropped_ms),
-                }
-                for entry in entries
-            ],
-        },
-        table(columns, rows, empty="No tables.", short=()),
-    )
-    here.output.say(f"Namespaces: {', '.join(namespaces)}.")
-
-
-def _show_table(
-    output: Output,
-    name: str,
-    snapshot: Snapshot,
-    entry: TableEntry | None,
-    rows: Any,
-    limit: int,
-) -> None:
-    names, values = rows.column_names, list(zip(*map(_values, rows.columns), strict=True))
-    published = None if entry is None else entry.published
-    known: list[tuple[str, object]] = [
-        ("table", name),
-        ("id", snapshot.table_id),
-        ("location", snapshot.location),
-        ("version", f"{snapshot.version}, of {moment(snapshot.timestamp_ms)}"),
-        ("latest", "-" if entry is None else entry.latest),
-        ("published", "nothing" if published is None else f"up to {published}"),
-        ("files", f"{snapshot.num_files:,}, {size(snapshot.size_in_bytes)}"),
-    ]
-    if snapshot.metadata.description is not None:
-        known.append(("comment", snapshot.metadata.description))
-    if snapshot.partition_columns:
-        known.append(("partitioned by", ", ".join(snapshot.partition_columns)))
-    known += [("property", f"{key}={value}") for key, value in sorted(snapshot.properties.items())]
-    described = [
-        {
-            "name": field.name,
-            "type": str(field.type),
-            "nullable": field.nullable,
-            "comment": field.metadata.get("comment"),
-        }
-        for field in snapshot.schema.fields
-    ]
-    text = [
-        facts(known),
-        table(
-            ("column", "type", "null"),
-            [(c["name"], c["type"], "" if c["nullable"] else "not null") for c in described],
-        ),
-    ]
-    if limit:
-        text.append(table(names, values[:limit], empty="No rows."))
-    output.result(
-        {
-            "table": name,
-            "tableId": snapshot.table_id,
-            "location": snapshot.location,
-            "version": snapshot.version,
-            "timestamp": moment(snapshot.timestamp_ms),
-            "latest": None if entry is None else entry.latest,
-            "published": published,
-            "files": snapshot.num_files,
-            "bytes": snapshot.size_in_bytes,
-            "comment": snapshot.metadata.description,
-            "partitionBy": list(snapshot.partition_columns),
-            "properties": dict(snapshot.properties),
-            "columns": described,
-            "rows": [dict(zip(names, row, strict=True)) for row in values[:limit]],
-        },
-        "\n\n".join(text),
-    )
-    if limit and len(values) > limit:
-        output.say(f"There are more rows: --limit {limit * 10}.")
-
-
-def _values(column: Any) -> list[object]:
-    try:
-        return list(column.to_pylist(maps_as_pydicts="strict"))
-    except (ValueError, OverflowError, KeyError):  # times Python has no years for, for one
-        return list(column.cast("string").to_pylist())
-
-
-def _commit(entry: TimelineEntry, told: HistoryEntry | None) -> dict[str, object]:
-    commit = entry.commit
-    return {
-        "version": commit.version,
-        "way": commit.way.value,
-        "state": commit.state.value,
-        "txnId": commit.txn_id,
-        "sequence": commit.sequence,
-        "timestamp": moment(commit.timestamp_ms),
-        "proposed": moment(entry.proposed_ms),
-        "ratified": moment(entry.ratified_ms),
-        "published": moment(commit.published_ms),
-        "bytes": commit.size,
-        "sha256": commit.sha256,
-        "operation": told and told.operation,
-        "parameters": told and dict(told.parameters),
-        "metrics": told and dict(told.metrics),
-    }
-
-
-def _finding(found: Finding) -> str:
-    where = "" if found.version is None else f" version {found.version}"
-    path = "" if found.path is None else f" ({found.path})"
-    said = f"{found.severity.value}: {found.table}{where}{path} {found.says.rstrip('.')}."
-    remedy = "Repaired." if found.repaired else found.remedy
-    return f"{said} [{found.rule}]\n  {remedy}".rstrip()
-
-
-def _what(told: HistoryEntry | None) -> str:
-    """Sum up what a commit says it did."""
-    if told is None:
-        return "-"
-    words = [told.operation or "-"]
-    if mode := told.parameters.get("mode"):
-        words.append(str(mode))
-    for metric, thing in (("numOutputRows", "row"), ("numRemovedFiles", "file removed")):
-        count = told.metrics.get(metric)
-        if isinstance(count, str) and count.isdigit() and count != "0":
-            words.append(f"{int(count):,} {thing}" if count == "1" else _plural(count, thing))
-    return f"{words[0]} {', '.join(words[1:])}".rstrip()
-
-
-def _plural(count: str, thing: str) -> str:
-    first, _, rest = thing.partition(" ")
-    return f"{int(count):,} {first}s {rest}".rstrip()
-
-
-# What `append` reads
-
-
-class _Rows:
-    """The rows of several files, one after the other, and how far along they are."""
-
-    def __init__(
-        self, files: Sequence[str], readers: Sequence[Any], advance: Callable[[int], None]
-    ) -> None:
-        self._files = files
-        self._readers = readers
-        self._advance = advance
-        self._where = ""
-        self.count = 0
-
-    def append_to(self, target: Table) -> Committed | None:
-        """Append all rows in one commit; without any, none is made."""
-        batches = self._batches()
-        first = next(batches, None)
-        if first is None:
-            return None
-        kind = type(self._readers[0])
-        try:
-            return target.append(kind.from_batches(first.schema, chain([first], batches)))
-        except InvalidDataError as error:
-            if error.message.startswith(tuple(self._files)):
-                raise
-            # A rule of the table was broken, not one of the format: say by which rows.
-            message = f"{self._where}: {error.message}"
-            raise InvalidDataError(message, remedy=error.remedy) from error
-
-    def _batches(self) -> Iterator[Any]:
-        for file, reader in zip(self._files, self._readers, strict=True):
-            before = 0
-            for batch in reader:
-                if batch.num_rows:
-                    self._where = f"{file}, rows {before + 1:,} to {before + batch.num_rows:,}"
-                    before += batch.num_rows
-                    self.count += batch.num_rows
-                    self._advance(batch.num_rows)
-                    yield batch
-
-
-def _format(file: str, asked: str) -> str:
-    if asked != "auto":
-        return asked
-    if file == "-":
-        raise typer.BadParameter("standard input has no ending to go by: say --format csv or json.")
-    found = _FORMATS.get(Path(file).suffix.lower())
-    if found is None:
-        raise typer.BadParameter(f"the ending of {file} tells no format: say --format.")
-    return found
-
-
-@contextmanager
-def _on_disk(inputs: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Put standard input into a file: it is read twice, and once is all a pipe gives."""
-    if all(file != "-" for file, _ in inputs):
-        yield list(inputs)
-        return
-    with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
-        spooled = Path(folder, "stdin")
-        with spooled.open("wb") as sink:
-            shutil.copyfileobj(sys.stdin.buffer, sink)
-        try:
-            yield [(str(spooled) if file == "-" else file, kind) for file, kind in inputs]
-        except InvalidDataError as error:  # the user knows of no such file
-            message = error.message.replace(str(spooled), "standard input")
-            raise InvalidDataError(message, remedy=error.remedy) from error
 
 
 def _split(text: str) -> list[str]:
