@@ -27,14 +27,9 @@ from headgate.log.statistics import (
     truncated_max,
     truncated_min,
 )
-from headgate.protocol.predicates import (
-    Compare,
-    IsNull,
-    Operator,
-    Predicate,
-    format_partition_value,
-    may_match,
-)
+from headgate.protocol.partition_values import format_partition_value
+from headgate.protocol.predicates import Compare, IsNull, Operator, Predicate
+from headgate.protocol.pruning import may_match
 from headgate.protocol.schema import DOUBLE, FLOAT, StructField, StructType
 from headgate.protocol.schema_text import parse_schema
 from headgate.storage.objects import MemoryStore

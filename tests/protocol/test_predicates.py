@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import InvalidDataError, MalformedError
 from headgate.protocol.column_mapping import MAPPING_NAME
+from headgate.protocol.partition_values import format_partition_value, parse_partition_value
 from headgate.protocol.predicates import (
     And,
     Compare,
@@ -22,17 +23,13 @@ from headgate.protocol.predicates import (
     Operator,
     Or,
     Predicate,
-    Pruner,
     columns,
-    format_partition_value,
     matches,
-    may_match,
-    parse_partition_value,
-    parse_statistics,
-    parse_values,
 )
+from headgate.protocol.pruning import Pruner, may_match
 from headgate.protocol.schema import STRING, DataType, DecimalType, StructField, StructType
 from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.statistics import parse_statistics, parse_values
 
 relaxed = settings(deadline=None)
 

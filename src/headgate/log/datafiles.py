@@ -31,6 +31,7 @@ from headgate.names import fold
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import AddFile, DeletionVector
 from headgate.protocol.column_mapping import field_id, physical_name
+from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.predicates import (
     And,
     Compare,
@@ -41,7 +42,6 @@ from headgate.protocol.predicates import (
     Operator,
     Or,
     Predicate,
-    parse_partition_value,
 )
 from headgate.protocol.predicates import columns as columns_of
 from headgate.protocol.schema import (

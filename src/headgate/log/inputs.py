@@ -32,7 +32,7 @@ from headgate.log.arrow_types import arrow_schema, arrow_type
 from headgate.log.rows import conform
 from headgate.names import fold
 from headgate.protocol import schema as delta
-from headgate.protocol.predicates import parse_partition_value
+from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.schema import (
     ArrayType,
     DataType,

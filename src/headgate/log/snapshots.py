@@ -63,10 +63,12 @@ from headgate.protocol.paths import (
     PublishedCommit,
     parse_staged_name,
 )
-from headgate.protocol.predicates import Predicate, Pruner, parse_statistics
+from headgate.protocol.predicates import Predicate
 from headgate.protocol.predicates import columns as columns_of
+from headgate.protocol.pruning import Pruner
 from headgate.protocol.replay import TableState
 from headgate.protocol.segment import Entry, Gap, Segment, newest_checkpoint, plan
+from headgate.protocol.statistics import parse_statistics
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.storage.locations import store_for as default_store_for
 from headgate.storage.objects import ObjectStore

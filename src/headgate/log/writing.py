@@ -25,7 +25,7 @@ from headgate.log.datafiles import as_list, list_offsets
 from headgate.log.statistics import Statistics, indexed_columns, number
 from headgate.protocol.actions import AddFile
 from headgate.protocol.column_mapping import physical_name
-from headgate.protocol.predicates import format_partition_value
+from headgate.protocol.partition_values import format_partition_value
 from headgate.protocol.schema import VOID, ArrayType, DataType, MapType, StructType
 from headgate.storage.objects import ObjectStore, encode
 

@@ -26,9 +26,11 @@ from headgate.protocol.actions import (
     TxnId,
     Version,
 )
-from headgate.protocol.predicates import Predicate, Pruner, parse_values
+from headgate.protocol.predicates import Predicate
+from headgate.protocol.pruning import Pruner
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.schema import StructType
+from headgate.protocol.statistics import parse_values
 
 MOST_FILES = 10_000  # files a summary keeps by name; of more than these any may match
 # Domains two commits may both change: the catalog takes the maximum and numbers again.

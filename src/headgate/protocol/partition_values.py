@@ -1,0 +1,131 @@
+"""Partition values: read from the log by their type, and written as the protocol spells them.
+
+Null, and with it the empty string, is None.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from decimal import Decimal
+
+from headgate.errors import InvalidDataError, MalformedError
+from headgate.protocol.scalars import (
+    DIGITS,
+    parse_date,
+    parse_moment,
+    parse_number,
+    without_zone,
+)
+from headgate.protocol.schema import BITS, VOID, DataType, DecimalType, Primitive, is_whole
+
+_ESCAPED_BYTES = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+", re.ASCII)
+
+
+def parse_partition_value(text: str | None, data_type: DataType) -> object:
+    """Read a partition value; the empty string is null, whatever the type."""
+    if not text:
+        return None
+    try:
+        return _parse_value(text, data_type)
+    except (ValueError, ArithmeticError):
+        raise MalformedError(f"The partition value {text!r} is not a {data_type}.") from None
+
+
+def _parse_value(text: str, data_type: DataType) -> object:
+    match data_type:
+        case Primitive("string"):
+            return text
+        case Primitive("boolean"):
+            if text.lower() not in {"true", "false"}:
+                raise ValueError(text)
+            return text.lower() == "true"
+        case Primitive("date"):
+            return parse_date(text)
+        case Primitive("timestamp"):
+            moment = parse_moment(text)
+            if moment.tzinfo is None:
+                return moment.replace(tzinfo=dt.UTC)
+            return moment.astimezone(dt.UTC)
+        case Primitive("timestamp_ntz"):
+            return without_zone(parse_moment(text))
+        case Primitive("float" | "double"):
+            return _float(text)
+        case Primitive("binary"):
+            if _ESCAPED_BYTES.fullmatch(text):
+                return bytes(int(code, 16) for code in text.split(r"\u")[1:])
+            return text.encode()
+        case DecimalType():
+            return _fitted(parse_number(text), data_type)
+        case _ if is_whole(data_type) and re.fullmatch(r"[+-]?\d{1,30}", text, re.ASCII):
+            return _ranged(int(text), data_type)
+        case _:
+            raise ValueError(f"no partition value can be a {data_type}")
+
+
+def format_partition_value(value: object, data_type: DataType) -> str | None:
+    """Write a partition value; null, and with it the empty string, is None."""
+    if value is None or value == "" or data_type == VOID:
+        return None
+    try:
+        return _format_value(value, data_type)
+    except (ValueError, ArithmeticError):
+        raise InvalidDataError(f"{value!r} is not a {data_type} to partition by.") from None
+
+
+def _format_value(value: object, data_type: DataType) -> str:
+    match data_type, value:
+        case Primitive("string"), str():
+            return value
+        case Primitive("boolean"), bool():
+            return "true" if value else "false"
+        case Primitive("date"), dt.date() if not isinstance(value, dt.datetime):
+            return value.isoformat()
+        case Primitive("timestamp"), dt.datetime():
+            return f"{without_zone(value).isoformat(timespec='microseconds')}Z"
+        case Primitive("timestamp_ntz"), dt.datetime() if value.tzinfo is None:
+            return value.isoformat(sep=" ")
+        case Primitive("float" | "double"), float() | int() if not isinstance(value, bool):
+            return _format_float(float(value))
+        case Primitive("binary"), bytes():
+            return value.decode()
+        case DecimalType(), Decimal() | int() if not isinstance(value, bool):
+            return format(_fitted(Decimal(value), data_type), "f")
+        case Primitive(), int() if is_whole(data_type) and not isinstance(value, bool):
+            return str(_ranged(value, data_type))
+        case _:
+            raise ValueError(f"no {data_type}")
+
+
+def _format_float(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value)
+
+
+def _float(text: str) -> float:
+    if text == "NaN":
+        return math.nan
+    number = parse_number(text)
+    if number is None:
+        raise ValueError(text)
+    return float(number)
+
+
+def _fitted(number: Decimal | None, data_type: DecimalType) -> Decimal:
+    if number is None or not number.is_finite():
+        raise ValueError("no number")
+    fitted = number.quantize(Decimal((0, (1,), -data_type.scale)), context=DIGITS)
+    if fitted != number or len(fitted.as_tuple().digits) > data_type.precision:
+        raise ValueError("too many digits")
+    return fitted
+
+
+def _ranged(number: int, data_type: DataType) -> int:
+    bits = BITS[str(data_type)]
+    if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
+        raise ValueError("out of range")
+    return number
