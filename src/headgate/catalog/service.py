@@ -70,7 +70,7 @@ from headgate.protocol.catalog_port import (
     TimelineEntry,
 )
 from headgate.protocol.checksums import VersionChecksum
-from headgate.protocol.commits import Inline, Part, Proposal, Put, Staged, Way
+from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
 from headgate.protocol.conflicts import Changes
 from headgate.protocol.encoding import from_json
 from headgate.protocol.examination import Violation
@@ -152,8 +152,8 @@ class Catalog:
             # All that is held, when nothing was asked for; else what is held of the range.
             start = row.held_from if first is None else max(first, row.held_from)
             end = row.head if last is None else min(last, row.head)
-            commits = unit.commits(row.key, Version(start), Version(end), content=True)
-        return RatifiedCommits(latest=row.head, commits=tuple(map(as_commit, commits)))
+            commits = unit.ratified(row.key, Version(start), Version(end))
+        return RatifiedCommits(latest=row.head, commits=commits)
 
     def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
         """Tell what became of a transaction; None if it was never decided."""
@@ -375,7 +375,7 @@ class Catalog:
             latest=latest,
             timestamp_ms=listed[-1].timestamp_ms,
             sequence=clock.sequence if at is None else at,
-            commits=tuple(map(as_commit, listed)),
+            commits=listed,
             held_from=row.held_from,
             protocol=protocol,
             metadata=metadata,
@@ -389,10 +389,10 @@ class Catalog:
             checksum=self._checksum(unit, row) if latest == row.head else None,
         )
 
-    def _listed(self, unit: Reading, row: TableRow, latest: Version) -> list[CommitRow]:
+    def _listed(self, unit: Reading, row: TableRow, latest: Version) -> tuple[RatifiedCommit, ...]:
         """Give the commits to list: the unpublished, and those published a moment ago."""
         first = Version(max(0, min(row.published, latest) - _LISTED + 1))
-        rows = unit.commits(row.key, first, latest, content=True)
+        rows = unit.ratified(row.key, first, latest)
         since_ms = self._clock.now_ms() - self._settings.listed_ms
         start = len(rows) - 1
         while start > 0 and _is_listed(rows[start - 1], since_ms):
@@ -606,7 +606,7 @@ def _active(unit: Reading, table_id: TableId) -> TableRow:
     return row
 
 
-def _is_listed(commit: CommitRow, since_ms: int) -> bool:
+def _is_listed(commit: RatifiedCommit, since_ms: int) -> bool:
     return commit.published_ms is None or commit.published_ms >= since_ms
 
 

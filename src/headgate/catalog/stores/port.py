@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import KnownFile
-from headgate.protocol.commits import Way
+from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.tables import State
 
 
@@ -108,6 +108,7 @@ class Reading(Protocol):
     def commits(
         self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
     ) -> list[CommitRow]: ...
+    def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]: ...
     def version_at(self, key: int, at: Sequence) -> Version | None: ...
     def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]: ...
     def rejection(self, txn_id: TxnId) -> RejectionRow | None: ...

@@ -32,7 +32,7 @@ from headgate.failpoints import fail_point
 from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import FileKind, KnownFile
-from headgate.protocol.commits import Way
+from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.tables import State
 
 _TRY_EVERY: Final = 0.0005
@@ -44,6 +44,11 @@ _HAS_PLACE: Final = "(state != 'purged' OR held_from <= max(head, 0))"
 _COMMIT: Final = (
     "version, sequence, timestamp_ms, txn_id, way, file_name, size, sha256, modified_ms, intent, "
     "proposed_ms, ratified_ms, published_ms, "
+)
+_RATIFIED: Final = (
+    "SELECT version, way, txn_id, sequence, timestamp_ms, size, lower(hex(sha256)), file_name, "
+    "modified_ms, content, published_ms FROM commits "
+    "WHERE table_key = ? AND version BETWEEN ? AND ? ORDER BY version"
 )
 _RATIFIED_UNDER: Final = (
     f"SELECT id, {_COMMIT.replace('timestamp_ms', 'commits.timestamp_ms')}summary, content "
@@ -348,6 +353,40 @@ class _Reading:
             last,
         )
         return [_commit(row) for row in rows]
+
+    def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
+        # A cold read takes thousands of them, so they are made from the rows with no step between.
+        rows = self._connection.execute(_RATIFIED, (key, first, last))
+        return tuple(
+            [
+                RatifiedCommit(
+                    version=version,
+                    way=_WAYS[way],
+                    txn_id=txn_id,
+                    sequence=sequence,
+                    timestamp_ms=timestamp_ms,
+                    size=size,
+                    sha256=sha256,
+                    file_name=file_name,
+                    modified_ms=modified_ms,
+                    content=content,
+                    published_ms=published_ms,
+                )
+                for (
+                    version,
+                    way,
+                    txn_id,
+                    sequence,
+                    timestamp_ms,
+                    size,
+                    sha256,
+                    file_name,
+                    modified_ms,
+                    content,
+                    published_ms,
+                ) in rows
+            ]
+        )
 
     def version_at(self, key: int, at: Sequence) -> Version | None:
         # Sequences rise with versions, so the tree over versions serves both.
