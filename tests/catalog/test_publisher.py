@@ -1,0 +1,806 @@
+"""The publisher in the background goes on whatever fails, and publishes nothing but the truth."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from headgate import failpoints
+from headgate.catalog.service import Catalog
+from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.clock import SystemClock
+from headgate.connecting import embedded_catalog
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    LogDivergedError,
+    NotFoundError,
+    UnavailableError,
+)
+from headgate.log.files import DeltaLog
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import TableId, Version
+from headgate.protocol.catalog_port import FileKind, KnownFile, Ratified
+from headgate.protocol.commits import Part, Proposal, State, Way
+from headgate.protocol.paths import PublishedCommit
+from headgate.settings import Settings
+from headgate.storage import locations
+from headgate.storage.local import LocalStore
+from headgate.storage.objects import PutUnknownError
+from tests.catalog.conftest import House
+from tests.kit import req, shows
+from tests.kit.builders import (
+    CountedIds,
+    ManualClock,
+    add,
+    inline,
+    metadata,
+    new_table_id,
+    new_txn_id,
+    protocol,
+)
+from tests.kit.faulty import Call, ForgetfulDisk, WrappedStore
+
+T = TypeVar("T")
+PATIENCE = 20  # seconds until a test says that something never happens
+NEVER = 3_600_000
+
+
+class Storage(WrappedStore):
+    """Storage that a test can look into, slow down and break."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(LocalStore(root))
+        self.puts: list[tuple[str, ...]] = []
+        self.before: Callable[[Call], None] = lambda call: None
+        self.after: Callable[[Call], None] = lambda call: None
+
+    def around(self, call: Call, effect: Callable[[], T]) -> T:
+        self.before(call)
+        result = effect()
+        if call.method == "put_many_if_absent":
+            self.puts.append(call.paths)
+        self.after(call)
+        return result
+
+    def versions(self, table_id: TableId) -> list[list[int]]:
+        """The versions of each batch that was put."""
+        return [
+            [int(path.rpartition("/")[2].removesuffix(".json")) for path in paths]
+            for paths in self.puts
+            if f"/{table_id}/" in paths[0]
+        ]
+
+
+def is_publishing(call: Call, table_id: TableId | None = None) -> bool:
+    return call.method == "put_many_if_absent" and f"/{table_id or ''}" in call.paths[0]
+
+
+def break_for(storage: Storage, table_id: TableId, error: Callable[[], Exception]) -> None:
+    """Let every try to publish one table fail."""
+
+    def before(call: Call) -> None:
+        if is_publishing(call, table_id):
+            raise error()
+
+    storage.before = before
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    made = Storage(tmp_path / "lake")
+    locations.mount(str(tmp_path / "lake"), made)
+    return made
+
+
+class Lake(House):
+    """A lake in a process of its own, as far as ids tell."""
+
+    salts = itertools.count(1)
+
+    def _open(self) -> Catalog:
+        return embedded_catalog(
+            str(self.root),
+            settings=self.settings,
+            publisher=self.has_publisher,
+            clock=self.clock,
+            ids=CountedIds(next(self.salts)),
+        )
+
+
+@contextmanager
+def opened(tmp_path: Path, *, publisher: bool = True, **changed: int) -> Iterator[House]:
+    """A lake with a publisher that looks round often, or never if so told."""
+    chosen: dict[str, int] = {"publish_every_ms": 5, "publish_linger_ms": 0, **changed}
+    house = Lake(
+        tmp_path / "lake",
+        Way.INLINE,
+        ManualClock(),
+        Settings(**chosen),  # type: ignore[arg-type]
+        has_publisher=publisher,
+    )
+    try:
+        yield house
+    finally:
+        house.close()
+
+
+def commit(house: House, table_id: TableId, times: int = 1) -> None:
+    for _ in range(times):
+        version = house.catalog.resolve(table_id).latest + 1
+        assert isinstance(house.propose(table_id, version, add()), Ratified)
+
+
+def recorded(house: House, table_id: TableId) -> int:
+    """The last version the catalog knows for published; -1 for none."""
+    with house.database._store.read() as unit:
+        row = unit.table(table_id)
+    assert row is not None
+    return row.published
+
+
+def in_log(root: Path, table_id: TableId) -> list[int]:
+    log = root / "lake" / "tables" / table_id / "_delta_log"
+    return sorted(int(path.stem) for path in log.glob("*.json"))
+
+
+def eventually(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.002)
+
+
+def never(happens: Callable[[], bool], seconds: float = 0.1) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert not happens()
+        time.sleep(0.005)
+
+
+# In the background
+
+
+@req("CM-25")
+@shows("L2")
+def test_what_is_committed_is_published_soon_without_anybody_asking(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publish_every_ms=NEVER) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        commit(house, table.table_id, 3)
+        eventually(lambda: recorded(house, table.table_id) == 3)
+        assert in_log(tmp_path, table.table_id) == [0, 1, 2, 3]
+        timeline = house.database.timeline(table.table_id)
+        assert {entry.commit.state for entry in timeline} == {State.PUBLISHED}
+
+
+@shows("L2")
+def test_the_tails_of_processes_that_are_gone_are_published_by_others(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False) as gone:
+        table = gone.create()
+        commit(gone, table.table_id, 3)
+    assert in_log(tmp_path, table.table_id) == []
+    with opened(tmp_path) as house:
+        eventually(lambda: recorded(house, table.table_id) == 3)
+
+
+@shows("L2")
+def test_the_tails_of_others_are_published_also_by_a_process_that_is_always_busy(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False) as other:
+        left = other.create("left")
+    with opened(tmp_path, publish_linger_ms=1) as house:
+        busy = house.create("busy")
+        is_done = threading.Event()
+
+        def wake() -> None:
+            while not is_done.is_set():
+                house.database._publisher.wake(busy.table_id)
+
+        waking = threading.Thread(target=wake)
+        waking.start()
+        try:
+            eventually(lambda: recorded(house, left.table_id) == 0)
+        finally:
+            is_done.set()
+            waking.join()
+
+
+@shows("FP8", "L2")
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda: UnavailableError("The bucket cannot be reached."),
+        lambda: PutUnknownError("The answer was lost."),
+        lambda: RuntimeError("a library stumbled"),
+        lambda: OSError(5, "EIO"),
+    ],
+    ids=["unavailable", "unknown", "a stranger's", "the system's"],
+)
+def test_storage_that_fails_is_tried_again_and_does_not_end_the_thread(
+    tmp_path: Path,
+    storage: Storage,
+    error: Callable[[], Exception],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tries = itertools.count(1)
+    with opened(tmp_path) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        reached = 0
+
+        def fail() -> Exception:
+            nonlocal reached
+            reached = next(tries)
+            return error()
+
+        break_for(storage, table.table_id, fail)
+        with caplog.at_level(logging.WARNING):
+            commit(house, table.table_id, 2)
+            eventually(lambda: reached >= 5)
+        assert table.table_id in caplog.text  # said aloud
+        assert recorded(house, table.table_id) == 0
+        assert house.database._publisher.failure(table.table_id) is not None
+        storage.before = lambda call: None
+        eventually(lambda: recorded(house, table.table_id) == 2)
+        eventually(lambda: house.database._publisher.failure(table.table_id) is None)
+
+
+def test_storage_that_stays_away_is_complained_of_once(
+    tmp_path: Path, storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = 0
+
+    def fail() -> Exception:
+        nonlocal tries
+        tries += 1
+        return UnavailableError("The bucket cannot be reached.")
+
+    with opened(tmp_path, publish_on_close_ms=0) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        break_for(storage, table.table_id, fail)
+        with caplog.at_level(logging.WARNING):
+            commit(house, table.table_id)
+            eventually(lambda: tries >= 5)
+        assert len([r for r in caplog.records if table.table_id in r.getMessage()]) == 1
+        storage.before = lambda call: None
+
+
+@req("MT-07")
+@shows("FP4", "L2")
+@pytest.mark.parametrize("trouble", ["failing", "diverged"])
+def test_a_table_that_cannot_be_published_holds_up_no_other_and_the_cut_shows_both(
+    tmp_path: Path, storage: Storage, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, publish_on_close_ms=0) as house:
+        stuck, free = house.create("stuck").table_id, house.create("free").table_id
+        eventually(lambda: recorded(house, stuck) == recorded(house, free) == 0)
+        if trouble == "failing":
+            break_for(storage, stuck, lambda: UnavailableError("Its bucket is gone."))
+        else:
+            path = f"tables/{stuck}/{PublishedCommit(Version(1)).path}"
+            storage.inner.put_if_absent(path, b'{"commitInfo":{}}\n')
+        with caplog.at_level(logging.WARNING):
+            for version in range(1, 4):
+                txn_id = new_txn_id()
+                both = Proposal(
+                    txn_id=txn_id,
+                    parts=tuple(
+                        Part(table_id=table_id, version=Version(version), content=inline(add()))
+                        for table_id in (stuck, free)
+                    ),
+                )
+                assert isinstance(house.catalog.propose(both), Ratified)
+            eventually(lambda: recorded(house, free) == 3)
+            eventually(lambda: stuck in caplog.text)
+        assert recorded(house, stuck) == 0
+        cut = house.database.resolve_many([stuck, free])
+        assert [resolved.latest for resolved in cut] == [3, 3]
+        assert [commit.version for commit in cut[0].commits] == [0, 1, 2, 3]
+        storage.before = lambda call: None
+
+
+@shows("FP4")
+def test_a_table_that_diverged_is_not_tried_again_and_its_alarm_is_an_error(
+    tmp_path: Path, storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, publish_on_close_ms=0) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        path = f"tables/{table.table_id}/{PublishedCommit(Version(1)).path}"
+        storage.inner.put_if_absent(path, b'{"commitInfo":{}}\n')
+        with caplog.at_level(logging.ERROR):
+            commit(house, table.table_id)
+            eventually(lambda: "stopped" in caplog.text)
+        before = len(storage.puts)
+        commit(house, table.table_id)
+        never(lambda: len(storage.puts) > before)
+        alarms = [one for one in caplog.records if one.name == "headgate.catalog.publisher"]
+        assert [one.levelname for one in alarms] == ["ERROR"]
+        assert recorded(house, table.table_id) == 0
+
+
+@req("CM-23", "CM-24")
+@shows("S10", "S11")
+@pytest.mark.slow
+def test_publishing_while_many_commit_leaves_no_gap_and_no_other_byte(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publish_batch=7) as house:
+        tables = [house.create(f"t{number}").table_id for number in range(2)]
+
+        def append(number: int) -> None:
+            for _ in range(20):
+                house.propose(tables[number % 2], 1, add())
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(append, range(4)))
+        for table_id in tables:
+            eventually(lambda table_id=table_id: recorded(house, table_id) == 40)  # type: ignore[misc]
+            assert in_log(tmp_path, table_id) == list(range(41))
+            for one in house.catalog.ratified_commits(table_id).commits:
+                assert house.log(table_id).read_published(one.version) == one.content
+            batches = storage.versions(table_id)
+            assert all(batch == sorted(batch) and len(batch) <= 7 for batch in batches)
+
+
+# Two publishers
+
+
+@shows("FP3")
+def test_a_table_another_publisher_works_on_is_left_to_it_until_its_lease_lapses(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        lease, now_ms = f"publish:{table.table_id}", house.clock.ms
+
+        def take() -> bool:
+            with house.database._store.write() as unit:
+                return unit.take_lease(lease, "another", now_ms, now_ms + house.settings.lease_ms)
+
+        eventually(take)  # once our own publisher has given it back
+        commit(house, table.table_id)
+        never(lambda: recorded(house, table.table_id) == 1)
+        house.clock.ms += house.settings.lease_ms - 1
+        never(lambda: recorded(house, table.table_id) == 1)
+        house.clock.ms += 1
+        eventually(lambda: recorded(house, table.table_id) == 1)
+
+
+@shows("FP3")
+def test_whoever_asks_for_publishing_waits_for_the_other_publisher_and_is_then_done(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False) as one, opened(tmp_path, publisher=False) as two:
+        table = one.create()
+        commit(one, table.table_id, 3)
+        is_putting, may_put = threading.Event(), threading.Event()
+
+        def hold(call: Call) -> None:
+            if is_publishing(call):
+                storage.before = lambda call: None
+                is_putting.set()
+                assert may_put.wait(PATIENCE)
+
+        storage.before = hold
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(one.catalog.publish, table.table_id)
+            assert is_putting.wait(PATIENCE)
+            second = pool.submit(two.catalog.publish, table.table_id)
+            never(second.done)
+            may_put.set()
+            assert first.result(PATIENCE) == second.result(PATIENCE) == 3
+        assert storage.versions(table.table_id) == [[0, 1, 2, 3]]  # nothing was put twice
+
+
+@shows("FP3")
+def test_a_publisher_so_slow_that_its_lease_lapsed_does_no_harm(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False) as one, opened(tmp_path, publisher=False) as two:
+        table = one.create()
+        commit(one, table.table_id, 3)
+        contents = [c.content for c in one.catalog.ratified_commits(table.table_id).commits]
+        is_putting, may_put = threading.Event(), threading.Event()
+
+        def hold(call: Call) -> None:
+            if is_publishing(call):
+                storage.before = lambda call: None
+                is_putting.set()
+                assert may_put.wait(PATIENCE)
+
+        storage.before = hold
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(one.catalog.publish, table.table_id)
+            assert is_putting.wait(PATIENCE)
+            two.clock.ms += two.settings.lease_ms
+            assert two.catalog.publish(table.table_id) == 3
+            commit(two, table.table_id)
+            assert two.catalog.publish(table.table_id) == 4
+            may_put.set()
+            assert slow.result(PATIENCE) == 4
+        assert recorded(one, table.table_id) == 4  # what was recorded later is not taken back
+        log = one.log(table.table_id)
+        assert [log.read_published(Version(v)) for v in range(4)] == contents
+
+
+@shows("FP3", "L2")
+def test_two_processes_with_publishers_share_their_tables(tmp_path: Path, storage: Storage) -> None:
+    with opened(tmp_path) as one, opened(tmp_path) as two:
+        tables = [one.create("t").table_id, two.create("u").table_id]
+        for house, table_id in itertools.product((one, two), tables):
+            commit(house, table_id, 5)
+        for table_id in tables:
+            eventually(lambda table_id=table_id: recorded(one, table_id) == 10)  # type: ignore[misc]
+            assert in_log(tmp_path, table_id) == list(range(11))
+
+
+# Closing
+
+
+def test_closing_publishes_the_tails_of_ones_own_tables_and_of_no_others(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False) as other:
+        theirs = other.create("theirs")
+    with opened(tmp_path, publish_every_ms=NEVER) as house:
+        ours = house.create("ours")
+        eventually(lambda: recorded(house, ours.table_id) == 0)
+        is_failing = threading.Event()
+
+        def fail() -> Exception:
+            is_failing.set()
+            return UnavailableError("The bucket cannot be reached.")
+
+        break_for(storage, ours.table_id, fail)
+        commit(house, ours.table_id, 2)
+        assert is_failing.wait(PATIENCE)
+        storage.before = lambda call: None
+    assert in_log(tmp_path, ours.table_id) == [0, 1, 2]
+    assert in_log(tmp_path, theirs.table_id) == []
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_closing_takes_no_longer_than_it_may_however_long_the_tail(
+    tmp_path: Path, storage: Storage, when: str
+) -> None:
+    """The thread may be in the middle of a long tail, or about to begin it."""
+    is_putting, may_put = threading.Event(), threading.Event()
+    with opened(tmp_path, publisher=False) as writer:
+        table = writer.create()
+        commit(writer, table.table_id, 40)
+    every = 1 if when == "during" else NEVER
+    with opened(tmp_path, publish_batch=1, publish_every_ms=every) as house:
+
+        def slow(call: Call) -> None:
+            if is_publishing(call):
+                is_putting.set()
+                assert may_put.wait(PATIENCE)
+                house.clock.sleep(0.9)
+
+        storage.before = slow
+        if when == "during":
+            assert is_putting.wait(PATIENCE)
+        else:
+            house.database._publisher._touched.add(table.table_id)
+        closing = threading.Thread(target=house.close)
+        closing.start()
+        eventually(lambda: house.database._publisher._is_stopping)
+        may_put.set()
+        closing.join(PATIENCE)
+        assert not closing.is_alive()
+    # Two seconds, and the put that was under way when they had passed.
+    assert 1 <= len(in_log(tmp_path, table.table_id)) <= 4
+
+
+def test_closing_with_no_time_given_publishes_nothing_and_loses_nothing(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publish_every_ms=NEVER, publish_on_close_ms=0) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        break_for(storage, table.table_id, lambda: UnavailableError("Gone."))
+        commit(house, table.table_id, 2)
+    storage.before = lambda call: None
+    assert in_log(tmp_path, table.table_id) == [0]
+    with opened(tmp_path) as house:
+        eventually(lambda: recorded(house, table.table_id) == 2)
+
+
+def test_closing_while_storage_fails_ends_and_closing_again_is_fine(
+    tmp_path: Path, storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, publish_every_ms=NEVER) as house:
+        table = house.create()
+        break_for(storage, table.table_id, lambda: RuntimeError("a library stumbled"))
+        commit(house, table.table_id)
+        house.close()
+        caplog.clear()
+        house.close()
+        assert caplog.text == ""
+    storage.before = lambda call: None
+
+
+# A put nobody can vouch for
+
+
+@shows("S12", "FC12")
+@pytest.mark.parametrize("was_put", [True, False])
+def test_a_put_without_an_answer_is_not_recorded_and_is_looked_at_again(
+    tmp_path: Path, storage: Storage, was_put: bool
+) -> None:
+    with opened(tmp_path, publisher=False) as house:
+        table = house.create()
+        commit(house, table.table_id, 2)
+
+        def lose(call: Call) -> None:
+            if is_publishing(call):
+                raise PutUnknownError("The answer was lost.")
+
+        if was_put:
+            storage.after = lose
+        else:
+            storage.before = lose
+        with pytest.raises(PutUnknownError):
+            house.catalog.publish(table.table_id)
+        assert recorded(house, table.table_id) == -1
+        assert in_log(tmp_path, table.table_id) == ([0, 1, 2] if was_put else [])
+        storage.before = storage.after = lambda call: None
+        assert house.catalog.publish(table.table_id) == 2
+        assert recorded(house, table.table_id) == 2
+
+
+@req("CM-25")
+@shows("FP8", "S6")
+def test_a_put_without_an_answer_is_no_answer_to_a_writer_who_was_held_back(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(
+        tmp_path, publish_every_ms=NEVER, publish_on_close_ms=0, unpublished_soft=3
+    ) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        break_for(storage, table.table_id, lambda: PutUnknownError("The answer was lost."))
+        commit(house, table.table_id, 8)
+        storage.before = lambda call: None
+        assert house.catalog.resolve(table.table_id).latest == 8
+
+
+def catalog_on(disk: ForgetfulDisk, database: Path) -> Catalog:
+    """A catalog whose tables lie on a disk that forgets what was not synced."""
+    store = SQLiteStore(str(database), SystemClock())
+    with store.write() as unit, suppress(Exception), unit.savepoint():
+        unit.insert_namespace(SchemaName("main", "default"), 0)
+    return Catalog(
+        store,
+        "file:///lake",
+        store_for=lambda location: LocalStore(location.removeprefix("file://"), disk),
+        clock=ManualClock(),
+        ids=CountedIds(),
+        publisher=False,
+    )
+
+
+def table_on(catalog: Catalog) -> DeltaLog:
+    table_id = new_table_id()
+    made = catalog.create_table(
+        TableName.parse("t"), table_id, new_txn_id(), inline(protocol(), metadata(table_id))
+    )
+    return catalog._log_of(made.location)
+
+
+@shows("FC12", "S12")
+def test_a_disk_that_did_not_sync_is_never_believed_to_have_published(tmp_path: Path) -> None:
+    disk = ForgetfulDisk()
+    catalog = catalog_on(disk, tmp_path / "headgate.db")
+    table_on(catalog)
+    [entry] = catalog.tables()
+    disk.fail_sync_at = disk.counts["sync"] + 1
+    with pytest.raises(HeadgateError):
+        catalog.publish(entry.table_id)
+    for _ in range(2):  # a second sync proves nothing
+        with pytest.raises(HeadgateError):
+            catalog.publish(entry.table_id)
+    [entry] = catalog.tables()
+    assert entry.published is None
+    catalog.close()
+
+
+@req("PB-01")
+@shows("S12", "FC10")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_claim_is_believed_only_once_the_file_outlives_a_power_loss(
+    tmp_path: Path, seed: int
+) -> None:
+    disk = ForgetfulDisk()
+    catalog = catalog_on(disk, tmp_path / "headgate.db")
+    log = table_on(catalog)
+    [entry] = catalog.tables()
+    [first] = catalog.ratified_commits(entry.table_id).commits
+    assert first.content is not None
+    # A client that does not sync: it writes the file and says so.
+    log.store.put_if_absent("_delta_log/other", b"")
+    path = f"/lake/tables/{entry.table_id}/{PublishedCommit(Version(0)).path}"
+    written = disk.create(path)
+    disk.write(written, memoryview(first.content))
+    disk.close(written)
+    assert catalog.confirm_published(entry.table_id, Version(0)) == 0
+    disk.crash(random.Random(seed))
+    assert log.read_published(Version(0)) == first.content
+    catalog.close()
+
+
+# Batches
+
+
+@pytest.mark.parametrize(
+    ("commits", "upto", "batches"),
+    [
+        (2, None, [[0, 1, 2]]),
+        (3, None, [[0, 1, 2], [3]]),
+        (5, None, [[0, 1, 2], [3, 4, 5]]),
+        (6, None, [[0, 1, 2], [3, 4, 5], [6]]),
+        (6, 0, [[0]]),
+        (6, 2, [[0, 1, 2]]),
+        (6, 3, [[0, 1, 2], [3]]),
+        (6, -1, []),
+    ],
+)
+def test_a_tail_is_published_in_batches_up_to_the_version_asked_for(
+    tmp_path: Path, storage: Storage, commits: int, upto: int | None, batches: list[list[int]]
+) -> None:
+    with opened(tmp_path, publisher=False, publish_batch=3) as house:
+        table = house.create()
+        commit(house, table.table_id, commits)
+        wanted = None if upto is None else Version(upto)
+        published = house.catalog.publish(table.table_id, wanted)
+        assert published == (commits if upto is None else upto)
+        assert storage.versions(table.table_id) == batches
+        assert house.catalog.publish(table.table_id, wanted) == published  # again is nothing
+        assert storage.versions(table.table_id) == batches
+
+
+@shows("FP1")
+def test_a_crash_between_two_batches_loses_neither(tmp_path: Path, storage: Storage) -> None:
+    with opened(tmp_path, publisher=False, publish_batch=2) as house:
+        table = house.create()
+        commit(house, table.table_id, 5)
+        failpoints.arm("publisher.after_put:raise@2")
+        try:
+            with pytest.raises(failpoints.FailPointError):
+                house.catalog.publish(table.table_id)
+        finally:
+            failpoints.arm("")
+        assert recorded(house, table.table_id) == 1
+        assert in_log(tmp_path, table.table_id) == [0, 1, 2, 3]
+        assert house.catalog.publish(table.table_id) == 5
+        assert in_log(tmp_path, table.table_id) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_version_that_is_not_there_cannot_be_published(tmp_path: Path, storage: Storage) -> None:
+    with opened(tmp_path, publisher=False) as house:
+        table = house.create()
+        with pytest.raises(NotFoundError, match="no version 1"):
+            house.catalog.publish(table.table_id, Version(1))
+        with pytest.raises(NotFoundError):
+            house.catalog.publish(new_table_id())
+        assert storage.puts == []
+
+
+def test_a_checkpoint_without_a_file_is_not_taken_note_of(tmp_path: Path) -> None:
+    with opened(tmp_path, publisher=False) as house:
+        table = house.create()
+        house.catalog.publish(table.table_id)
+        nothing = KnownFile(kind=FileKind.CHECKPOINT, first=Version(0), last=Version(0), paths=())
+        with pytest.raises(InvalidArgumentError, match="no file"):
+            house.database.add_file(table.table_id, nothing)
+        assert house.catalog.ratified_commits(table.table_id).commits[0].content is not None
+
+
+# Tables that are gone
+
+
+def test_a_dropped_table_is_left_alone_until_somebody_asks_or_undrops_it(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        break_for(storage, table.table_id, lambda: UnavailableError("Gone for now."))
+        commit(house, table.table_id, 2)
+        eventually(lambda: house.database._publisher.failure(table.table_id) is not None)
+        house.database.drop_table(table.table_id)
+        time.sleep(0.05)  # the try that was under way ends
+        storage.before = lambda call: None
+        never(lambda: recorded(house, table.table_id) != 0)
+        house.database.undrop_table(table.table_id)
+        eventually(lambda: recorded(house, table.table_id) == 2)
+        assert in_log(tmp_path, table.table_id) == [0, 1, 2]
+
+
+@req("CM-40")
+def test_a_purged_table_is_not_published_and_leaves_no_file(
+    tmp_path: Path, storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path, publisher=False) as house:
+        table = house.create()
+        commit(house, table.table_id, 2)
+        house.database.drop_table(table.table_id)
+        house.database.purge_table(table.table_id)
+        with pytest.raises(NotFoundError, match="purged"):
+            house.catalog.publish(table.table_id)
+        with pytest.raises(NotFoundError, match="purged"):
+            house.database.confirm_published(table.table_id, Version(0))
+        house.database._publisher._try(table.table_id)  # as the thread would
+        assert caplog.text == ""
+        assert in_log(tmp_path, table.table_id) == []
+
+
+@req("CM-40")
+@shows("FP6")
+def test_a_purge_waits_for_the_publisher_that_is_at_work_on_the_table(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False, publish_batch=1, lease_ms=NEVER) as house:
+        table = house.create()
+        commit(house, table.table_id, 3)
+        is_putting, may_put = threading.Event(), threading.Event()
+
+        def hold(call: Call) -> None:
+            if is_publishing(call):
+                is_putting.set()
+                assert may_put.wait(PATIENCE)
+
+        storage.before = hold
+        with ThreadPoolExecutor(2) as pool:
+            publishing = pool.submit(house.catalog.publish, table.table_id)
+            assert is_putting.wait(PATIENCE)
+            house.database.drop_table(table.table_id)
+            purging = pool.submit(house.database.purge_table, table.table_id)
+            never(purging.done)
+            may_put.set()
+            assert purging.result(PATIENCE) >= 1
+            with suppress(NotFoundError):  # it may have been done before the purge began
+                publishing.result(PATIENCE)
+        assert in_log(tmp_path, table.table_id) == []
+
+
+def test_a_purge_does_not_wait_for_ever_for_a_publisher_that_died(tmp_path: Path) -> None:
+    with opened(tmp_path, publisher=False, lease_ms=50) as house:
+        table = house.create()
+        house.database.drop_table(table.table_id)
+        with house.database._store.write() as unit:
+            now_ms = house.clock.ms
+            unit.take_lease(f"publish:{table.table_id}", "another", now_ms, now_ms + 50)
+        house.database.purge_table(table.table_id)
+        with pytest.raises(NotFoundError, match="purged"):
+            house.catalog.publish(table.table_id)
+
+
+def test_a_diverged_table_says_so_to_whoever_asks(tmp_path: Path, storage: Storage) -> None:
+    with opened(tmp_path, publisher=False) as house:
+        table = house.create()
+        path = f"tables/{table.table_id}/{PublishedCommit(Version(0)).path}"
+        storage.inner.put_if_absent(path, b'{"commitInfo":{}}\n')
+        for _ in range(2):
+            with pytest.raises(LogDivergedError, match="headgate fsck"):
+                house.catalog.publish(table.table_id)
+        assert storage.versions(table.table_id) == [[0]]  # the second time it was not even tried
