@@ -30,7 +30,7 @@ from headgate.protocol.predicates import Predicate
 from headgate.protocol.pruning import Pruner
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.schema import StructType
-from headgate.protocol.statistics import parse_values
+from headgate.protocol.statistics import NOT_GIVEN, Bounds, bounds_of, parse_values
 
 MOST_FILES = 10_000  # files a summary keeps by name; of more than these any may match
 # Domains two commits may both change: the catalog takes the maximum and numbers again.
@@ -48,8 +48,6 @@ NEUTRAL_PROPERTIES = frozenset(
     }
 )
 NEUTRAL_PREFIX = "headgate."
-
-NOT_GIVEN = msgspec.Raw()
 
 
 class Isolation(enum.Enum):
@@ -152,19 +150,6 @@ class Attempt:
     schema: StructType | None = None
 
 
-class Bounds(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Of a file's statistics, what a commit is judged and remembered by; values undecoded."""
-
-    num_records: int | None = None
-    min_values: msgspec.Raw = NOT_GIVEN
-    max_values: msgspec.Raw = NOT_GIVEN
-
-
-NO_BOUNDS = Bounds()
-
-_bounds = msgspec.json.Decoder(Bounds, strict=False)
-
-
 # What a commit did
 
 
@@ -210,14 +195,6 @@ def summarize(
         data_change=bool(changing) or any(file.data_change for file in removes),
         blind=only_appends and says_blind,
     )
-
-
-def bounds_of(file: AddFile) -> Bounds:
-    """Read a file's statistics; those nobody can read are none, so any row may be in the file."""
-    try:
-        return NO_BOUNDS if file.stats is None else _bounds.decode(file.stats)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return NO_BOUNDS
 
 
 def _summary(file: AddFile, bounds: Bounds) -> FileSummary:

@@ -33,9 +33,10 @@ from headgate.protocol.actions import (
     Unknown,
 )
 from headgate.protocol.commits import Inline
-from headgate.protocol.conflicts import NO_BOUNDS, Bounds, Changes, summarize
+from headgate.protocol.conflicts import Changes, summarize
 from headgate.protocol.paths import LOG
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
+from headgate.protocol.statistics import NO_BOUNDS, UNREADABLE, Bounds, decode_bounds
 from headgate.protocol.strict import COMMIT_INFO, DEFAULT_LIMITS, Limits, Row, UnreadableError
 
 
@@ -291,8 +292,8 @@ def _judge_file(add: AddFile, number: int, found: list[Violation]) -> Bounds:
     bounds = NO_BOUNDS
     if add.stats is not None:
         try:
-            bounds = _bounds.decode(add.stats)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            bounds = decode_bounds(add.stats)
+        except UNREADABLE as error:
             says = f"the statistics of {add.path!r} cannot be read: {error}"
             found.append(Violation(rule="stats-malformed", says=says, line=number))
     records = bounds.num_records
@@ -309,7 +310,6 @@ def _judge_file(add: AddFile, number: int, found: list[Violation]) -> Bounds:
     return bounds
 
 
-_bounds = msgspec.json.Decoder(Bounds, strict=False)
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]*+", re.ASCII)
 _UUID_LETTERS = 20
 _INT32 = 2**31

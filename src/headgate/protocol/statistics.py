@@ -10,6 +10,12 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
+from headgate.protocol.actions import AddFile
+
+NOT_GIVEN = msgspec.Raw()
+# What reading statistics may end in.
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, InvalidOperation)
+
 Values = Mapping[str, object]  # bounds or counts as JSON has them, nested like the schema
 
 
@@ -23,6 +29,17 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     null_count: dict[str, object] | None = None
 
 
+class Bounds(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Of a file's statistics, what a commit is judged and remembered by; values undecoded."""
+
+    num_records: int | None = None
+    min_values: msgspec.Raw = NOT_GIVEN
+    max_values: msgspec.Raw = NOT_GIVEN
+
+
+NO_BOUNDS = Bounds()
+
+decode_bounds = msgspec.json.Decoder(Bounds, strict=False).decode  # or raises one of UNREADABLE
 # Decimals would lose digits as floats.
 _statistics = msgspec.json.Decoder(Statistics, float_hook=Decimal, strict=False)
 _values = msgspec.json.Decoder(dict[str, object], float_hook=Decimal)
@@ -34,8 +51,16 @@ def parse_statistics(text: str | None) -> Statistics:
         return Statistics()
     try:
         return _statistics.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, InvalidOperation):
+    except UNREADABLE:
         return Statistics()
+
+
+def bounds_of(file: AddFile) -> Bounds:
+    """Read a file's bounds; those nobody can read are none, so any row may be in the file."""
+    try:
+        return NO_BOUNDS if file.stats is None else decode_bounds(file.stats)
+    except UNREADABLE:
+        return NO_BOUNDS
 
 
 def parse_values(raw: msgspec.Raw | bytes | None) -> Values | None:
@@ -44,5 +69,5 @@ def parse_values(raw: msgspec.Raw | bytes | None) -> Values | None:
         return None
     try:
         return _values.decode(bytes(raw))
-    except (msgspec.MsgspecError, UnicodeError, RecursionError, InvalidOperation):
+    except UNREADABLE:
         return None
