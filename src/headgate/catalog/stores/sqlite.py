@@ -549,8 +549,7 @@ class _Writing(_Reading):
         self._do(
             "INSERT INTO leases VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE "
             "SET holder = excluded.holder, until_ms = excluded.until_ms "
-            # One that ends later than any taken now could is of a clock that was set back.
-            "WHERE holder = excluded.holder OR until_ms <= ? OR until_ms > excluded.until_ms",
+            "WHERE holder = excluded.holder OR until_ms <= ?",
             name,
             holder,
             until_ms,
