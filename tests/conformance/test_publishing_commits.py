@@ -123,7 +123,6 @@ def test_published_is_what_was_ratified_byte_for_byte_staged_and_inline(lake: La
 
 
 @req("CM-26")
-@shows("S12")
 def test_the_latest_version_is_known_after_all_is_published_and_forgotten(lake: Lake) -> None:
     story = lake.story()
     story.tell()

@@ -139,7 +139,7 @@ def test_what_a_table_is_is_known_before_anything_is_read(lake: Lake) -> None:
     assert not any(path.endswith(".crc") for call in counted.calls for path in call.paths)
 
 
-@req("CM-03", "RD-05")
+@req("CM-03")
 @shows("FX16", "S13")
 def test_staged_files_nobody_ratified_cost_nothing_and_change_nothing(lake: Lake) -> None:
     story = lake.story()
