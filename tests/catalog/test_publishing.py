@@ -226,6 +226,11 @@ def test_a_file_that_is_not_what_it_is_called_is_refused(
     assert inline_lake.catalog.resolve(table.table_id).checkpoint is None
 
 
+def _append_many(house: House, table_id: TableId) -> None:
+    for version in range(1, 20):
+        house.propose(table_id, version, add())
+
+
 def crowded(tmp_path: Path, **limits: int) -> House:
     """A lake whose publisher runs, with little room before it."""
     return House(
@@ -287,9 +292,7 @@ def test_a_writer_held_back_too_long_is_told_to_come_again(tmp_path: Path) -> No
         with house.database._store.write() as unit:  # another process is publishing, for ever
             now_ms = house.clock.now_ms()
             unit.take_lease(f"publish:{table.table_id}", "another", now_ms, now_ms + 10**9)
-        for version in range(1, 4):
-            house.propose(table.table_id, version, add())
         with pytest.raises(BusyError):
-            house.propose(table.table_id, 4, add())
+            _append_many(house, table.table_id)
     finally:
         house.close()

@@ -106,6 +106,7 @@ class FilesystemCatalog:
             ways=(Way.PUT_IF_ABSENT,),
             latest=place.latest,
             timestamp_ms=head.timestamp_ms,
+            clock_ms=max(head.timestamp_ms, self._clock.now_ms()),
         )
 
     def ratified_commits(

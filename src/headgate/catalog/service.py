@@ -375,6 +375,7 @@ class Catalog:
             latest=latest,
             timestamp_ms=listed[-1].timestamp_ms,
             sequence=clock.sequence if at is None else at,
+            clock_ms=max(clock.clock_ms, self._clock.now_ms()),
             commits=listed,
             held_from=row.held_from,
             protocol=protocol,

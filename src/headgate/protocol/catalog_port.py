@@ -91,6 +91,7 @@ class Resolved(_Message, frozen=True, kw_only=True):
     latest: Version
     timestamp_ms: int  # of the latest commit
     sequence: Sequence | None = None  # the cut this was answered from
+    clock_ms: int | None = None  # the catalog's time: what is later has not come yet
     commits: tuple[RatifiedCommit, ...] = ()  # ascending, contiguous, up to latest; may be empty
     # From this version on `ratified_commits` gives a content or a staged place: no LIST is needed
     # above it. None: the catalog keeps nothing of the past.
