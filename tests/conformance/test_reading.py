@@ -12,7 +12,7 @@ import pytest
 
 import headgate
 from headgate.errors import HeadgateError, LogDivergedError
-from headgate.log.checkpoints import write_checkpoint
+from headgate.log.checkpoint_writing import write_checkpoint
 from headgate.protocol import replay
 from headgate.protocol.actions import Version, decode
 from headgate.protocol.commits import Way

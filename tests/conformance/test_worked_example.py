@@ -18,7 +18,7 @@ from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.clock import RandomIds
 from headgate.connecting import embedded_catalog
-from headgate.log.checkpoints import write_checkpoint
+from headgate.log.checkpoint_writing import write_checkpoint
 from headgate.log.snapshots import load
 from headgate.names import TableName
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join

@@ -18,15 +18,9 @@ from duckdb_extensions import import_extension
 from headgate import failpoints
 from headgate.errors import NotPublishedError, UnsupportedFeatureError, VersionGoneError
 from headgate.failpoints import FailPointError
-from headgate.log import checkpoints
-from headgate.log.checkpoints import (
-    Form,
-    UnusableError,
-    form_for,
-    read_checkpoint,
-    write_checkpoint,
-    write_checksum,
-)
+from headgate.log import checkpoints, file_columns
+from headgate.log.checkpoint_writing import Form, form_for, write_checkpoint, write_checksum
+from headgate.log.checkpoints import UnusableError, read_checkpoint
 from headgate.log.files import DeltaLog, Hint, log_files
 from headgate.log.snapshots import Snapshot, load_path, refresh
 from headgate.protocol.actions import (
@@ -592,8 +586,8 @@ def test_of_a_large_checkpoint_only_the_columns_in_use_are_fetched(
 def test_files_are_found_among_all_by_scan_and_by_index_alike(
     scans: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints, "_SCANS_BEFORE_INDEX", scans)
-    monkeypatch.setattr(checkpoints, "hash", lambda text: len(text) % 2, raising=False)
+    monkeypatch.setattr(file_columns, "_SCANS_BEFORE_INDEX", scans)
+    monkeypatch.setattr(file_columns, "hash", lambda text: len(text) % 2, raising=False)
     store = MemoryStore()
     written(store, table_of(store))
     without_commits(store)

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from headgate.errors import InvariantError
-from headgate.log.checkpoints import Form, write_checkpoint
+from headgate.log.checkpoint_writing import Form, write_checkpoint
 from headgate.log.snapshots import Snapshot, load, refresh
 from headgate.protocol.actions import Version, join
 from headgate.protocol.actions import encode as encoded

@@ -23,7 +23,7 @@ from headgate.errors import (
     UnsupportedFeatureError,
     VersionGoneError,
 )
-from headgate.log.checkpoints import Form, write_checkpoint
+from headgate.log.checkpoint_writing import Form, write_checkpoint
 from headgate.log.snapshots import Snapshot, SnapshotCache, load, load_path, refresh
 from headgate.protocol.actions import (
     Action,

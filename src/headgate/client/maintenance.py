@@ -9,8 +9,8 @@ from __future__ import annotations
 from headgate.client.transaction import content_of
 from headgate.clock import Clock, Ids
 from headgate.errors import InvalidArgumentError, NotPublishedError
-from headgate.log.checkpoints import Form, write_checkpoint
-from headgate.log.checkpoints import write_checksum as put_checksum
+from headgate.log.checkpoint_writing import Form, write_checkpoint
+from headgate.log.checkpoint_writing import write_checksum as put_checksum
 from headgate.log.files import DeltaLog
 from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import TableId

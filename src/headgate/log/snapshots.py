@@ -31,13 +31,8 @@ from headgate.errors import (
     UnsupportedFeatureError,
     VersionGoneError,
 )
-from headgate.log.checkpoints import (
-    UnusableError,
-    add_files,
-    ground_files,
-    live_files,
-    read_checkpoint,
-)
+from headgate.log.checkpoints import UnusableError, read_checkpoint
+from headgate.log.file_columns import add_files, ground_files, live_files
 from headgate.log.files import DeltaLog, Listed, log_files
 from headgate.protocol import features, replay, timestamps
 from headgate.protocol import schema as schemas

@@ -1,0 +1,20 @@
+"""Work that mostly waits, for storage or for Arrow, done side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_WORKERS: Final = 8
+
+
+def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Do the same to each of several; the answers come in their order."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        return list(pool.map(work, items))
