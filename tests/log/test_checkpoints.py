@@ -50,8 +50,9 @@ from headgate.protocol.segment import CheckpointFiles, newest_checkpoint
 from headgate.storage.local import LocalStore
 from headgate.storage.objects import MemoryStore, ObjectStore
 from tests.kit import req, shows
+from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty import CountingStore
-from tests.log.test_snapshots import MANAGED, FakeCatalog, add, appended, f, paths, remove
+from tests.log.test_snapshots import MANAGED, add, appended, f, paths, remove
 
 WEEK = 604_800_000
 PROTOCOL = Protocol(

@@ -13,11 +13,10 @@ from headgate.protocol.commits import Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.objects import MemoryStore
 from tests.kit import req, shows
+from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.kit.faulty import CountingStore
 from tests.log.test_snapshots import (
     FIRST,
-    ID,
-    FakeCatalog,
     add,
     appended,
     by_path,

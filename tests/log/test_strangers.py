@@ -20,7 +20,8 @@ from headgate.protocol.actions import Version
 from headgate.storage.local import LocalStore
 from headgate.storage.locations import data_path
 from tests.kit import req
-from tests.log.test_snapshots import FIRST, FakeCatalog, add
+from tests.kit.fake_catalog import FakeCatalog
+from tests.log.test_snapshots import FIRST, add
 
 TABLES = Path(__file__).parent / "tables"
 
