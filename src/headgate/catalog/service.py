@@ -351,6 +351,8 @@ class Catalog:
         row = unit.table(table_id) if at is not None else _active(unit, table_id)
         if row is None:
             raise NotFoundError(f"There is no table {table_id}.")
+        if row.state is State.PURGED:
+            raise NotFoundError(f"Table {table_id} is purged.")
         latest = row.head if at is None else unit.version_at(row.key, at)
         if latest is None:
             raise NotFoundError(f"Table {table_id} did not exist at sequence {at}.")
