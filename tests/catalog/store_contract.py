@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headgate.catalog.decision import as_commit
 from headgate.catalog.stores.port import (
     CatalogStore,
     Clock,
@@ -537,7 +538,9 @@ class StoreContract:
         insert_commits(store, row, commit_row(0), staged, put)
         with store.read() as unit:
             kept = unit.commits(row.key, Version(0), Version(2), content=True, summary=True)
+            told = unit.ratified(row.key, Version(0), Version(2))
         assert kept == [commit_row(0), staged, put]
+        assert told == tuple(as_commit(commit) for commit in kept)
 
     @pytest.mark.parametrize("content", [True, False])
     @pytest.mark.parametrize("summary", [True, False])
@@ -561,6 +564,8 @@ class StoreContract:
                         one.key, Version(first), Version(last), content=content, summary=summary
                     )
                     assert kept == expected[max(first, 0) : last + 1]
+                    told = unit.ratified(one.key, Version(first), Version(last))
+                    assert list(told) == [as_commit(row) for row in rows[max(first, 0) : last + 1]]
 
     def test_the_version_at_every_sequence_is_the_last_one_not_later(
         self, store: CatalogStore

@@ -98,7 +98,7 @@ EDGES = st.none() | st.integers(-2, 12)
 @req("CM-20", "CM-26")
 @shows("S1", "FX3")
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, max_size=10), ranges=st.lists(st.tuples(EDGES, EDGES), max_size=6))
 @example(["inline", "staged", "publish", 1, "inline"], [(None, None), (0, 9), (2, 2), (3, 1)])
 def test_ratified_commits_are_the_suffix_that_is_held_of_any_range_in_any_history(
@@ -384,7 +384,7 @@ def test_a_checksum_that_is_no_longer_certain_is_absent_and_stays_so() -> None:
 def test_every_sequence_gives_the_versions_and_names_of_then() -> None:
     with new_house() as house:
         tables = [house.create("t").table_id, house.create("u").table_id]
-        expected: dict[int, list[tuple[str | None, int]]] = {2: [("main.default.t", 0)]}
+        expected: dict[int, list[tuple[str | None, int]]] = {}
         expected[2] = [("main.default.t", 0), ("main.default.u", 0)]
         commit(house, tables[0])
         expected[3] = [("main.default.t", 1), ("main.default.u", 0)]
