@@ -42,6 +42,7 @@ PLAIN_LACKS = ("catalogManaged", "vacuumProtocolCheck")
 
 _THREADS = 8
 _WIDE_COMMIT = 50_000  # files in one commit of a wide table
+_UNPUBLISHED = 20_000  # commits at a time, well below the catalog's limit
 _TAIL = 10  # commits above its checkpoint
 
 
@@ -81,7 +82,10 @@ def narrow(commits: int, way: str, published: bool = True) -> Prepared:
         with _session(place) as session:
             table = session.create_table(NAME, SCHEMA, partition_by=["day"])
             if way == "inline":
-                append_inline(session, table, range(commits))
+                for first in range(0, commits, _UNPUBLISHED):
+                    append_inline(session, table, range(first, min(commits, first + _UNPUBLISHED)))
+                    if published:
+                        table.publish()
             else:
                 _append_staged(session, table, map(_lines, range(commits), range(1, commits + 1)))
             if published:

@@ -21,6 +21,12 @@ def connect() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def plan(connection: duckdb.DuckDBPyConnection, root: str) -> str:
+    """Plan a scan of the whole table, for which DuckDB loads the log and every file's entry."""
+    [(_, plan)] = connection.execute("EXPLAIN FROM delta_scan($root)", {"root": root}).fetchall()
+    return str(plan)
+
+
 def list_files(connection: duckdb.DuckDBPyConnection, root: str) -> pa.Table:
     """Give the files that a scan of the table would read."""
     return connection.execute("FROM delta_list_files(?)", [root]).to_arrow_table()
