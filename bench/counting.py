@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.harness import ROOT, Side, SideError
+from bench.harness import PATHS, ROOT, Side, SideError
 from bench.watch import BEGIN, END
 
 MISSING = "not run: strace is missing"
@@ -46,7 +46,7 @@ def count(side: Side, below: Path, per: int = 1) -> dict[str, float]:
                 *(sys.executable, "-W", "ignore", "-m", "bench.worker", side.function),
             ],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "HEADGATE_BENCH_MARKS": "1"},
+            env=os.environ | {"PYTHONPATH": PATHS, "HEADGATE_BENCH_MARKS": "1"},
             input=json.dumps(dict(side.arguments)) + "\n\n",
             capture_output=True,
             text=True,

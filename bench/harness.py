@@ -23,6 +23,7 @@ from typing import IO, Any
 from bench.watch import Seen
 
 ROOT = Path(__file__).resolve().parents[1]
+PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])  # this tree, whatever is installed
 
 ALTERNATIONS = 5
 TRIES = 3  # a block whose floor moved is measured again, twice at the most
@@ -242,7 +243,7 @@ class _Running:
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "bench.worker", self.side.function],
             cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=os.environ | {"PYTHONPATH": PATHS},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -154,8 +154,8 @@ SCENARIO = Scenario(
     title="load the latest of {commits:,} commits, no checkpoint, cold process",
     how="New process, page cache warm, clock from after the imports until all files are Arrow "
     "columns. Commits all published; peers read a plain copy of the log with catalogManaged and "
-    "vacuumProtocolCheck taken out of both protocol lists. DuckDB plans a scan of all, which is less "
-    "than giving the files. The catalog runs in the process.",
+    "vacuumProtocolCheck taken out of both protocol lists. DuckDB plans a scan of all, which is "
+    "less than giving the files. The catalog runs in the process.",
     full={"commits": 10_000, "counted": 300},
     quick={"commits": 1_000, "counted": 100},
     blocks=blocks,
