@@ -1,0 +1,401 @@
+"""What the log of a table comes to at one version: gathered, read, replayed.
+
+The catalog's answer bounds everything where there is one: the log is listed only when what the
+catalog gave and the names that can be computed do not suffice. The state of an earlier version is
+gone on from, and then only the new commits are read. Spec: CM-15 to CM-18.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Final, cast
+
+from headgate.errors import (
+    InvariantError,
+    LogDivergedError,
+    MalformedError,
+    NotFoundError,
+    PathAccessError,
+    UnsupportedFeatureError,
+    VersionGoneError,
+)
+from headgate.log.checkpoints import UnusableError, read_checkpoint
+from headgate.log.files import DeltaLog, Listed, log_files
+from headgate.log.time_travel import TimeTravel, in_commit_timestamp
+from headgate.protocol import features, replay
+from headgate.protocol.actions import Metadata, Protocol, Version, decode
+from headgate.protocol.catalog_port import KnownFile, ManagingCatalog, Resolved
+from headgate.protocol.commits import RatifiedCommit, Way
+from headgate.protocol.paths import (
+    LAST_CHECKPOINT,
+    STAGED,
+    Compaction,
+    PublishedCommit,
+    parse_staged_name,
+)
+from headgate.protocol.replay import TableState
+from headgate.protocol.segment import Entry, Gap, Segment, newest_checkpoint, plan
+from headgate.protocol.tables import TABLE_ID_PROPERTY
+
+_GREATEST: Final = Version(2**63 - 1)
+_BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
+_READERS: Final = 16
+_SHARE: Final = 32
+_JOINED_BYTES: Final = 32 << 20  # decoded at a time, which bounds the objects alive at once
+
+
+class _UnusableEntryError(Exception):
+    """A file that the plan relied on is not there, or not what its name says."""
+
+    def __init__(self, entry: PublishedCommit | Compaction) -> None:
+        self.path = entry.path
+        super().__init__(entry.path)
+
+
+class Source:
+    """What managed and plain tables have in common: a segment is planned, read, replayed."""
+
+    def __init__(self, label: str, log: DeltaLog) -> None:
+        self.label = label
+        self.log = log
+        self.listing: list[Listed] | None = None
+        self.held: dict[Version, RatifiedCommit] = {}
+        self.known: list[KnownFile] = []
+        self.named: set[Version] = set()  # commits taken to be published under their names
+        self.without: set[str] = set()  # files that turned out to be unusable
+
+    def fill(self, gap: Gap, *, from_base: bool) -> bool:
+        """Look for what is missing; say whether there was still somewhere to look."""
+        raise NotImplementedError
+
+    def missing(self, version: Version, gap: Gap) -> Exception:
+        """Say that a version cannot be read."""
+        raise NotImplementedError
+
+    def state(self, version: Version, base: TableState | None) -> TableState:
+        """Plan, read and replay; what turns out to be unusable is planned without. Spec: RD-06."""
+        while True:
+            segment = plan(
+                version,
+                ratified=self.held.values(),
+                known=self.known,
+                listed=[*log_files(self.listing or ()), *map(PublishedCommit, self.named)],
+                base=None if base is None else base.version,
+                without=self.without,
+            )
+            try:
+                if not isinstance(segment, Gap):
+                    return self.read(segment, base)
+                if not self.fill(segment, from_base=base is not None):
+                    if base is None:
+                        raise self.missing(version, segment)
+                    base = None  # a checkpoint may lie beyond what is missing
+            except UnusableError:
+                assert isinstance(segment, Segment)
+                assert segment.checkpoint is not None
+                self.without.update(segment.checkpoint.paths)
+            except _UnusableEntryError as error:
+                self.without.add(error.path)
+
+    def read(self, segment: Segment, base: TableState | None) -> TableState:
+        if segment.base is not None:
+            assert base is not None
+            state = base
+        elif segment.checkpoint is not None:
+            found = read_checkpoint(self.log.store, segment.checkpoint)
+            state = replay.on_ground(
+                found.version,
+                found.files,
+                found.protocol,
+                found.metadata,
+                found.transactions,
+                found.domains,
+            )
+        else:
+            state = replay.EMPTY
+        contents = self.contents(segment.entries)
+        return _replayed(self.label, state, segment.entries, contents)
+
+    def contents(self, entries: Sequence[Entry]) -> list[bytes]:
+        """Give the content of every entry; what lies on storage is read side by side."""
+        contents = [e.content if isinstance(e, RatifiedCommit) else None for e in entries]
+        places = [place for place, content in enumerate(contents) if content is None]
+
+        def read(some: Sequence[int]) -> None:
+            for place in some:
+                contents[place] = self.content(entries[place])
+
+        if len(places) < 3 or self.log.store.local_path(LAST_CHECKPOINT) is not None:
+            read(places)  # threads only wait for each other where nothing else is waited for
+        else:
+            # Handing a thread one file at a time would cost more than reading it.
+            share = max(1, min(_SHARE, len(places) // _READERS))
+            shares = [places[at : at + share] for at in range(0, len(places), share)]
+            with ThreadPoolExecutor(_READERS) as pool:
+                list(pool.map(read, shares))
+        return cast("list[bytes]", contents)  # every None was filled
+
+    def content(self, entry: Entry) -> bytes:
+        if isinstance(entry, RatifiedCommit):
+            return self._ratified_content(entry)
+        try:
+            return self.log.read(entry.path)
+        except NotFoundError:
+            raise _UnusableEntryError(entry) from None
+
+    def _ratified_content(self, commit: RatifiedCommit) -> bytes:
+        """Read what the catalog ratified, known by its hash wherever it lies. Spec: CM-46."""
+        if commit.way is Way.STAGED:
+            content, where = self._staged_content(commit)
+            if content is not None and _is_ratified(content, commit):
+                return content
+        else:
+            content, where = None, PublishedCommit(commit.version).path
+        published = self.log.read_published(commit.version)
+        if published is not None and _is_ratified(published, commit):
+            return published
+        said = f"{self.label} version {commit.version} was ratified, but"
+        if content is not None or (commit.way is not Way.STAGED and published is not None):
+            raise LogDivergedError(f"{said} {where} holds other bytes.")
+        raise InvariantError(f"{said} {where} is gone and no published file holds its bytes.")
+
+    def _staged_content(self, commit: RatifiedCommit) -> tuple[bytes | None, str]:
+        staged = parse_staged_name(commit.file_name or "")
+        if staged is None or staged.version != commit.version:
+            raise InvariantError(
+                f"{self.label} version {commit.version} cannot lie in {commit.file_name!r}."
+            )
+        where = f"{STAGED}/{commit.file_name}"
+        try:
+            return self.log.read(where), where
+        except NotFoundError:
+            return None, where
+
+    def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
+        """Find the last version committed not after a time. Spec: CM-38."""
+        travel = TimeTravel(self.label, self.log, self.in_commit_timestamp)
+        return travel.version_at(at_ms, latest, metadata)
+
+    def in_commit_timestamp(self, version: Version) -> int | None:
+        """Say when a commit was made; None if nobody holds it any more."""
+        content = self.log.read_published(version)
+        return None if content is None else in_commit_timestamp(content)
+
+
+class ManagedSource(Source):
+    """A table whose catalog says what its versions are."""
+
+    def __init__(self, catalog: ManagingCatalog, resolved: Resolved, log: DeltaLog) -> None:
+        super().__init__(resolved.name or resolved.table_id, log)
+        self._catalog = catalog
+        self._resolved = resolved
+        self._has_asked = False
+        self.held = {commit.version: commit for commit in resolved.commits}
+        self.known = [f for f in (resolved.checkpoint, *resolved.compactions) if f is not None]
+
+    def fill(self, gap: Gap, *, from_base: bool) -> bool:
+        """Ask the catalog, then go by names, then list. Spec: CM-16, RD-04."""
+        resolved = self._resolved
+        if resolved.held_from is not None and not self._has_asked:
+            first = max(gap.first, resolved.held_from)
+            if first <= gap.last:
+                self._has_asked = True
+                more = self._catalog.ratified_commits(resolved.table_id, first, gap.last)
+                self.held = {commit.version: commit for commit in more.commits} | self.held
+                return True
+        # Every version up to the latest is ratified, so what the catalog does not hold is
+        # published, and its name is known.
+        nameless = set(map(Version, range(gap.first, gap.last + 1))) - self.named
+        if nameless and (len(nameless) <= _BY_NAME or self.listing is not None):
+            self.named |= nameless
+            return True
+        if from_base or self.listing is not None:
+            return False
+        self.listing = self.log.list()
+        return True
+
+    def missing(self, version: Version, gap: Gap) -> Exception:
+        if gap.first == 0 and version < self._resolved.latest:
+            return _gone(self.label, version, gap)
+        return InvariantError(
+            f"{self.label} version {version} cannot be read: of versions {gap.first} to "
+            f"{gap.last} neither the catalog nor the log has the content."
+        )
+
+    def at(self, at_ms: int) -> Version:
+        latest = self._resolved.latest
+        if at_ms >= self._resolved.timestamp_ms:
+            return latest
+        metadata = self._resolved.metadata
+        if metadata is None:
+            metadata = cast("Metadata", known(self.state(latest, None), self.label).metadata)
+        return self.version_at(at_ms, latest, metadata)
+
+    def in_commit_timestamp(self, version: Version) -> int | None:
+        if version == self._resolved.latest:
+            return self._resolved.timestamp_ms
+        commit = self.held.get(version)
+        held_from = self._resolved.held_from
+        if commit is None and held_from is not None and version >= held_from:
+            answer = self._catalog.ratified_commits(self._resolved.table_id, version, version)
+            commit = next(iter(answer.commits), None)
+        return super().in_commit_timestamp(version) if commit is None else commit.timestamp_ms
+
+
+class PlainSource(Source):
+    """A table that is what its log says."""
+
+    def __init__(self, location: str, log: DeltaLog) -> None:
+        super().__init__(location, log)
+        self._is_whole = False
+
+    @cached_property
+    def latest(self) -> Version:
+        hint = self.log.last_checkpoint()
+        if hint is not None:
+            self.listing = self.log.list(hint.version)
+            if newest_checkpoint(hint.version, listed=log_files(self.listing)) is None:
+                self.listing = None  # the hint leads nowhere
+        if self.listing is None:
+            self._list_all()
+        return self._newest()
+
+    def latest_since(self, version: Version) -> Version:
+        """Find the latest version, listing no more than what is newer than one that is known."""
+        self.listing = self.log.list(Version(version + 1))
+        self.latest = self._newest(version)
+        return self.latest
+
+    def fill(self, gap: Gap, *, from_base: bool) -> bool:
+        if not self._is_whole:
+            self._list_all()
+            return True
+        nameless = set(map(Version, range(gap.first, gap.last + 1))) - self.named
+        if nameless and len(nameless) <= _BY_NAME:  # a listing may lag behind what was written
+            self.named |= nameless
+            return True
+        return False
+
+    def missing(self, version: Version, gap: Gap) -> Exception:
+        if gap.first == 0 and version < self.latest:
+            return _gone(self.label, version, gap)
+        return MalformedError(
+            f"The log of {self.label} has a gap: version {version} cannot be read without "
+            f"versions {gap.first} to {gap.last}."
+        )
+
+    def _list_all(self) -> None:
+        self.listing = self.log.list()
+        self._is_whole = True
+
+    def _newest(self, at_least: Version | None = None) -> Version:
+        files = log_files(self.listing or ())
+        found = [file.version for file in files if isinstance(file, PublishedCommit)]
+        checkpoint = newest_checkpoint(_GREATEST, listed=files)
+        if checkpoint is not None:
+            found.append(checkpoint.version)
+        if at_least is not None:
+            found.append(at_least)
+        if not found:
+            raise NotFoundError(
+                f"There is no Delta table at {self.label}.", remedy="Check the path."
+            )
+        latest = max(found)
+        while self.log.is_published(Version(latest + 1)):
+            latest = Version(latest + 1)
+            self.named.add(latest)  # a listing may lag behind what was written
+        return latest
+
+    def refuse_managed(self, state: TableState) -> None:
+        """Refuse a table that has a catalog: its log alone does not tell its versions."""
+        if state.protocol is None or not features.is_catalog_managed(state.protocol):
+            return
+        metadata = state.metadata
+        table_id = metadata and metadata.configuration.get(TABLE_ID_PROPERTY, metadata.id)
+        lake = self._lake()
+        within = "" if lake is None else f" of the lake at {lake}"
+        address = "ADDRESS" if lake is None else repr(str(lake))
+        raise PathAccessError(
+            f"{self.label} is catalog-managed: it is table {table_id}{within}.",
+            remedy=f"Open it through its catalog: headgate.connect({address}).table(NAME).",
+        )
+
+    def _lake(self) -> Path | None:
+        local = self.log.store.local_path(LAST_CHECKPOINT)
+        if local is None:
+            return None
+        return next((p for p in Path(local).parents if (p / "headgate.db").is_file()), None)
+
+
+def _replayed(
+    label: str, state: TableState, entries: Sequence[Entry], contents: Sequence[bytes]
+) -> TableState:
+    """Decode many commits in one go: which of them an action came with makes no difference."""
+    at = 0
+    while at < len(entries):
+        stop, size = at, 0
+        while stop < len(entries) and size < _JOINED_BYTES:
+            size += len(contents[stop])
+            stop += 1
+        try:
+            actions = decode(b"\n".join(contents[at:stop]))
+        except MalformedError:
+            _blame(label, entries[at:stop], contents[at:stop])
+            raise
+        state = replay.apply(state, _last(entries[stop - 1]), actions)
+        at = stop
+    if not entries:
+        return state
+    # The timestamp is the last commit's own; one without must not be given an earlier one's.
+    own = None if isinstance(entries[-1], Compaction) else in_commit_timestamp(contents[-1])
+    return replace(state, timestamp_ms=own)
+
+
+def _blame(label: str, entries: Sequence[Entry], contents: Sequence[bytes]) -> None:
+    """Say which of several entries cannot be decoded."""
+    for entry, content in zip(entries, contents, strict=True):
+        try:
+            decode(content)
+        except MalformedError as error:
+            if isinstance(entry, Compaction):  # the commits themselves are there
+                raise _UnusableEntryError(entry) from error
+            raise MalformedError(
+                f"{label} version {entry.version} cannot be read: {error.message}",
+                remedy="Run `headgate fsck` and report what it finds.",
+            ) from error
+
+
+def _last(entry: Entry) -> Version:
+    return entry.last if isinstance(entry, Compaction) else entry.version
+
+
+def _is_ratified(content: bytes, commit: RatifiedCommit) -> bool:
+    return len(content) == commit.size and (hashlib.sha256(content).hexdigest() == commit.sha256)
+
+
+def known(state: TableState, label: str) -> TableState:
+    """Refuse a state that does not say what table it is."""
+    if state.protocol is None or state.metadata is None:
+        raise MalformedError(f"The log of {label} has no protocol or no metadata.")
+    return state
+
+
+def readable(state: TableState, label: str) -> TableState:
+    """Refuse a state that asks more of its readers than we know, at that version."""
+    if unknown := features.unreadable(cast("Protocol", known(state, label).protocol)):
+        raise UnsupportedFeatureError(
+            f"{label} version {state.version} needs {', '.join(unknown)} of its readers."
+        )
+    return state
+
+
+def _gone(label: str, version: Version, gap: Gap) -> VersionGoneError:
+    return VersionGoneError(
+        f"{label} version {version} can no longer be read: versions {gap.first} to {gap.last} "
+        "were cleaned out of its log."
+    )
