@@ -22,13 +22,19 @@ from headgate.client.session import Session
 from headgate.client.table import PlainTable, open_path
 from headgate.client.transaction import Patience
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
-from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotEmptyError
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotEmptyError,
+    UnavailableError,
+)
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName
 from headgate.settings import Settings
 from headgate.storage import locations
 
 DATABASE = "headgate.db"
 _ROOT = "root"
+_ADDRESSES = "Name a directory, sqlite:///FILE, or file:///DIRECTORY?catalog=filesystem."
 
 
 def connect(
@@ -71,11 +77,17 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
     """Make a lake and say where its tables will lie; refuse one that is there."""
     text = os.fspath(address)
     if "://" in text and not text.startswith("sqlite:"):
+        if root is not None:
+            raise InvalidArgumentError(
+                f"The tables of {text!r} lie where it says, not at {root!r}.",
+                remedy="Leave the root away.",
+            )
         return _filesystem_root(text)  # a filesystem catalog is made by its first table
     database = _database(text)
-    if database.exists():
+    root = None if root is None else locations.normalize(root)
+    if _ready(database).exists():
         raise AlreadyExistsError(f"{text} is a lake already.", remedy="Use it as it is.")
-    store = SQLiteStore(str(_ready(database)), SystemClock())
+    store = SQLiteStore(str(database), SystemClock())
     try:
         return _root_of(store, database, root, SystemClock())
     finally:
@@ -125,14 +137,25 @@ def _database(address: str) -> Path:
 def _ready(database: Path) -> Path:
     """Make the lake's directory; refuse one that is somebody else's."""
     directory = database.parent
-    if directory.exists() and not directory.is_dir():
-        raise InvalidArgumentError(f"{directory} is not a directory.", remedy="Name a directory.")
-    if not database.exists() and directory.is_dir() and any(directory.iterdir()):
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise InvalidArgumentError(
+                f"{directory} is not a directory.", remedy="Name a directory."
+            )
+        directory.mkdir(parents=True, exist_ok=True)
+        # In this order: what another process makes meanwhile is a lake, not somebody else's.
+        is_used = any(directory.iterdir())
+        is_foreign = is_used and not database.exists()
+    except (OSError, ValueError) as error:
+        raise UnavailableError(
+            f"{str(directory)!r} cannot be used: {error}.",
+            remedy="Name a directory that can be read and written.",
+        ) from error
+    if is_foreign:
         raise NotEmptyError(
             f"{directory} is not empty and holds no lake.",
             remedy="Name an empty or a new directory, or a lake.",
         )
-    directory.mkdir(parents=True, exist_ok=True)
     return database
 
 
@@ -158,8 +181,8 @@ def _root_of(store: SQLiteStore, database: Path, root: str | None, clock: Clock)
 def _filesystem_root(address: str) -> str:
     parts = urlsplit(address)
     if parse_qs(parts.query).get("catalog") != ["filesystem"]:
-        raise InvalidArgumentError(
-            f"{address!r} names no catalog.",
-            remedy="Name a directory, sqlite:///FILE, or file:///DIRECTORY?catalog=filesystem.",
-        )
-    return locations.normalize(address.partition("?")[0])
+        raise InvalidArgumentError(f"{address!r} names no catalog.", remedy=_ADDRESSES)
+    try:
+        return locations.normalize(address.partition("?")[0])
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(error.message, remedy=_ADDRESSES) from None

@@ -7,6 +7,7 @@ nth crossing; several separated by commas. A process reads it once, when this mo
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ POINTS: Final = frozenset(
     }
 )
 
+_ACTION: Final = re.compile(r"kill|raise|exit|sleep:[0-9]+")
+
 
 class FailPointError(BaseException):
     """Raised by an armed point. Not an `Exception`: nothing may catch it and go on."""
@@ -76,8 +79,10 @@ def arm(text: str) -> None:
         name, _, action = item.partition(":")
         if name not in POINTS:
             raise ValueError(f"There is no fail point {name!r}.")
-        if action.partition(":")[0] not in ("kill", "raise", "exit", "sleep"):
+        if _ACTION.fullmatch(action) is None:
             raise ValueError(f"A fail point cannot {action!r}.")
+        if int(nth or 1) < 1:
+            raise ValueError(f"A fail point is not crossed for the {nth}th time.")
         armed[name] = _Armed(action, int(nth or 1))
     with _lock:
         _armed.clear()

@@ -8,6 +8,20 @@ from dataclasses import dataclass
 
 from headgate.errors import InvalidArgumentError
 
+_DIGITS = 18  # of the largest number that the catalog's database holds for certain
+# With none of these nothing would ever be committed, or published.
+_AT_LEAST_ONE = frozenset(
+    {
+        "commit_limit_bytes",
+        "transaction_tables",
+        "unpublished_soft",
+        "unpublished_hard",
+        "publish_batch",
+        "publish_every_ms",
+        "lease_ms",
+    }
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -34,6 +48,14 @@ class Settings:
     lease_ms: int = 10_000
     listed_ms: int = 60_000  # how long a published commit is still listed
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value, least = getattr(self, field.name), int(field.name in _AT_LEAST_ONE)
+            if value < least:
+                raise InvalidArgumentError(
+                    f"The setting {field.name} is {value}.", remedy=f"Set it to {least} or more."
+                )
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Take the defaults, and what the environment says otherwise."""
@@ -43,7 +65,7 @@ class Settings:
             text = environment.get(variable)
             if text is None:
                 continue
-            if not text.isascii() or not text.isdigit():
+            if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
                 raise InvalidArgumentError(
                     f"{variable} is {text!r}.", remedy="Set it to a whole number."
                 )

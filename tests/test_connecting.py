@@ -1,0 +1,432 @@
+"""An address becomes a session, for every kind of catalog; what is none is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headgate
+from headgate import connecting
+from headgate.connecting import connect, init
+from headgate.errors import (
+    AlreadyExistsError,
+    HeadgateError,
+    InvalidArgumentError,
+    NotEmptyError,
+    PathAccessError,
+    RefusedError,
+    UnavailableError,
+    UnsupportedByCatalogError,
+)
+from headgate.protocol.commits import Way
+from headgate.settings import Settings
+from headgate.storage import locations
+from tests.kit import req, shows
+
+WHAT_WORKS = "Name a directory, sqlite:///FILE, or file:///DIRECTORY?catalog=filesystem."
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, to see that nothing changed."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def run(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# Directories
+
+
+@pytest.mark.parametrize("place", ["lake", "deep/er/lake"])
+def test_a_missing_directory_becomes_a_lake(tmp_path: Path, place: str) -> None:
+    lake = tmp_path / place
+    with connect(lake) as session:
+        table = session.create_table("t", "id long")
+        assert table.location == locations.normalize(f"{lake}/tables/{table.id}")
+    assert (lake / "headgate.db").is_file()
+    assert (lake / "tables" / table.id / "_delta_log").is_dir()
+
+
+def test_an_empty_directory_becomes_a_lake_and_is_one_the_next_time(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    with connect(str(lake)) as session:
+        made = session.create_table("t", "id long")
+        made.append(pa.table({"id": [1, 2]}))
+    with connect(lake) as session:
+        again = session.table("t")
+        assert again.id == made.id
+        assert again.to_arrow()["id"].to_pylist() == [1, 2]
+
+
+def test_the_default_address_is_the_lake_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with headgate.connect() as session:
+        table = session.create_table("t", "id long")
+    monkeypatch.chdir("/")
+    with headgate.connect(tmp_path / "lake") as session:  # the root was recorded whole
+        assert session.table("t").location == table.location
+    assert table.location.startswith(locations.normalize(str(tmp_path / "lake")))
+
+
+def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(NotEmptyError, match=r"holds no lake.*new directory"):
+        connect(tmp_path)
+    with pytest.raises(NotEmptyError):
+        connect(f"sqlite://{tmp_path}/new.db")
+    assert contents(tmp_path) == {"thesis.txt": b"precious"}
+
+
+def test_a_file_and_what_is_below_a_file_are_no_directories(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(InvalidArgumentError, match="not a directory"):
+        connect(tmp_path / "file")
+    for below in ("file/lake", "file/deep/lake"):
+        with pytest.raises(UnavailableError, match="cannot be used"):
+            connect(tmp_path / below)
+    assert contents(tmp_path) == {"file": b"precious"}
+
+
+@pytest.mark.parametrize("address", ["a\0b", "x" * 5000])
+def test_what_cannot_be_a_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for use in (connect, init):
+        with pytest.raises(HeadgateError, match="cannot be used"):
+            use(address)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lake_whose_database_is_damaged_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "headgate.db").write_bytes(b"not a database" * 1000)
+    with pytest.raises(UnavailableError, match=r"damaged.*Restore it from a backup"):
+        connect(tmp_path)
+
+
+def test_a_database_of_another_program_is_not_taken_over(tmp_path: Path) -> None:
+    import sqlite3
+
+    database = sqlite3.connect(tmp_path / "songs.db")
+    database.execute("CREATE TABLE songs (title)")
+    database.commit()
+    database.close()
+    before = contents(tmp_path)
+    with pytest.raises(RefusedError, match="another program"):
+        connect(f"sqlite://{tmp_path}/songs.db")
+    assert contents(tmp_path) == before
+
+
+# Addresses
+
+
+def test_a_sqlite_address_names_the_file_and_tables_lie_beside_it(tmp_path: Path) -> None:
+    address = f"sqlite://{tmp_path}/lake/mine.db"
+    with connect(address) as session:
+        table = session.create_table("t", "id long")
+    assert (tmp_path / "lake" / "mine.db").is_file()
+    assert table.location == locations.normalize(f"{tmp_path}/lake/tables/{table.id}")
+    with connect(address) as session:
+        assert session.table("t").id == table.id
+
+
+@pytest.mark.parametrize(
+    "address", ["sqlite:", "sqlite://", "sqlite:///", "sqlite:lake.db", "sqlite://lake.db"]
+)
+def test_a_sqlite_address_without_a_whole_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="Write sqlite:///path/to/file"):
+        connect(address)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://localhost:8750",
+        "https://catalog.example",
+        "postgresql://user@host/db",
+        "mysql://host/db",
+        "s3://bucket/lake",
+        "file:///tmp/lake",
+        "file:///tmp/lake?catalog=unity",
+        "file:///tmp/lake?catalog=filesystem&catalog=other",
+        "http://host/lake?catalog=filesystem",
+        "postgresql://host/db?catalog=filesystem",
+        "file://host/lake?catalog=filesystem",
+        "s3://?catalog=filesystem",
+        "://",
+        "nonsense://x",
+    ],
+)
+def test_an_address_of_no_catalog_is_refused_with_what_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for use in (connect, init):
+        with pytest.raises(InvalidArgumentError) as refused:
+            use(address)
+        assert refused.value.remedy == WHAT_WORKS
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_address_is_refused() -> None:
+    for use in (connect, init):
+        with pytest.raises(InvalidArgumentError, match="Name a directory"):
+            use("")
+
+
+@req("CA-01")
+def test_a_filesystem_catalog_needs_no_database(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/lake?catalog=filesystem"
+    with connect(address) as session:
+        session.create_table("t", "id long").append(pa.table({"id": [1]}))
+        with pytest.raises(UnsupportedByCatalogError):
+            session.rename("t", "u")
+    assert not (tmp_path / "lake" / "headgate.db").exists()
+    with connect(address) as session:
+        assert session.table("t").to_arrow()["id"].to_pylist() == [1]
+    assert (tmp_path / "lake" / "main" / "default" / "t" / "_delta_log").is_dir()
+
+
+# Making a lake
+
+
+def test_a_lakes_tables_may_lie_elsewhere_and_that_is_recorded(tmp_path: Path) -> None:
+    root = init(tmp_path / "lake", str(tmp_path / "else where"))
+    assert root == locations.normalize(str(tmp_path / "else where"))
+    for number in range(2):
+        with connect(tmp_path / "lake") as session:
+            table = session.create_table(f"t{number}", "id long")
+            table.append(pa.table({"id": [1]}))
+        assert table.location == f"{root}/tables/{table.id}"
+        assert (tmp_path / "else where" / "tables" / table.id / "_delta_log").is_dir()
+    assert not (tmp_path / "lake" / "tables").exists()
+
+
+def test_a_lake_is_made_once(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    assert init(lake) == locations.normalize(str(lake))
+    before = contents(lake)
+    with pytest.raises(AlreadyExistsError, match="is a lake already"):
+        init(lake)
+    with pytest.raises(AlreadyExistsError):
+        init(f"sqlite://{lake}/headgate.db", str(tmp_path / "elsewhere"))
+    assert contents(lake) == before
+    with connect(lake) as session:
+        assert [str(one) for one in session.namespaces()] == ["main.default"]
+
+
+@pytest.mark.parametrize("root", ["ftp://host/x", "s3://", "file://host/x", "a\0b"])
+def test_a_root_that_is_no_place_is_refused_and_no_lake_is_made(tmp_path: Path, root: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        init(tmp_path / "lake", root)
+    assert list(tmp_path.iterdir()) == []
+    init(tmp_path / "lake", str(tmp_path / "elsewhere"))  # and nothing stands in the way
+
+
+def test_a_filesystem_catalog_has_its_root_in_its_address(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/lake?catalog=filesystem"
+    assert init(address) == locations.normalize(f"{tmp_path}/lake")
+    with pytest.raises(InvalidArgumentError, match="Leave the root away"):
+        init(address, str(tmp_path / "elsewhere"))
+    assert list(tmp_path.iterdir()) == []
+
+
+# Several at once
+
+
+@shows("FS8", "FS1")
+def test_many_who_make_one_lake_at_once_have_one_lake(tmp_path: Path) -> None:
+    def make(number: int) -> str:
+        with connect(tmp_path / "lake") as session:
+            return session.create_table(f"t{number}", "id long").location
+
+    with ThreadPoolExecutor(8) as pool:
+        places = list(pool.map(make, range(8)))
+    root = locations.normalize(str(tmp_path / "lake"))
+    assert all(place.startswith(f"{root}/tables/") for place in places)
+    with connect(tmp_path / "lake") as session:
+        assert len(session.tables()) == 8
+
+
+@shows("FS8")
+def test_a_lake_that_another_process_makes_this_very_moment_is_no_strangers_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    listing = Path.iterdir
+
+    def overtaken(folder: Path) -> object:
+        if folder == lake and not (lake / connecting.DATABASE).exists():
+            monkeypatch.setattr(Path, "iterdir", listing)
+            init(lake)
+        return listing(folder)
+
+    monkeypatch.setattr(Path, "iterdir", overtaken)
+    with connect(lake) as session:
+        assert session.tables() == ()
+    assert Path.iterdir is listing  # it was overtaken indeed
+
+
+@req("CA-01")
+@pytest.mark.slow
+def test_two_processes_share_a_lake(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    with connect(lake) as session:
+        table = session.create_table("t", "id long")
+        table.append(pa.table({"id": [1]}))
+        program = (
+            "import headgate, pyarrow as pa\n"
+            f"with headgate.connect({str(lake)!r}) as session:\n"
+            "    table = session.table('t')\n"
+            "    table.append(pa.table({'id': [2]}))\n"
+            "    print(sorted(table.to_arrow()['id'].to_pylist()))\n"
+        )
+        assert run(program) == "[1, 2]"
+        assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+# Settings and sessions
+
+
+def test_the_environment_sets_what_the_caller_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_INLINE_LIMIT_BYTES", "0")
+
+    def ways(settings: Settings | None, place: str) -> set[Way]:
+        with connect(tmp_path / place, settings=settings, publisher=False) as session:
+            table = session.create_table("t", "id long")
+            table.append(pa.table({"id": [1]}))
+            return {entry.commit.way for entry in table.log()[1:]}
+
+    assert ways(None, "one") == {Way.STAGED}
+    assert ways(Settings(), "two") == {Way.INLINE}
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "1.5", ""])
+def test_a_bad_number_in_the_environment_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("HEADGATE_PUBLISH_BATCH", text)
+    with pytest.raises(InvalidArgumentError, match=r"HEADGATE_PUBLISH_BATCH.*whole number"):
+        connect(tmp_path / "lake")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_without_a_publisher_leaves_publishing_to_others(tmp_path: Path) -> None:
+    with connect(tmp_path / "lake", publisher=False) as session:
+        table = session.create_table("t", "id long")
+    assert not (tmp_path / "lake" / "tables" / table.id / "_delta_log").exists()
+    with connect(tmp_path / "lake") as session:
+        session.table("t").append(pa.table({"id": [1]}))
+    log = tmp_path / "lake" / "tables" / table.id / "_delta_log"
+    assert sorted(path.name for path in log.glob("*.json")) == [f"{v:020d}.json" for v in (0, 1)]
+
+
+def test_a_closed_session_says_so(tmp_path: Path) -> None:
+    session = connect(tmp_path / "lake")
+    session.create_table("t", "id long")
+    session.close()
+    with pytest.raises(HeadgateError):
+        session.table("t")
+    session.close()
+
+
+# Public names
+
+
+@pytest.mark.slow
+def test_importing_headgate_loads_nothing_until_a_name_is_used() -> None:
+    program = (
+        "import sys, headgate\n"
+        "heavy = {'pyarrow', 'apsw', 'obstore', 'msgspec', 'pyroaring', 'rich', 'typer'}\n"
+        "before = heavy & sys.modules.keys()\n"
+        "headgate.errors.HeadgateError\n"
+        "then = heavy & sys.modules.keys()\n"
+        "headgate.connect\n"
+        "print(sorted(before), sorted(then), 'apsw' in sys.modules, 'obstore' in sys.modules)\n"
+    )
+    assert run(program) == "[] [] True False"
+
+
+def test_public_names_are_what_their_homes_hold_and_others_are_not_there() -> None:
+    assert headgate.connect is connecting.connect
+    assert headgate.open is connecting.open
+    assert headgate.errors.HeadgateError is HeadgateError
+    assert headgate.Session.__module__ == "headgate.client.session"
+    assert headgate.Table.__module__ == "headgate.client.table"
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        headgate.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+# Plain tables
+
+
+def plain_table(folder: Path, versions: int = 2) -> Path:
+    """A Delta table without a catalog and without a row."""
+    schema = {"type": "struct", "fields": []}
+    log = folder / "_delta_log"
+    log.mkdir(parents=True)
+    first = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        {
+            "metaData": {
+                "id": "plain",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps(schema),
+                "partitionColumns": [],
+                "configuration": {},
+            }
+        },
+    ]
+    for version in range(versions):
+        lines = first if version == 0 else [{"commitInfo": {"operation": "NOTHING"}}]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (log / f"{version:020d}.json").write_text(text)
+    return folder
+
+
+def test_a_plain_table_is_opened_by_its_path_at_any_version(tmp_path: Path) -> None:
+    folder = plain_table(tmp_path / "plain table")
+    for path in (folder, str(folder), locations.normalize(str(folder))):
+        assert headgate.open(path).version == 1
+        assert headgate.open(path, version=0).version == 0
+    with pytest.raises(HeadgateError):
+        headgate.open(folder, version=2)
+    with pytest.raises(HeadgateError):
+        headgate.open(tmp_path / "nothing")
+
+
+@req("RD-02")
+def test_a_table_of_a_catalog_is_not_opened_by_its_path(tmp_path: Path) -> None:
+    with connect(tmp_path / "lake") as session:
+        table = session.create_table("t", "id long")
+        table.publish()
+        with pytest.raises(PathAccessError, match=table.id) as refused:
+            headgate.open(tmp_path / "lake" / "tables" / table.id)
+        assert str(tmp_path / "lake") in str(refused.value)

@@ -1,0 +1,80 @@
+"""Settings: their defaults, the environment, and numbers that would stop everything."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import InvalidArgumentError
+from headgate.settings import Settings
+
+NAMES = [field.name for field in dataclasses.fields(Settings)]
+
+
+def test_an_environment_that_says_nothing_gives_the_defaults() -> None:
+    assert Settings.from_environment({}) == Settings()
+    assert Settings.from_environment({"PATH": "/bin", "HEADGATE_LAKE": "lake"}) == Settings()
+
+
+def test_the_defaults_are_those_that_were_decided() -> None:
+    chosen = Settings()
+    assert (chosen.batch_proposals, chosen.batch_ms) == (256, 20)
+    assert (chosen.ticket_after, chosen.ticket_ms) == (3, 2_000)
+    assert (chosen.inline_limit_bytes, chosen.transaction_limit_bytes) == (1 << 20, 8 << 20)
+    assert (chosen.max_ahead_ms, chosen.drift_ms) == (300_000, 1_000)
+    assert (chosen.unpublished_soft, chosen.unpublished_hard) == (1_000, 100_000)
+    assert (chosen.lease_ms, chosen.publish_on_close_ms) == (10_000, 2_000)
+    assert (chosen.unpublished_wait_ms, chosen.transaction_tables) == (30_000, 1_000)
+    assert chosen.rejections_kept_ms == 30 * 24 * 3600 * 1000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_has_its_variable(name: str) -> None:
+    chosen = Settings.from_environment({f"HEADGATE_{name.upper()}": "0012"})
+    assert chosen == dataclasses.replace(Settings(), **{name: 12})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "x", "-1", "+1", "1.5", "1e3", "1_000", " 1", "1 ", "0x10", "٣", "²", "9" * 5000],
+)
+def test_a_bad_number_is_refused_by_the_name_of_its_variable(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="HEADGATE_LEASE_MS") as refused:
+        Settings.from_environment({"HEADGATE_LEASE_MS": text})
+    assert refused.value.remedy == "Set it to a whole number."
+
+
+@given(st.text(max_size=20))
+def test_whatever_the_environment_says_is_a_number_or_refused(text: str) -> None:
+    try:
+        chosen = Settings.from_environment({"HEADGATE_BATCH_MS": text})
+    except InvalidArgumentError:
+        assert not text.isdigit() or not text.isascii() or len(text) > 18
+    else:
+        assert chosen.batch_ms == int(text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["publish_batch", "publish_every_ms", "unpublished_soft", "unpublished_hard", "lease_ms"],
+)
+def test_a_zero_that_would_stop_everything_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=rf"{name} is 0.*1 or more"):
+        Settings(**{name: 0})  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=name):
+        Settings.from_environment({f"HEADGATE_{name.upper()}": "0"})
+    assert getattr(Settings(**{name: 1}), name) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_less_than_nothing_is_refused(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"{name} is -1"):
+        Settings(**{name: -1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["inline_limit_bytes", "publish_linger_ms", "listed_ms"])
+def test_a_zero_that_means_something_is_taken(name: str) -> None:
+    assert getattr(Settings(**{name: 0}), name) == 0  # type: ignore[arg-type]
