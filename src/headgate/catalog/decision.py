@@ -48,6 +48,7 @@ from headgate.protocol.actions import (
     Sequence,
     TableId,
     TxnId,
+    Unknown,
     Version,
 )
 from headgate.protocol.admission import Facts
@@ -62,6 +63,9 @@ from headgate.settings import Settings
 
 _WAYS = {Inline: Way.INLINE, Staged: Way.STAGED, Put: Way.PUT_IF_ABSENT}
 _FAR_BEHIND = 64  # winners above which conflicts are looked for outside the lock first
+# What depends on the moment or the files of the past: it was judged when it was ratified first.
+_JUDGED_BEFORE = frozenset({admission.PARTITIONING_CHANGED, admission.TIMESTAMP_AHEAD})
+_CONFLICTS_TOLD = 100
 _WINNERS_SENT = 1_000  # a client that is further behind reads the table anew
 
 
@@ -95,12 +99,12 @@ class Pending:
     proposal: Proposal
     attempts: tuple[Attempt, ...]
     proposed_ms: int
-    # Winners up to these versions were held against it already, outside of any lock; -1: it is
-    # known to conflict, and the decider is to say so.
+    # Winners up to these versions were held against it already, outside of any lock.
     checked: Mapping[TableId, Version] = field(default_factory=dict)
     # Tables whose old files all go with this proposal, so that it may partition them anew.
     replaced: frozenset[TableId] = frozenset()
     is_held_back: bool = False  # waiting for the publisher was in vain
+    found: tuple[Conflict, ...] = ()  # outside of any lock: final, since winners only grow
 
     @property
     def intent(self) -> bytes:
@@ -125,7 +129,7 @@ class Decider:
         self._settings = settings
         self._changes_in_log = changes_in_log
         self._taken: OrderedDict[TxnId, int] = OrderedDict()
-        self._understood: OrderedDict[tuple[int, Version], tuple[Protocol, Metadata]]
+        self._understood: OrderedDict[tuple[bytes, bytes], tuple[Protocol, Metadata]]
         self._understood = OrderedDict()
 
     def decide(self, unit: Writing, pending: Pending) -> Answer:
@@ -137,10 +141,10 @@ class Decider:
         now_ms = self._clock.now_ms()
         self._refuse_if_ancient(proposal.txn_id, now_ms)
         rows = self._rows(unit, pending, now_ms)
-        if found := self.conflicts_of(unit, pending, rows):
+        if found := pending.found or self.conflicts_of(unit, pending, rows):
             answer = Rejected(
                 txn_id=proposal.txn_id,
-                conflicts=tuple(found),
+                conflicts=tuple(found[:_CONFLICTS_TOLD]),
                 winners=self._winners(unit, pending, rows),
             )
             return self._reject(unit, pending, answer, now_ms)
@@ -155,7 +159,12 @@ class Decider:
         """Ratify what stands in the log as the next version, unless it cannot be that."""
         rows = self.rows(unit, pending)
         now_ms = self._clock.now_ms()
-        if broken := self._violations(pending, rows, now_ms):
+        broken = [
+            violation
+            for violation in self._violations(pending, rows, now_ms)
+            if violation.rule not in _JUDGED_BEFORE
+        ]
+        if broken:
             raise InvalidCommitError(pending.attempts[0].part.table_id, broken)
         return self._ratify(unit, pending, rows, now_ms)
 
@@ -511,8 +520,8 @@ class Decider:
 
     def protocol_and_metadata(self, row: TableRow) -> tuple[Protocol, Metadata]:
         """Give the table's protocol and metadata, understood."""
-        # Keyed by the version that set them, as the row read in this unit says: never stale.
-        key = (row.key, row.metadata_version)
+        # Keyed by the very bytes, so a unit that was undone leaves nothing wrong behind.
+        key = (row.protocol, row.metadata)
         known = self._understood.get(key)
         if known is None:
             known = from_json(row.protocol, Protocol), from_json(row.metadata, Metadata)
@@ -606,4 +615,5 @@ def _is_movable(attempt: Attempt) -> bool:
     """Say whether the catalog may move it to another version by itself. Spec: IN-02."""
     examined = attempt.examined
     is_inline = isinstance(attempt.part.content, Inline)
-    return is_inline and examined.metadata is None and examined.protocol is None
+    is_known = not any(isinstance(line.action, Unknown) for line in examined.lines)
+    return is_inline and is_known and examined.metadata is None and examined.protocol is None

@@ -23,6 +23,7 @@ from headgate.errors import (
     MalformedError,
     NotEmptyError,
     NotFoundError,
+    OutcomeUnknownError,
     TxnIdReusedError,
     UnsupportedByCatalogError,
 )
@@ -53,7 +54,7 @@ from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.tables import State
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore
+from headgate.storage.objects import ObjectStore, PutUnknownError
 
 _NAMESPACE = "namespace.json"  # a dot cannot be part of a name, so it meets no table's directory
 _DROPPED = ".dropped"
@@ -152,8 +153,9 @@ class FilesystemCatalog:
             return Rejected(txn_id=proposal.txn_id, violations=tuple(violations))
         fail_point("filesystem.before_put")
         path = PublishedCommit(part.version).path
-        was_put = self._store_for(place.location).put_if_absent(path, content)
+        was_put = self._put(place.location, path, content, proposal.txn_id)
         fail_point("filesystem.after_put")
+        self._refuse_if_another(place, path if was_put else None)
         place = self._seen(place)
         if not was_put:
             taken = self._taken(place, part.version, proposal.txn_id, examined)
@@ -225,7 +227,7 @@ class FilesystemCatalog:
     ) -> Resolved:
         """Put version 0 where the name says; who is first has made the table. Spec: LC-01."""
         self._require_namespace(name.namespace)
-        if self._is_dropped(name):
+        if self._tombstone(name) is not None:
             raise AlreadyExistsError(
                 f"{name} was dropped and is still there.", remedy="Purge it first."
             )
@@ -253,8 +255,11 @@ class FilesystemCatalog:
             row_id_high_water=-1 if is_tracked else None,
         )
         location = self._location(name)
+        log = DeltaLog(self._store_for(location))
+        if not log.is_published(Version(0)) and log.list():
+            raise AlreadyExistsError(f"{location} holds what is left of another table.")
         fail_point("filesystem.before_put")
-        was_put = self._store_for(location).put_if_absent(PublishedCommit(Version(0)).path, content)
+        was_put = self._put(location, PublishedCommit(Version(0)).path, content, txn_id)
         fail_point("filesystem.after_put")
         if not was_put and self._first(location).txn_id != txn_id:
             raise AlreadyExistsError(f"There is a table {name} already.")
@@ -284,6 +289,8 @@ class FilesystemCatalog:
         in_log = f"{_path(name)}/{LOG}/"
         for path in sorted(paths, key=lambda path: path.startswith(in_log)):
             fail_point("registry.purge_between_files")
+            if self._tombstone(name) != table_id:
+                return 0  # another purge has finished, and the name may be another table's by now
             self._files.delete(path)
         self._files.sync(paths)
         fail_point("registry.before_forget_purged")
@@ -296,6 +303,12 @@ class FilesystemCatalog:
 
     # How it is done
 
+    def _put(self, location: str, path: str, content: bytes, txn_id: TxnId) -> bool:
+        try:
+            return self._store_for(location).put_if_absent(path, content)
+        except PutUnknownError as error:
+            raise OutcomeUnknownError(txn_id, error.message) from error
+
     def _location(self, name: TableName) -> str:
         return locations.join(self._root, _path(name))
 
@@ -306,13 +319,29 @@ class FilesystemCatalog:
                 f"There is no namespace {name}.", remedy="Create it: session.create_namespace()."
             )
 
-    def _is_dropped(self, name: TableName) -> bool:
-        return self._files.head(_path(name) + _DROPPED) is not None
+    def _tombstone(self, name: TableName) -> TableId | None:
+        """Give the id of the table that was dropped under a name and is not purged yet."""
+        try:
+            said = json.loads(self._files.get(_path(name) + _DROPPED))
+        except NotFoundError:
+            return None
+        return TableId(said["tableId"])
+
+    def _refuse_if_another(self, place: _Place, put: str | None) -> None:
+        """Take a commit back whose table was purged, and perhaps made again, under its hands."""
+        try:
+            is_another = _id_of(self._first(place.location)) != place.table_id
+        except NotFoundError:
+            is_another = True
+        if is_another:
+            if put is not None:
+                self._store_for(place.location).delete(put)
+            raise NotFoundError(f"Table {place.table_id} was purged meanwhile.")
 
     def _find(self, ref: Ref) -> _Place:
         """Find a table's directory by name or id; a dropped one is not there."""
         place = self._by_name(ref) if isinstance(ref, TableName) else self._by_id(ref)
-        if self._is_dropped(place.name):
+        if self._tombstone(place.name) == place.table_id:
             raise NotFoundError(f"Table {place.name} is dropped.")
         return place
 
@@ -411,7 +440,10 @@ class FilesystemCatalog:
                 )
             ]
         base = self._snapshots.get(place.table_id)
-        snapshot = snapshots.load(self, place.table_id, base=base, store_for=self._store_for)
+        # As it was looked at: what others put since then is a lost race and no fault of this one.
+        snapshot = snapshots.load(
+            self, place.table_id, version=place.latest, base=base, store_for=self._store_for
+        )
         self._snapshots[place.table_id] = snapshot
         facts = Facts(
             table_id=place.table_id,
@@ -437,11 +469,11 @@ class FilesystemCatalog:
         for space in spaces:
             for folder in sorted(self._files.folders(_folder(space))):
                 name = TableName(space.catalog, space.schema, unquote(folder.rpartition("/")[2]))
-                is_dropped = self._is_dropped(name)
-                if is_dropped and not dropped:
-                    continue
                 try:
                     place = self._seen(self._by_name(name))
+                    is_dropped = self._tombstone(name) == place.table_id
+                    if is_dropped and not dropped:
+                        continue
                     created_ms = self._first(place.location).timestamp_ms or 0
                 except (NotFoundError, MalformedError):
                     continue  # a directory without a table

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from headgate.catalog.decision import Attempt, Decider, Pending
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
+from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, TakenError, Writing
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
-from headgate.protocol import admission, examination, features, paths
-from headgate.protocol.actions import TxnId, Version
+from headgate.protocol import examination, features, paths
+from headgate.protocol.actions import Version
 from headgate.protocol.catalog_port import Finding, Severity
 from headgate.protocol.commits import Part, Proposal, Put
 from headgate.protocol.encoding import replaced
@@ -74,14 +74,14 @@ class Checker:
         while (content := log.read_published(version)) is not None:
             try:
                 self._adopt(row, log, version, content)
-            except (InvalidCommitError, MalformedError) as error:
+            except (InvalidCommitError, MalformedError, TakenError) as error:
                 yield Finding(
                     rule="AU-01",
                     severity=Severity.ERROR,
                     table=name,
                     version=version,
                     path=PublishedCommit(version).path,
-                    says=f"is no commit of this table: {error.message}",
+                    says=f"cannot be ratified: {getattr(error, 'message', 'it has been before')}",
                     remedy="Move the file out of the log: it was never ratified.",
                 )
                 return
@@ -117,8 +117,11 @@ class Checker:
         )
 
         def adopt(unit: Writing) -> None:
+            now = unit.table(row.id)
+            if now is None or now.head + 1 != version or now.published != now.head:
+                raise InvalidCommitError(row.id, [f"version {version} is not the next to publish"])
             self._decider.adopt(unit, pending)
-            unit.record_published(row.key, Version(0), version, self._clock.now_ms())
+            unit.record_published(row.key, version, version, self._clock.now_ms())
 
         # Recorded as published, so it must outlive a power loss, whoever wrote it.
         log.store.sync([PublishedCommit(version).path])
@@ -163,12 +166,10 @@ class Checker:
         with self._store.read() as unit:
             if any(table == row.id for table, _ in unit.ratified_under(examined.txn_id)):
                 return False
-        return not admission.judge(
-            examined,
-            self._decider.facts(row),
-            now_ms=self._clock.now_ms(),
-            txn_id=TxnId(examined.txn_id),
-        )
+        # Whose it is decides, and not what it does: what was ratified once was judged then.
+        stamp, metadata = examined.timestamp_ms, examined.metadata
+        is_later = stamp is not None and stamp > row.timestamp_ms
+        return is_later and (metadata is None or metadata.id == row.id)
 
     def _state(
         self,

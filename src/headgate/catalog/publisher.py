@@ -104,11 +104,13 @@ class Publisher:
         While another publisher works on the table, wait for it, or leave it to that one.
         """
         lease = lease_of(table_id)
+        row = self._row(table_id)
+        # What is committed from now on is for the next time: a hot table would never end.
+        target = row.head if upto is None else upto
+        if target > row.head:
+            raise NotFoundError(f"Table {table_id} has no version {target}.")
         while True:
             row = self._row(table_id)
-            target = row.head if upto is None else upto
-            if target > row.head:
-                raise NotFoundError(f"Table {table_id} has no version {target}.")
             limit = deadline if wait else self._deadline
             is_late = limit is not None and self._clock.monotonic() > limit
             if row.published >= target or is_late:
@@ -243,6 +245,8 @@ class Publisher:
                     self._try(table_id)
             except HeadgateError as error:
                 _log.warning("looking for unpublished commits failed: %s", error)
+            except Exception:  # a thread that dies publishes nothing any more
+                _log.exception("looking for unpublished commits failed")
 
     def _left_behind(self) -> list[TableId]:
         with self._store.read() as unit:

@@ -109,7 +109,7 @@ class Registry:
         table_id = TableId(str(self._ids.random()))
         place = self._place(table_id) if location is None else locations.normalize(location)
         if location is not None:
-            self._refuse_if_used(place)
+            self._refuse_unless_free(place)
 
         def stage(unit: Writing) -> StagingTable:
             self._refuse_overlap(unit, place)
@@ -166,11 +166,11 @@ class Registry:
 
         def create(unit: Writing) -> None:
             row = unit.table(table_id)
-            if row is not None and _is_registered(unit, row, name):
+            if row is not None and row.head >= 0:
                 [version_zero] = unit.commits(row.key, _ZERO, _ZERO, content=False)
-                if version_zero.txn_id == txn_id:
+                if version_zero.txn_id == txn_id:  # told again, whatever became of it since
                     return
-                raise AlreadyExistsError(f"Table {name} ({table_id}) exists already.")
+                raise AlreadyExistsError(f"Table {table_id} exists already.")
             if row is None:
                 self._refuse_overlap(unit, place)
                 row = unit.insert_table(self._new_row(table_id, place))
@@ -187,11 +187,12 @@ class Registry:
                 version=_ZERO,
                 row_id_high_water=-1 if is_tracked else None,
             )
+            stored = examination.examine_file(content)
             self._begin(
                 unit,
                 row,
                 name,
-                examined,
+                stored,  # with the row ids it was given
                 content,
                 txn_id=txn_id,
                 timestamp_ms=timestamp_ms,
@@ -288,8 +289,14 @@ class Registry:
             files.delete(path)
         files.sync(paths)
         fail_point("registry.before_forget_purged")
-        last = Version(max(row.head, 0))
-        self._do(table_id, lambda unit: unit.forget_content(row.key, last))
+
+        def finish(unit: Writing) -> None:
+            unit.forget_content(row.key, row.head)
+            unit.update_table(
+                _require_table(unit, table_id)._replace(purged_ms=self._clock.now_ms())
+            )
+
+        self._do(table_id, finish)
         return len(paths)
 
     def expire_staging(self, older_than_ms: int) -> list[TableId]:
@@ -389,10 +396,18 @@ class Registry:
                 remedy="Tables do not lie in each other: choose another location.",
             )
 
-    def _refuse_if_used(self, place: str) -> None:
-        """Refuse a place that holds a table, naming whose it is. Spec: EN-02."""
-        content = self._log_of(place).read_published(_ZERO)
+    def _refuse_unless_free(self, place: str) -> None:
+        """Refuse a place that is not empty, naming the table that is there. Spec: EN-02.
+
+        What is staged may expire, and then all that lies there goes: nothing may be there before.
+        """
+        if locations.contains(place, self._root):
+            raise AlreadyExistsError(f"{place} holds this catalog's own tables.")
+        log = self._log_of(place)
+        content = log.read_published(_ZERO)
         if content is None:
+            if any(True for _ in log.store.list("", recursive=True)):
+                raise NotEmptyError(f"{place} is not empty.")
             return
         found = examination.examine_file(content)
         is_managed = found.protocol is not None and features.is_catalog_managed(found.protocol)
@@ -490,8 +505,8 @@ class Registry:
 
 
 def is_unfinished(row: TableRow) -> bool:
-    """Say whether a purge was begun and not ended: its last step forgets what was held."""
-    return row.state is State.PURGED and row.held_from <= max(row.head, 0)
+    """Say whether a purge was begun and not ended."""
+    return row.state is State.PURGED and row.purged_ms is None
 
 
 def _require_table(unit: Reading, table_id: TableId) -> TableRow:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -38,9 +39,7 @@ from headgate.errors import (
     InvariantError,
     LogAheadError,
     NotFoundError,
-    NotPublishedError,
     TooLargeError,
-    UnavailableError,
     UnsupportedByCatalogError,
 )
 from headgate.log import snapshots
@@ -76,7 +75,7 @@ from headgate.protocol.encoding import from_json
 from headgate.protocol.examination import Violation
 from headgate.protocol.tables import State
 from headgate.settings import Settings
-from headgate.storage.objects import ObjectStore, PutUnknownError
+from headgate.storage.objects import ObjectStore
 
 _LISTED = 32  # published commits still listed, at the most
 
@@ -148,7 +147,9 @@ class Catalog:
     ) -> RatifiedCommits:
         """Give the ratified commits still held, and the latest version, always. Spec: CM-20."""
         with self._store.read() as unit:
-            row = _active(unit, table_id)
+            row = unit.table(table_id)
+            if row is None or row.state not in (State.ACTIVE, State.DROPPED):
+                raise NotFoundError(f"There is no table {table_id}.")
             # All that is held, when nothing was asked for; else what is held of the range.
             start = row.held_from if first is None else max(first, row.held_from)
             end = row.head if last is None else min(last, row.head)
@@ -197,6 +198,7 @@ class Catalog:
             attempts = tuple(self._attempt(part) for part in proposal.parts)
             for part in proposal.parts:
                 self._look_ahead(part.table_id)
+            replaced = self._replaced(attempts)
         except HeadgateError:
             # What was ratified is answered, also when its staged file or its table is gone
             # meanwhile, or an intruder's file lies ahead.
@@ -204,7 +206,7 @@ class Catalog:
             if replayed is None:
                 raise
             return replayed
-        answer = self._decide(Pending(proposal, attempts, proposed_ms))
+        answer = self._decide(Pending(proposal, attempts, proposed_ms, replaced=replaced))
         if isinstance(answer, Ratified):
             for table_id in answer.commits:
                 self._publisher.wake(table_id)
@@ -227,7 +229,7 @@ class Catalog:
         if file.last > row.head:
             raise NotFoundError(f"Table {table_id} has no version {file.last}.")
         if file.kind is not FileKind.CHECKSUM and file.last > row.published:
-            raise NotPublishedError(table_id, Version(row.published + 1))
+            self._publisher.confirm(table_id, file.last)  # it may be there, and not recorded yet
         if not file.paths:
             raise InvalidArgumentError(f"A {file.kind.value} of version {file.last} has no file.")
         log = self._log_of(row.location)
@@ -238,6 +240,8 @@ class Catalog:
                 )
             if log.store.head(path) is None:
                 raise NotFoundError(f"{path} is not there.", remedy="Write it, then tell of it.")
+
+        log.store.sync(file.paths)
 
         def add(unit: Writing) -> None:
             unit.insert_file(row.key, file)
@@ -332,6 +336,9 @@ class Catalog:
                 )
             )
         for row, name in tables:
+            if repair and row.published < row.head and row.diverged is None:
+                with suppress(HeadgateError):  # what stands in the way is found below
+                    self._publisher.publish(row.id)
             found += self._checker.check(row, name, self._log_of(row.location), repair=repair)
             self._looked_ahead.discard(row.id)
         return tuple(found)
@@ -485,6 +492,8 @@ class Catalog:
                 "staged-size",
                 f"{commit.path} has {meta.size} bytes, not the {staged.size} declared",
             )
+        # Seen is not yet safe: whoever wrote the file may not have synced it.
+        store.sync([commit.path])
         content = store.get(commit.path)
         return Attempt(
             part,
@@ -510,7 +519,6 @@ class Catalog:
         return answer if wanted == intents else None
 
     def _decide(self, pending: Pending) -> Answer:
-        pending = replace(pending, replaced=self._replaced(pending))
         while True:
             try:
                 return self._ratifier.submit(
@@ -519,14 +527,15 @@ class Catalog:
             except BacklogError as backlog:
                 pending = replace(pending, is_held_back=self._hold_back(backlog.row))
             except FarBehindError:
-                pending = replace(pending, checked=self._checked(pending))
+                pending = self._checked(pending)
 
-    def _checked(self, pending: Pending) -> dict[TableId, Version]:
-        """Look for conflicts outside of any lock; where there are some, the decider finds them."""
+    def _checked(self, pending: Pending) -> Pending:
+        """Look for conflicts outside of any lock, up to where the tables are now."""
         with self._store.read() as unit:
             rows = self._decider.rows(unit, pending)
             found = self._decider.conflicts_of(unit, pending, rows)
-        return {table_id: Version(-1) if found else row.head for table_id, row in rows.items()}
+        checked = {table_id: row.head for table_id, row in rows.items()}
+        return replace(pending, checked=checked, found=tuple(found))
 
     def _hold_back(self, row: TableRow) -> bool:
         """Slow a writer down to what the publisher can do; say whether that is in vain.
@@ -538,7 +547,9 @@ class Catalog:
         deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
         try:
             published = self._publisher.publish(row.id, wanted, deadline)
-        except (UnavailableError, InvariantError, PutUnknownError):
+        except BusyError:
+            raise
+        except HeadgateError:
             return True
         if published < wanted:
             raise BusyError(f"Table {row.id} has {row.head - published} unpublished commits.")
@@ -571,16 +582,18 @@ class Catalog:
             break
         self._looked_ahead.add(table_id)
 
-    def _replaced(self, pending: Pending) -> frozenset[TableId]:
+    def _replaced(self, attempts: Iterable[Attempt]) -> frozenset[TableId]:
         """Name the tables whose partitioning changes while every old file goes. Spec: FI5."""
         replaced: set[TableId] = set()
-        for attempt in pending.attempts:
+        for attempt in attempts:
             metadata, table_id = attempt.examined.metadata, attempt.part.table_id
             if metadata is None:
                 continue
-            snapshot = snapshots.load(self, table_id, store_for=self._store_for)
-            if metadata.partition_columns == snapshot.metadata.partition_columns:
+            with self._store.read() as unit:
+                _, before = self._decider.protocol_and_metadata(_active(unit, table_id))
+            if metadata.partition_columns == before.partition_columns:
                 continue
+            snapshot = snapshots.load(self, table_id, store_for=self._store_for)
             gone = {file.key for file in attempt.examined.removes}
             if all(file.key in gone for file in snapshot.files()):
                 replaced.add(table_id)

@@ -194,6 +194,11 @@ class Committer:
                 lost_since = now if lost_since is None else lost_since
                 if now - lost_since >= self.patience.unknown_wait_s:
                     raise OutcomeUnknownError(txn_id, _why(lost)) from lost
+            except HeadgateError as refusal:
+                # Of an earlier try nobody knows what became: a refusal now says nothing of it.
+                if lost_since is None:
+                    raise
+                raise OutcomeUnknownError(txn_id, _why(refusal)) from refusal
             self.clock.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
 

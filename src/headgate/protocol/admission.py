@@ -21,6 +21,7 @@ from headgate.protocol.tables import TABLE_ID_PROPERTY
 
 # The one violation that is not final: a commit that removes every file may partition anew.
 PARTITIONING_CHANGED = "partitioning-changed"
+TIMESTAMP_AHEAD = "timestamp-ahead"
 
 MAX_AHEAD_MS = 300_000
 TIMESTAMPS_PROPERTY = "delta.enableInCommitTimestamps"
@@ -120,7 +121,7 @@ def _timestamp_violations(
         yield Violation(rule="timestamp-not-rising", says=says)
     if stamp > now_ms + max_ahead_ms:
         says = f"inCommitTimestamp {stamp} is more than {max_ahead_ms} ms ahead of {now_ms}"
-        yield Violation(rule="timestamp-ahead", says=says)
+        yield Violation(rule=TIMESTAMP_AHEAD, says=says)
 
 
 _LOST = {
@@ -346,6 +347,10 @@ def _row_id_violations(
         if rule is not None:
             yield Violation(rule=rule, says=f"{add.path!r} {problem}", line=number)
     yield from _range_violations(examined, sorted(ranges))
+    for mark in map(row_ids.mark_in, examined.domains):
+        if mark is not None and mark < used:
+            says = f"the high-water mark of row ids goes back from {used} to {mark}"
+            yield Violation(rule="row-id-high-water", says=says)
 
 
 def _range_violations(examined: Examined, ranges: Many[tuple[int, int]]) -> Iterator[Violation]:

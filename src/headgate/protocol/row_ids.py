@@ -30,8 +30,8 @@ def mark_in(domain: DomainMetadata) -> int | None:
 
 def newest_mark(before: int | None, domains: Iterable[DomainMetadata]) -> int | None:
     """Give the mark after a commit that wrote these domains."""
-    marks = [mark for mark in map(mark_in, domains) if mark is not None]
-    return marks[-1] if marks else before
+    marks = [mark for mark in (before, *map(mark_in, domains)) if mark is not None]
+    return max(marks, default=None)
 
 
 def domain_for(mark: int) -> DomainMetadata:

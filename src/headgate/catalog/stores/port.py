@@ -56,6 +56,7 @@ class TableRow(NamedTuple):
     ticket_until_ms: int
     created_ms: int
     dropped_ms: int | None
+    purged_ms: int | None = None  # when the last of its files was gone
 
 
 class CommitRow(NamedTuple):

@@ -40,10 +40,17 @@ _PATIENCE: Final = 30.0
 _WAYS: Final = {way.value: way for way in Way}
 _TABLE: Final = ", ".join(TableRow._fields)
 # A table keeps its place until a purge has ended: the last step forgets what was held.
-_HAS_PLACE: Final = "(state != 'purged' OR held_from <= max(head, 0))"
+_HAS_PLACE: Final = "purged_ms IS NULL"
 _COMMIT: Final = (
     "version, sequence, timestamp_ms, txn_id, way, file_name, size, sha256, modified_ms, intent, "
     "proposed_ms, ratified_ms, published_ms, "
+)
+_FILES: Final = (
+    "SELECT * FROM (SELECT kind, first, last, paths FROM files WHERE table_key = ? "
+    "AND kind = 'checkpoint' AND last <= ? ORDER BY last DESC LIMIT 1) "
+    "UNION ALL SELECT kind, first, last, paths FROM files WHERE table_key = ? "
+    "AND kind = 'compaction' AND last <= ? AND first > ifnull((SELECT max(last) FROM files "
+    "WHERE table_key = ? AND kind = 'checkpoint' AND last <= ?), -1)"
 )
 _RATIFIED: Final = (
     "SELECT version, way, txn_id, sequence, timestamp_ms, size, lower(hex(sha256)), file_name, "
@@ -411,11 +418,7 @@ class _Reading:
         return None if row is None else RejectionRow(*row)
 
     def files(self, key: int, last: Version) -> list[KnownFile]:
-        rows = self._all(
-            "SELECT kind, first, last, paths FROM files WHERE table_key = ? AND last <= ?",
-            key,
-            last,
-        )
+        rows = self._all(_FILES, key, last, key, last, key, last)
         return [
             KnownFile(kind=FileKind(kind), first=first, last=last, paths=tuple(json.loads(paths)))
             for kind, first, last, paths in rows
@@ -526,8 +529,9 @@ class _Writing(_Reading):
 
     def forget_content(self, key: int, upto: Version) -> None:
         self._do(
-            "UPDATE commits SET content = NULL, summary = NULL "
-            "WHERE table_key = ? AND version <= ? AND (content IS NOT NULL OR summary IS NOT NULL)",
+            "UPDATE commits SET content = NULL, summary = NULL WHERE table_key = ? AND version "
+            "BETWEEN (SELECT held_from FROM tables WHERE key = ?) AND ?",
+            key,
             key,
             upto,
         )

@@ -46,10 +46,11 @@ CREATE TABLE tables (
     ticket TEXT,
     ticket_until_ms INTEGER NOT NULL,
     created_ms INTEGER NOT NULL,
-    dropped_ms INTEGER
+    dropped_ms INTEGER,
+    purged_ms INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX tables_places ON tables (location)
-    WHERE state != 'purged' OR held_from <= max(head, 0);
+    WHERE purged_ms IS NULL;
 CREATE INDEX tables_unpublished ON tables (key) WHERE published < head AND state = 'active';
 
 CREATE TABLE names (
