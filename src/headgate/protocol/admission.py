@@ -26,7 +26,6 @@ TIMESTAMP_AHEAD = "timestamp-ahead"
 MAX_AHEAD_MS = 300_000
 TIMESTAMPS_PROPERTY = "delta.enableInCommitTimestamps"
 PROTECTED_BEFORE_PROPERTY = "delta.requireCheckpointProtectionBeforeVersion"
-MAX_COLUMN_ID_PROPERTY = "delta.columnMapping.maxColumnId"
 DELTA_DOMAINS = frozenset({ROW_TRACKING, "delta.clustering"})
 
 
@@ -206,7 +205,7 @@ def _schema_violations(
 
 def _mapping_violations(struct: schema.StructType, metadata: Metadata) -> Iterator[Violation]:
     """Check that under column mapping every field has an id of its own and a physical name."""
-    greatest = _number(metadata, MAX_COLUMN_ID_PROPERTY)
+    greatest = _number(metadata, column_mapping.MAX_COLUMN_ID)
     seen: set[int] = set()
     for path, field in schema.all_fields(struct):
         name, number = ".".join(path), column_mapping.field_id(field)
@@ -215,7 +214,7 @@ def _mapping_violations(struct: schema.StructType, metadata: Metadata) -> Iterat
         elif number in seen:
             problem = f"has id {number}, which another column has"
         elif greatest is None or number > greatest:
-            problem = f"has id {number} above {MAX_COLUMN_ID_PROPERTY} {greatest}"
+            problem = f"has id {number} above {column_mapping.MAX_COLUMN_ID} {greatest}"
         else:
             problem = None
         if problem is not None:
@@ -233,7 +232,7 @@ def _metadata_violations(facts: Facts, protocol: Protocol, after: Metadata) -> I
         says = f"column mapping cannot go from {old} to {new}"
         yield Violation(rule="column-mapping-changed", says=says)
     for key, rule in (
-        (MAX_COLUMN_ID_PROPERTY, "max-column-id-lowered"),
+        (column_mapping.MAX_COLUMN_ID, "max-column-id-lowered"),
         (PROTECTED_BEFORE_PROPERTY, "protection-lowered"),
     ):
         least = _number(before, key)

@@ -20,6 +20,10 @@ from headgate.protocol.schema import (
     find_all,
 )
 
+# Properties of a table
+MODE = "delta.columnMapping.mode"
+MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+# Metadata of a field
 MAPPING_ID = "delta.columnMapping.id"
 MAPPING_NAME = "delta.columnMapping.physicalName"
 

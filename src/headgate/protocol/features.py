@@ -11,6 +11,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from headgate.protocol import column_mapping
 from headgate.protocol.actions import Metadata, Protocol
 from headgate.protocol.schema import (
     CONSTRAINTS,
@@ -134,7 +135,7 @@ FEATURES: Mapping[str, Feature] = {
         # Whole files come and go: without `cdc` actions their rows read as inserted and deleted.
         _writer("changeDataFeed", Property("delta.enableChangeDataFeed"), legacy=4),
         _writer("generatedColumns", ColumnKey(GENERATION), legacy=4, writes=Writes.NO_ROWS),
-        _both("columnMapping", Property("delta.columnMapping.mode", ("name", "id")), legacy=(2, 5)),
+        _both("columnMapping", Property(column_mapping.MODE, ("name", "id")), legacy=(2, 5)),
         _writer("identityColumns", ColumnKey(IDENTITY), legacy=6, writes=Writes.NO_ROWS),
         _both("deletionVectors", Property("delta.enableDeletionVectors")),
         _writer("domainMetadata"),
@@ -284,7 +285,7 @@ def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
 def mapping_mode(protocol: Protocol, metadata: Metadata) -> str:
     """Give the mode of column mapping that holds: `none`, `name` or `id`."""
     if is_active(protocol, metadata, "columnMapping"):
-        return metadata.configuration["delta.columnMapping.mode"].lower()
+        return metadata.configuration[column_mapping.MODE].lower()
     return "none"
 
 
