@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headgate.errors import InvalidArgumentError, NotFoundError, TooLargeError
+from headgate.errors import InvalidArgumentError, TooLargeError
 from headgate.protocol.actions import Sequence, TableId, TxnId
 from headgate.protocol.catalog_port import Ratified, Rejected, VersionTaken
 from headgate.protocol.commits import Proposal
@@ -123,8 +123,9 @@ def test_a_transaction_over_a_table_dropped_and_made_again_is_refused_by_id(lake
     proposal = over(lake, {old: 1, other: 1})
     lake.catalog.drop_table(old)
     new = lake.create("t").table_id
-    with pytest.raises(NotFoundError, match="dropped"):
-        lake.catalog.propose(proposal)
+    answer = lake.catalog.propose(proposal)
+    assert isinstance(answer, Rejected)
+    assert {(c.rule, c.table_id) for c in answer.conflicts} == {("R9", old)}
     assert heads(lake, [new, other]) == [0, 0]
 
 

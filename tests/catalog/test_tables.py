@@ -19,7 +19,7 @@ from headgate.errors import (
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Metadata, Protocol, TableId, Version
-from headgate.protocol.catalog_port import Ratified, StagingTable
+from headgate.protocol.catalog_port import Ratified, Rejected, StagingTable
 from headgate.protocol.commits import Inline, Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY, State
@@ -267,15 +267,18 @@ def test_a_dropped_table_keeps_its_files_refuses_commits_and_frees_its_name(lake
     lake.catalog.drop_table(table.table_id)
     assert sorted(item.path for item in log.store.list("", recursive=True)) == after_staging
     assert set(before) <= set(after_staging)
-    with pytest.raises(NotFoundError):
-        lake.catalog.propose(attempt)
+    refused = lake.catalog.propose(attempt)
+    assert isinstance(refused, Rejected)
+    assert {conflict.rule for conflict in refused.conflicts} == {"R9"}
     again = lake.create()
     assert again.table_id != table.table_id
     with pytest.raises(AlreadyExistsError):
         lake.catalog.undrop_table(table.table_id)
     lake.catalog.undrop_table(table.table_id, TableName.parse("u"))
     assert lake.catalog.resolve(TableName.parse("u")).latest == 1
-    assert isinstance(lake.catalog.propose(attempt), Ratified)
+    # What was refused stays refused, also now that the table is back; a new attempt passes.
+    assert lake.catalog.propose(attempt) == refused
+    assert isinstance(lake.propose(table.table_id, 2, add()), Ratified)
     assert lake.catalog.resolve(T).table_id == again.table_id
 
 

@@ -140,6 +140,9 @@ class Decider:
             return first
         now_ms = self._clock.now_ms()
         self._refuse_if_ancient(proposal.txn_id, now_ms)
+        if gone := self._gone(unit, pending):
+            answer = Rejected(txn_id=proposal.txn_id, conflicts=tuple(gone))
+            return self._reject(unit, pending, answer, now_ms)
         rows = self._rows(unit, pending, now_ms)
         if found := pending.found or self.conflicts_of(unit, pending, rows):
             answer = Rejected(
@@ -205,6 +208,27 @@ class Decider:
                 ),
                 self._winning_changes(unit, row, Version(seen + 1)),
             )
+        return found
+
+    def refuse(self, unit: Writing, proposal: Proposal, violation: Violation) -> Answer:
+        """Record that a proposal was refused before its content could be understood."""
+        ratified = ratified_answer(unit, proposal.txn_id)
+        if ratified is not None:
+            return ratified[0]
+        rejection = unit.rejection(proposal.txn_id)
+        if rejection is not None:
+            return from_json(rejection.answer, Rejected)
+        answer = Rejected(txn_id=proposal.txn_id, violations=(violation,))
+        return self._reject(unit, Pending(proposal, (), 0), answer, self._clock.now_ms())
+
+    def _gone(self, unit: Reading, pending: Pending) -> list[Conflict]:
+        """Name the tables that were dropped meanwhile; the answer stays, also if one comes back."""
+        found: list[Conflict] = []
+        for part in pending.proposal.parts:
+            row = unit.table(part.table_id)
+            if row is not None and row.state in (State.DROPPED, State.PURGED):
+                says = f"is the last there is: the table is {row.state.value}"
+                found.append(Conflict(rule="R9", table_id=row.id, version=row.head, says=says))
         return found
 
     def rows(self, unit: Reading, pending: Pending) -> dict[TableId, TableRow]:
@@ -547,7 +571,8 @@ def first_answer(unit: Reading, pending: Pending) -> Ratified | Rejected | None:
     rejection = unit.rejection(txn_id)
     if rejection is None:
         return None
-    if rejection.intent != pending.intent:
+    # One that was refused before it could be understood has no intent to compare.
+    if rejection.intent not in (pending.intent, Pending(pending.proposal, (), 0).intent):
         raise TxnIdReusedError(f"Transaction {txn_id} was rejected with other content.")
     return from_json(rejection.answer, Rejected)
 

@@ -285,6 +285,11 @@ class FilesystemCatalog:
         name = next((name for name, found in self._dropped() if found == table_id), None)
         if name is None:
             raise NotFoundError(f"There is no dropped table {table_id}.", remedy="Drop it first.")
+        tombstone = _path(name) + _DROPPED
+        if self._is_anothers(name, table_id):
+            self._files.delete(tombstone)  # it came late: its table is long gone
+            self._files.sync([tombstone])
+            return 0
         paths = sorted(item.path for item in self._files.list(_path(name), recursive=True))
         in_log = f"{_path(name)}/{LOG}/"
         for path in sorted(paths, key=lambda path: path.startswith(in_log)):
@@ -294,7 +299,6 @@ class FilesystemCatalog:
             self._files.delete(path)
         self._files.sync(paths)
         fail_point("registry.before_forget_purged")
-        tombstone = _path(name) + _DROPPED
         self._files.delete(tombstone)
         self._files.sync([tombstone])
         self._places.pop(table_id, None)
@@ -326,6 +330,12 @@ class FilesystemCatalog:
         except NotFoundError:
             return None
         return TableId(said["tableId"])
+
+    def _is_anothers(self, name: TableName, table_id: TableId) -> bool:
+        try:
+            return _id_of(self._first(self._location(name))) != table_id
+        except NotFoundError:
+            return False
 
     def _refuse_if_another(self, place: _Place, put: str | None) -> None:
         """Take a commit back whose table was purged, and perhaps made again, under its hands."""

@@ -8,6 +8,7 @@ ratifier stops: what a sync did not confirm once, a second sync cannot.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -46,11 +47,17 @@ class Ratifier:
         self._settings = settings
         self._queue: queue.SimpleQueue[_Work[object] | None] = queue.SimpleQueue()
         self._stopped: str | None = None
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="headgate-ratifier", daemon=True)
         self._thread.start()
 
     def submit(self, name: str, do: Callable[[Writing], Result]) -> Future[Result]:
         """Have `do` done in the next unit of work; the future is its answer."""
+        if os.getpid() != self._process:
+            raise UnavailableError(
+                "This process was forked, and the catalog's writer stayed behind.",
+                remedy="Connect again in the new process.",
+            )
         work = _Work(name, do, Future[Result]())
         if self._stopped is not None:
             raise UnavailableError(f"The catalog has stopped: {self._stopped}.")

@@ -199,6 +199,13 @@ class Catalog:
             for part in proposal.parts:
                 self._look_ahead(part.table_id)
             replaced = self._replaced(attempts)
+        except _StagedFileError as missing:
+            # Refused for good: who is told so may delete its files, and a copy of the request
+            # that comes when the file is there at last must find the same answer.
+            return self._ratifier.submit(
+                proposal.txn_id,
+                partial(self._decider.refuse, proposal=proposal, violation=missing.violation),
+            ).result()
         except HeadgateError:
             # What was ratified is answered, also when its staged file or its table is gone
             # meanwhile, or an intruder's file lies ahead.
@@ -481,14 +488,13 @@ class Catalog:
         if staged.size > self._settings.commit_limit_bytes:
             raise TooLargeError(f"{staged.file_name} has {staged.size} bytes.")
         with self._store.read() as unit:
-            row = _active(unit, part.table_id)
+            row = _require(unit, part.table_id)
         store = self._log_of(row.location).store
         meta = store.head(commit.path)
         if meta is None:
-            raise _invalid(part, "staged-file-missing", f"{commit.path} is not there")
+            raise _StagedFileError("staged-file-missing", f"{commit.path} is not there")
         if meta.size != staged.size:
-            raise _invalid(
-                part,
+            raise _StagedFileError(
                 "staged-size",
                 f"{commit.path} has {meta.size} bytes, not the {staged.size} declared",
             )
@@ -565,12 +571,14 @@ class Catalog:
             return
         while True:
             with self._store.read() as unit:
-                row = _active(unit, table_id)
+                row = _require(unit, table_id)
+            if row.state is not State.ACTIVE:
+                return  # the decider will say so
             content = self._log_of(row.location).read_published(Version(row.head + 1))
             if content is None:
                 break
             with self._store.read() as unit:
-                moved = _active(unit, table_id).head != row.head
+                moved = _require(unit, table_id).head != row.head
             if moved:
                 continue  # another process committed and published meanwhile: look again
             if self._checker.is_next(row, content):
@@ -590,8 +598,10 @@ class Catalog:
             if metadata is None:
                 continue
             with self._store.read() as unit:
-                _, before = self._decider.protocol_and_metadata(_active(unit, table_id))
-            if metadata.partition_columns == before.partition_columns:
+                row = _require(unit, table_id)
+            _, before = self._decider.protocol_and_metadata(row)
+            is_kept = metadata.partition_columns == before.partition_columns
+            if is_kept or row.state is not State.ACTIVE:
                 continue
             snapshot = snapshots.load(self, table_id, store_for=self._store_for)
             gone = {file.key for file in attempt.examined.removes}
@@ -610,10 +620,23 @@ class Catalog:
         return DeltaLog(self._store_for(location))
 
 
-def _active(unit: Reading, table_id: TableId) -> TableRow:
+class _StagedFileError(Exception):
+    """A staged file is not there, or not as it was declared."""
+
+    def __init__(self, rule: str, says: str) -> None:
+        super().__init__(says)
+        self.violation = Violation(rule=rule, says=says)
+
+
+def _require(unit: Reading, table_id: TableId) -> TableRow:
     row = unit.table(table_id)
     if row is None:
         raise NotFoundError(f"There is no table {table_id}.")
+    return row
+
+
+def _active(unit: Reading, table_id: TableId) -> TableRow:
+    row = _require(unit, table_id)
     if row.state is not State.ACTIVE:
         raise NotFoundError(
             f"Table {table_id} is {row.state.value}.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -144,6 +144,14 @@ _DICTIONARIES: Final = [
     for action in ("add", "remove")
     for side in ("key", "value")
 ]
+# What a file always has, or a reader may count on. Other columns are left out while no file needs
+# them: an empty column costs the writer and every reader a level for each file.
+_ALWAYS: Final[Mapping[str, frozenset[str]]] = {
+    "add": frozenset(
+        {"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"}
+    ),
+    "remove": frozenset({"path", "deletionTimestamp", "dataChange"}),
+}
 _BATCH: Final = 64 * 1024
 _ROW_GROUP: Final = 128 * 1024
 _V2_FEATURE: Final = "v2Checkpoint"
@@ -191,7 +199,7 @@ def write_checkpoint(
     if form is Form.CLASSIC:
         head: Checkpoint = ClassicCheckpoint(state.version)
         sidecars: list[SidecarFile] = []
-        content = _parquet(_CLASSIC, few, adds, removes)
+        content = _parquet(_fitted(_CLASSIC, adds, removes), few, adds, removes)
     else:
         sidecars = _put_sidecars(store, adds, removes, files_per_sidecar, new_uuid, now_ms)
         few = [encode(CheckpointMetadata(version=state.version)), *few, *map(encode, sidecars)]
@@ -252,10 +260,11 @@ def _put_sidecars(
         for at in range(0, removes.num_rows, files_per_sidecar)
     ]
     names = [f"{new_uuid()}.parquet" for _ in slices]
+    schema = _fitted(_SIDECAR, adds, removes)
 
     def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> SidecarFile:
         name, (some_adds, some_removes) = part
-        content = _parquet(_SIDECAR, [], some_adds, some_removes)
+        content = _parquet(schema, [], some_adds, some_removes)
         if not store.put_if_absent(f"{SIDECARS}/{name}", content):
             raise InvariantError(f"There is a sidecar {name} already.")
         fail_point("checkpoint.after_part")
@@ -282,6 +291,18 @@ def _tombstones(state: TableState, now_ms: int) -> pa.Table:
     return pa.concat_tables([without_overlaid(old, key_column(old), state), tombstone_table(own)])
 
 
+def _fitted(schema: pa.Schema, adds: pa.Table, removes: pa.Table) -> pa.Schema:
+    """Leave out of a schema what no file has a value for."""
+    files = {"add": adds, "remove": removes}
+    return pa.schema([_needed(f, files[f.name]) if f.name in files else f for f in schema])
+
+
+def _needed(action: pa.Field, files: pa.Table) -> pa.Field:
+    empty = {camel(name) for name in files.column_names if files[name].null_count == len(files)}
+    kept = [f for f in action.type if f.name in _ALWAYS[action.name] or f.name not in empty]
+    return pa.field(action.name, pa.struct(kept))
+
+
 def _parquet(
     schema: pa.Schema,
     few: Sequence[bytes],
@@ -289,12 +310,13 @@ def _parquet(
     removes: pa.Table | None = None,
 ) -> bytes:
     sink = pa.BufferOutputStream()
+    leaves = list(_leaves(schema))
     with pq.ParquetWriter(
         sink,
         schema,
         compression="snappy",
-        use_dictionary=_DICTIONARIES,
-        write_statistics=[name for name in _leaves(schema) if name != "add.stats"],
+        use_dictionary=[name for name in leaves if name in _DICTIONARIES],
+        write_statistics=[name for name in leaves if name != "add.stats"],
         store_schema=False,
         write_batch_size=_BATCH,
     ) as writer:

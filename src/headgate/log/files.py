@@ -84,12 +84,18 @@ class DeltaLog:
         Another publisher is welcome, another content is not: it raises `LogDivergedError`.
         """
         items = [(PublishedCommit(version).path, content) for version, content in commits]
-        done = self.store.put_many_if_absent(items)
+        # Nothing is put above a file that is not ours, so what is there is looked at first.
+        while items and self.store.head(items[0][0]) is not None:
+            self._refuse_unless_same(*items[0])
+            self.store.sync([items.pop(0)[0]])
+        done = self.store.put_many_if_absent(items) if items else []
         for (path, content), was_put in zip(items, done, strict=True):
-            if not was_put and self.store.get(path) != content:
-                raise LogDivergedError(
-                    f"{path} in {self.store.url} holds other bytes than ratified."
-                )
+            if not was_put:
+                self._refuse_unless_same(path, content)
+
+    def _refuse_unless_same(self, path: str, content: bytes) -> None:
+        if self.store.get(path) != content:
+            raise LogDivergedError(f"{path} in {self.store.url} holds other bytes than ratified.")
 
     def last_checkpoint(self) -> Hint | None:
         """Read the hint at the newest checkpoint; whatever is wrong with it, there is none."""

@@ -8,6 +8,7 @@ Whatever is answered was synced (`synchronous=FULL`).
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -81,6 +82,7 @@ class SQLiteStore:
         self._lent: list[apsw.Connection] = []  # to readers that are not
         self._registering = threading.Lock()
         self._writing = threading.Lock()
+        self._process = os.getpid()
         self._is_closed = False
         try:
             with _translated():
@@ -171,6 +173,11 @@ class SQLiteStore:
                 self._idle.append(connection)
 
     def _refuse_if_closed(self) -> None:
+        if os.getpid() != self._process:  # SQLite's handles must not cross a fork
+            raise UnavailableError(
+                "This process was forked from one that had the catalog open.",
+                remedy="Connect again in the new process.",
+            )
         if self._is_closed:
             raise UnavailableError("This catalog is closed.", remedy="Connect again.")
 
