@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.catalog.decision import Attempt, Decider, Pending
@@ -19,14 +19,17 @@ from headgate.clock import Clock
 from headgate.errors import HeadgateError, InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
+from headgate.log.snapshots import Snapshot
 from headgate.protocol import examination, features, paths
 from headgate.protocol.actions import Version
 from headgate.protocol.catalog_port import Finding, Severity
 from headgate.protocol.commits import Part, Proposal, Put
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.storage import locations
 
 _RESTORE = "Restore the file from a backup of the storage."
+_FILES_TOLD = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Checker:
             commits = unit.commits(row.key, Version(0), row.head, content=True)
         files = _look(log)
         found += _rows(row, name, commits)
-        found += _held(row, name, log, commits, files)
+        found += _held(row, name, log, commits, files, repair=repair)
         found += self._beyond(row, name, log, files)
         found += _beside(row, name, files)
         found += _staged(name, commits, files)
@@ -245,11 +248,23 @@ def _rows(row: TableRow, name: str, commits: list[CommitRow]) -> Iterator[Findin
             )
 
 
+def _newest_checkpoint(files: _Files) -> Version:
+    """Give the version below which commits may be gone: a checkpoint stands for them."""
+    checkpoints = [file.version for file in files.others if isinstance(file, paths.Checkpoint)]
+    return max(checkpoints, default=Version(-1))
+
+
 def _held(
-    row: TableRow, name: str, log: DeltaLog, commits: list[CommitRow], files: _Files
+    row: TableRow,
+    name: str,
+    log: DeltaLog,
+    commits: list[CommitRow],
+    files: _Files,
+    *,
+    repair: bool,
 ) -> Iterator[Finding]:
     """S9 to S12: every version is there, and what is published is what was ratified, in order."""
-    first_kept = min(files.published, default=Version(row.head + 1))
+    covered = _newest_checkpoint(files)
     for commit in commits:
         version, path = commit.version, PublishedCommit(commit.version).path
         published = files.published.get(version)
@@ -263,15 +278,19 @@ def _held(
                 says="holds other bytes than were ratified",
                 remedy="Take the file out of the log, then run `headgate publish`.",
             )
-        if published is None and commit.published_ms is not None and version > first_kept:
+        if published is None and commit.published_ms is not None and version > covered:
+            is_held = commit.content is not None
+            if repair and is_held:
+                log.publish_many([(version, commit.content or b"")])
             yield Finding(
                 rule="S11",
-                severity=Severity.ERROR,
+                severity=Severity.WARNING if is_held else Severity.ERROR,
                 table=name,
                 version=version,
                 path=path,
-                says="was published and is gone, while an earlier one is there",
-                remedy=_RESTORE,
+                says="was published and is gone",
+                remedy="Run `headgate fsck --repair`." if is_held else _RESTORE,
+                repaired=repair and is_held,
             )
         if (
             published is None
@@ -339,6 +358,49 @@ def _beside(row: TableRow, name: str, files: _Files) -> Iterator[Finding]:
                 says="stands for a version that is not published",
                 remedy="Move the file out of the log, or publish the version.",
             )
+
+
+def data_files(
+    name: str, snapshot: Snapshot, row: TableRow, listed: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Look for every data file of the latest version, and count what the catalog counted."""
+    missing = 0
+    for file in snapshot.files():
+        data = locations.data_path(file.path)
+        if data.kind is not locations.PathKind.RELATIVE or listed.get(data.value) == file.size:
+            continue
+        missing += 1
+        if missing <= _FILES_TOLD:
+            is_there = data.value in listed
+            yield Finding(
+                rule="data-file",
+                severity=Severity.ERROR,
+                table=name,
+                version=snapshot.version,
+                path=file.path,
+                says=f"has another size than {file.size} bytes" if is_there else "is gone",
+                remedy=_RESTORE,
+            )
+    if missing > _FILES_TOLD:
+        yield Finding(
+            rule="data-file",
+            severity=Severity.ERROR,
+            table=name,
+            version=snapshot.version,
+            says=f"lacks {missing} data files in all",
+            remedy=_RESTORE,
+        )
+    counted = (row.num_files, row.size_bytes)
+    if None not in counted and counted != (snapshot.num_files, snapshot.size_in_bytes):
+        yield Finding(
+            rule="RD-03",
+            severity=Severity.WARNING,
+            table=name,
+            version=snapshot.version,
+            says=f"has {snapshot.num_files} files of {snapshot.size_in_bytes} bytes, and the "
+            f"catalog counted {counted[0]} of {counted[1]}",
+            remedy="Run `headgate fsck --repair` to count anew.",
+        )
 
 
 def _staged(name: str, commits: list[CommitRow], files: _Files) -> Iterator[Finding]:

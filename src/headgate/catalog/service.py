@@ -24,7 +24,7 @@ from headgate.catalog.decision import (
     as_commit,
     ratified_answer,
 )
-from headgate.catalog.fsck import Checker
+from headgate.catalog.fsck import Checker, data_files
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.registry import Registry, is_unfinished
@@ -71,12 +71,13 @@ from headgate.protocol.catalog_port import (
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
 from headgate.protocol.conflicts import Changes
-from headgate.protocol.encoding import from_json
+from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.examination import Violation
 from headgate.protocol.tables import State
 from headgate.settings import Settings
 from headgate.storage.objects import ObjectStore
 
+_LEFTOVERS_KEPT_MS = 24 * 3600 * 1000  # of writers that died
 _LISTED = 32  # published commits still listed, at the most
 
 _log = logging.getLogger(__name__)
@@ -347,8 +348,46 @@ class Catalog:
                 with suppress(HeadgateError):  # what stands in the way is found below
                     self._publisher.publish(row.id)
             found += self._checker.check(row, name, self._log_of(row.location), repair=repair)
+            found += self._data_findings(row.id, name, repair=repair)
             self._looked_ahead.discard(row.id)
         return tuple(found)
+
+    def _data_findings(self, table_id: TableId, name: str, *, repair: bool) -> list[Finding]:
+        """Look at the data of the latest version, and at what was counted of it."""
+        with self._store.read() as unit:
+            row = _require(unit, table_id)
+        store = self._store_for(row.location)
+        try:
+            snapshot = snapshots.load(self, table_id, version=row.head, store_for=self._store_for)
+        except HeadgateError as error:
+            return [
+                Finding(
+                    rule="RD-06",
+                    severity=Severity.ERROR,
+                    table=name,
+                    version=row.head,
+                    says=f"cannot be read: {error.message}",
+                    remedy=error.remedy,
+                )
+            ]
+        if repair:
+            store.sweep(self._clock.now_ms() - _LEFTOVERS_KEPT_MS)
+        listed = {item.path: item.size for item in store.list("", recursive=True)}
+        found = list(data_files(name, snapshot, row, listed))
+        if repair and any(finding.rule == "RD-03" for finding in found):
+
+            def recount(unit: Writing) -> None:
+                now = _require(unit, table_id)
+                if now.head == snapshot.version:
+                    unit.update_table(
+                        now._replace(
+                            num_files=snapshot.num_files, size_bytes=snapshot.size_in_bytes
+                        )
+                    )
+
+            self._ratifier.submit(table_id, recount).result()
+            found = [replaced(f, repaired=f.rule == "RD-03") for f in found]
+        return found
 
     # How a table is told
 

@@ -7,9 +7,10 @@ version checksums.
 from __future__ import annotations
 
 import enum
+import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 from uuid import UUID
 
 import pyarrow as pa
@@ -309,7 +310,7 @@ def _parquet(
     adds: pa.Table | None = None,
     removes: pa.Table | None = None,
 ) -> bytes:
-    sink = pa.BufferOutputStream()
+    sink = io.BytesIO()  # grows in place and gives its bytes without a copy, as Arrow's own do not
     leaves = list(_leaves(schema))
     with pq.ParquetWriter(
         sink,
@@ -334,7 +335,7 @@ def _parquet(
         for action, table in (("add", adds), ("remove", removes)):
             if table is not None and table.num_rows:
                 writer.write_table(_actions(schema, action, table), row_group_size=_ROW_GROUP)
-    return cast(bytes, sink.getvalue().to_pybytes())
+    return sink.getvalue()
 
 
 def _actions(schema: pa.Schema, action: str, table: pa.Table) -> pa.Table:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from headgate.errors import (
+    InTheFutureError,
     InvariantError,
     LogDivergedError,
     MalformedError,
@@ -229,6 +230,10 @@ class ManagedSource(Source):
 
     def at(self, at_ms: int) -> Version:
         latest = self._resolved.latest
+        clock_ms = self._resolved.clock_ms
+        # Timestamps may run ahead of the clock: what was committed has come.
+        if clock_ms is not None and at_ms > max(clock_ms, self._resolved.timestamp_ms):
+            raise InTheFutureError(f"{self.label}: the catalog has not come to {at_ms} yet.")
         if at_ms >= self._resolved.timestamp_ms:
             return latest
         metadata = self._resolved.metadata
