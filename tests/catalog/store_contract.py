@@ -501,6 +501,8 @@ class StoreContract:
             ("file:///p/a%20b/c", True),
             ("file:///p/a%2520b", False),  # a name with a per cent sign in it
             ("file:///p/a", False),
+            ("file:///q/b", False),  # the beginning of others' names, and around none of them
+            ("file:///q", True),
         ],
     )
     def test_places_of_tables_do_not_lie_in_each_other(
@@ -510,6 +512,9 @@ class StoreContract:
             unit.insert_table(table_row(1, location="file:///a/b"))
             unit.insert_table(table_row(2, location="s3://bucket/x/y"))
             unit.insert_table(table_row(3, location=locations.normalize("file:///p/a%20b")))
+            for number, ending in enumerate("-./0b~é".replace("/", "_")):
+                place = locations.normalize(f"file:///q/b{ending}c")
+                unit.insert_table(table_row(4 + number, location=place))
             there = unit.overlapping(locations.normalize(location))
         assert (there is not None) is overlaps
 

@@ -257,8 +257,9 @@ def test_a_table_dropped_while_others_wait_for_a_ticket_tells_them_so(
     other = pool.submit(append, house, table.table_id)
     assert is_waiting(other)
     house.database.drop_table(table.table_id)
-    with pytest.raises(Exception, match="not-found"):
-        other.result(PATIENCE)
+    answer = other.result(PATIENCE)
+    assert isinstance(answer, Rejected)
+    assert [conflict.rule for conflict in answer.conflicts] == ["R9"]
 
 
 @shows("FS1")

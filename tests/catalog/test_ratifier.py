@@ -283,6 +283,32 @@ def test_a_full_disk_refuses_the_whole_batch_and_the_next_one_works(
     assert store.kept() == {"4"}
 
 
+@shows("FC11", "S5")
+def test_who_let_others_go_first_is_refused_with_its_batch_and_not_done_later(
+    store: WatchedStore, ratifier: Ratifier
+) -> None:
+    def fill() -> None:
+        store.before_commit = lambda: None
+        raise UnavailableError("The catalog's disk is full.")
+
+    tries = 0
+
+    def wait_once(unit: Writing) -> str:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise WaitError
+        return keep(1)(unit)
+
+    store.before_commit = fill
+    gate = Gate(ratifier)
+    answers = [ratifier.submit("1", wait_once), ratifier.submit("2", keep(2))]
+    gate.open()
+    assert [type(one) for one in settled(*answers)] == [UnavailableError] * 2
+    assert settled(ratifier.submit("3", keep(3))) == ["answer 3"]
+    assert store.kept() == {"3"}  # told that nothing happened: so it is
+
+
 @shows("FC11")
 def test_a_real_disk_that_fills_up_in_mid_batch_refuses_the_batch_and_the_next_one_works(
     store: WatchedStore, ratifier: Ratifier
@@ -437,6 +463,25 @@ def test_whoever_submits_while_it_is_closed_is_answered(store: WatchedStore) -> 
         if taken:
             told = settled(*taken)
             assert all(isinstance(one, str | UnavailableError) for one in told)
+
+
+@shows("L1")
+def test_whoever_submits_at_the_very_moment_it_stops_is_answered(ratifier: Ratifier) -> None:
+    inner = ratifier._queue
+
+    class LastMoment:
+        """Stops the ratifier after a submitter has looked, and before it puts its work."""
+
+        get, get_nowait = inner.get, inner.get_nowait
+
+        def put(self, work: object) -> None:
+            if work is not None:
+                ratifier.close()
+            inner.put(work)  # type: ignore[arg-type]
+
+    ratifier._queue = LastMoment()  # type: ignore[assignment]
+    [told] = settled(ratifier.submit("1", keep(1)))
+    assert type(told) is UnavailableError
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -284,7 +284,7 @@ def _held(
                 log.publish_many([(version, commit.content or b"")])
             yield Finding(
                 rule="S11",
-                severity=Severity.WARNING if is_held else Severity.ERROR,
+                severity=Severity.WARNING if repair and is_held else Severity.ERROR,
                 table=name,
                 version=version,
                 path=path,

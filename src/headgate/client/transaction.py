@@ -480,8 +480,9 @@ def _refusal(rejected: Rejected, attempts: Collection[_Attempt]) -> HeadgateErro
     label = ", ".join(attempt.label for attempt in attempts)
     if rejected.violations:
         return InvalidCommitError(label, rejected.violations)
-    if any(conflict.rule == "R9" for conflict in rejected.conflicts):
-        return NotFoundError(f"{label} was dropped, so nothing was committed.")
+    gone = [conflict.table_id for conflict in rejected.conflicts if conflict.rule == "R9"]
+    if gone:
+        return NotFoundError(f"{label} ({', '.join(gone)}) was dropped: nothing was committed.")
     return ConflictError(label, rejected.conflicts)
 
 

@@ -1,21 +1,32 @@
 """Files in columns against a predicate: which of them may hold a matching row.
 
-Partition values are judged once for each combination, statistics file by file.
+Partition values are judged once for each combination. Bounds of whole numbers are compared in
+columns, which leaves out most of many files cheaply; what remains is judged file by file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Final, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json as pj
 
+from headgate.log.parallel import in_parallel
 from headgate.protocol.actions import AddFile
+from headgate.protocol.column_mapping import physical_name
+from headgate.protocol.predicates import And, Compare, In, Literal, Operator, Predicate
 from headgate.protocol.pruning import Pruner
+from headgate.protocol.schema import StructType, find_all, is_whole
 from headgate.protocol.statistics import parse_statistics
 
 _JUDGED: Final = 64 * 1024  # statistics turned into objects at a time
+_MANY: Final = 1000  # fewer files are as soon judged one by one
+_LITERALS: Final = 16  # more of them are as soon looked up file by file
+_GREATEST: Final = 2**63 - 1
 
 
 def by_partitions(files: pa.Table, names: Sequence[str], pruner: Pruner) -> pa.Table:
@@ -65,6 +76,120 @@ def _is_among(values: pa.Table, kept: Sequence[Mapping[str, str | None]]) -> pa.
     wanted = ["".join(map(spelled, combination.values())) for combination in kept]
     joined = pc.binary_join_element_wise(*texts, "")
     return pc.is_in(joined, value_set=pa.array(wanted, pa.string()))
+
+
+def by_whole_numbers(
+    files: pa.Table, where: Predicate, schema: StructType, partitions: Collection[str]
+) -> pa.Table:
+    """Leave out files by bounds of whole numbers: never one that `by_statistics` would keep."""
+    tests = [test for test in _tests(where, schema) if test.name not in partitions]
+    if not tests or files.num_rows < _MANY:
+        return files
+    kept = in_parallel(partial(_may_pass, tests), files["stats"].chunks)
+    return files.filter(pa.chunked_array(kept, pa.bool_()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A whole number against literals, by the name that statistics give it."""
+
+    name: str
+    operator: Operator
+    literals: tuple[int, ...]
+
+    def may_pass(self, low: pa.Array, high: pa.Array) -> pa.Array:
+        """Say for each file whether a number between its bounds may pass; null if not known."""
+        first = self.literals[0]
+        match self.operator:
+            case Operator.EQ:
+                within = [
+                    pc.and_(pc.less_equal(low, literal), pc.greater_equal(high, literal))
+                    for literal in self.literals
+                ]
+                return reduce(pc.or_, within)
+            case Operator.NE:
+                return pc.or_(pc.not_equal(low, first), pc.not_equal(high, first))
+            case Operator.LT:
+                return pc.less(low, first)
+            case Operator.LE:
+                return pc.less_equal(low, first)
+            case Operator.GT:
+                return pc.greater(high, first)
+            case Operator.GE:
+                return pc.greater_equal(high, first)
+            case _:
+                assert_never(self.operator)
+
+
+def _tests(where: Predicate, schema: StructType) -> Iterator[_Test]:
+    """Find comparisons of whole numbers that every matching row must pass."""
+    match where:
+        case And(items=items):
+            for item in items:
+                yield from _tests(item, schema)
+            return
+        case Compare(column=column, operator=operator, value=value):
+            literals: tuple[Literal, ...] = (value,)
+        case In(column=column, values=literals):
+            operator = Operator.EQ
+        case _:
+            return
+    numbers = tuple(n for n in literals if type(n) is int and abs(n) <= _GREATEST)
+    fields = find_all(schema, column)
+    if len(column) == 1 and fields and is_whole(fields[0].type):
+        if 0 < len(numbers) == len(literals) <= _LITERALS:
+            yield _Test(physical_name(fields[0]), operator, numbers)
+
+
+def _may_pass(tests: Sequence[_Test], stats: pa.Array) -> pa.Array:
+    everything = pa.repeat(pa.scalar(True), len(stats))
+    bounds = _bounds(stats, {test.name for test in tests})
+    if bounds is None:
+        return everything
+    low, high = bounds["minValues"], bounds["maxValues"]
+    passed = everything
+    for test in tests:
+        least, greatest = pc.struct_field(low, test.name), pc.struct_field(high, test.name)
+        # Bounds the wrong way round are somebody's mistake: nothing is concluded from them.
+        may = pc.or_(test.may_pass(least, greatest), pc.greater(least, greatest))
+        passed = pc.and_(passed, pc.fill_null(may, True))
+    return passed
+
+
+def _bounds(stats: pa.Array, names: Collection[str]) -> pa.StructArray | None:
+    """Read bounds of whole numbers, those of each file in its row; None if that goes wrong.
+
+    It does where one text is not the JSON expected, or a bound is no number of 64 bits.
+    """
+    texts = pc.if_else(pc.greater(pc.binary_length(stats), 0), stats, "{}")
+    texts = pc.fill_null(texts, "{}")
+    # Each then is one object at least, and one at most if there are as many as texts.
+    are_objects = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    if not len(texts) or not pc.all(are_objects).as_py():
+        return None
+    whole = pa.struct([(name, pa.int64()) for name in sorted(names)])
+    # All of the schema is checked, so that what cannot be read elsewhere is not read here.
+    schema = pa.schema(
+        [
+            ("numRecords", pa.int64()),
+            ("tightBounds", pa.bool_()),
+            ("nullCount", pa.struct([])),
+            ("minValues", whole),
+            ("maxValues", whole),
+        ]
+    )
+    try:
+        lines = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")[
+            0
+        ].as_buffer()
+        found = pj.read_json(
+            pa.BufferReader(lines),
+            pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
+            pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+    except (pa.ArrowException, OverflowError):
+        return None
+    return found.combine_chunks().to_struct_array() if found.num_rows == len(texts) else None
 
 
 def by_statistics(files: pa.Table, pruner: Pruner, *, with_partitions: bool) -> pa.Table:

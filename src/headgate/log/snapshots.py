@@ -135,6 +135,8 @@ class Snapshot:
         partitioning = sorted(path[0] for path in wanted & partitions if path is not None)
         ground = pruning.by_partitions(ground, partitioning, pruner)
         if wanted - partitions:
+            names = {path[0] for path in partitions if path is not None}
+            ground = pruning.by_whole_numbers(ground, where, schema, names)
             ground = pruning.by_statistics(
                 ground, pruner, with_partitions=bool(wanted & partitions)
             )
