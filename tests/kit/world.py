@@ -31,6 +31,7 @@ from headgate.errors import (
     ConflictError,
     HeadgateError,
     InvalidCommitError,
+    InvariantError,
     LogAheadError,
     NotFoundError,
     OutcomeUnknownError,
@@ -518,8 +519,14 @@ class World:
         except (InvalidCommitError, TransactionExpiredError, ConflictError) as error:
             self.model.refuse(proposal.txn_id)
             return error
+        except InvariantError as error:  # winners that were cleaned up cannot be looked at
+            parts = proposal.parts
+            if not any(part.version <= self.model.cut.get(part.table_id, -1) for part in parts):
+                raise
+            return error
         except _NOT_NOW as error:
-            self.model.hear_nothing_new(proposal.txn_id, error)
+            if self.has_database:  # without one nobody remembers for tables that are gone
+                self.model.hear_nothing_new(proposal.txn_id, error)
             return error
         return answer
 

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from headgate.catalog.publisher import lease_of
-from headgate.errors import NotFoundError
+from headgate.client import maintenance
+from headgate.errors import LogDivergedError, NotFoundError
 from headgate.log.files import DeltaLog
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Ratified
+from headgate.protocol.catalog_port import Ratified, Rejected
 from headgate.protocol.commits import Part, Proposal, Put, Staged, Way
+from headgate.protocol.conflicts import Scan
 from headgate.protocol.paths import StagedCommit
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol
@@ -173,8 +175,13 @@ def test_puts_go_on_while_the_clock_is_set_back(tmp_path: Path) -> None:
 
 
 @req("CM-42")
-@pytest.mark.xfail(reason="a creation sent again is refused once its table was renamed or dropped")
-@pytest.mark.parametrize("what", ["renamed", "dropped"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "renamed",
+        pytest.param("dropped", marks=pytest.mark.xfail(reason="refused: it cannot register")),
+    ],
+)
 def test_a_creation_sent_again_is_told_so_after_the_table_was_renamed_or_dropped(
     story: Story, what: str
 ) -> None:
@@ -203,3 +210,51 @@ def test_a_proposal_refused_because_its_table_was_dropped_stays_refused_when_it_
     story.catalog.undrop_table(table_id)
     late = story.world.propose(proposal)  # a duplicate that was under way
     assert not isinstance(late, Ratified)
+
+
+@req("PB-02")
+@pytest.mark.xfail(reason="a batch is put to its end before its bytes are compared")
+def test_nothing_is_published_behind_a_version_that_an_intruder_put(story: Story) -> None:
+    table_id = story.create("t")
+    for _ in range(3):
+        story.world.propose(story.proposal((table_id, Way.INLINE)))
+    story.catalog.publish(table_id, Version(0))
+    story.log(table_id).store.put_if_absent(name_of(2), b"{}\n")
+    story.world.model.intruders.add((table_id, 2))
+    with pytest.raises(LogDivergedError):
+        story.catalog.publish(table_id)
+    assert story.world.tables()[table_id].published_versions == [0, 1, 2]
+
+
+@req("CM-42", "CM-13")
+@pytest.mark.xfail(reason="a filesystem catalog looks for a replay only in tables that are there")
+def test_a_winner_in_a_filesystem_catalog_is_told_so_after_its_table_was_dropped(
+    tmp_path: Path,
+) -> None:
+    story = Story(tmp_path, has_database=False)
+    table_id = story.create("t")
+    proposal = story.proposal((table_id, Way.PUT_IF_ABSENT))
+    first = story.world.propose(proposal)
+    story.catalog.drop_table(table_id)
+    assert isinstance(first, Ratified)
+    assert isinstance(story.world.propose(proposal), Ratified)
+
+
+@shows("FC13")
+@pytest.mark.xfail(reason="summaries go with the content, so winners cleaned up cannot be judged")
+def test_a_proposal_older_than_what_the_log_still_has_gets_an_answer(story: Story) -> None:
+    table_id = story.create("t")
+    part = Part(table_id=table_id, version=Version(1), content=inline(add()))
+    scan = Scan(table_id=table_id, version=Version(0))
+    old = Proposal(txn_id=TxnId(str(story.world.ids.ordered())), parts=(part,), scans=(scan,))
+    for _ in range(3):
+        story.world.propose(story.proposal((table_id, Way.INLINE)))
+    story.catalog.publish(table_id)
+    snapshot = invariants.load(story.world, table_id)
+    clock, ids = story.world.clock, story.world.ids
+    maintenance.checkpoint(story.catalog, table_id, snapshot, None, clock, ids)
+    story.world.observe()
+    story.world.model.cut[table_id] = 2
+    for version in range(3):  # as cleaning up by age does, below the checkpoint
+        story.log(table_id).store.delete(name_of(version))
+    assert isinstance(story.catalog.propose(old), Ratified | Rejected)
