@@ -18,7 +18,7 @@ import pyarrow.json as pj
 from headgate.log.parallel import in_parallel
 from headgate.protocol.actions import AddFile
 from headgate.protocol.column_mapping import physical_name
-from headgate.protocol.predicates import And, Compare, In, Literal, Operator, Predicate
+from headgate.protocol.predicates import And, Column, Compare, In, Literal, Operator, Predicate
 from headgate.protocol.pruning import Pruner
 from headgate.protocol.schema import StructType, find_all, is_whole
 from headgate.protocol.statistics import parse_statistics
@@ -123,22 +123,26 @@ class _Test:
 
 def _tests(where: Predicate, schema: StructType) -> Iterator[_Test]:
     """Find comparisons of whole numbers that every matching row must pass."""
-    match where:
-        case And(items=items):
-            for item in items:
-                yield from _tests(item, schema)
-            return
-        case Compare(column=column, operator=operator, value=value):
-            literals: tuple[Literal, ...] = (value,)
-        case In(column=column, values=literals):
-            operator = Operator.EQ
-        case _:
-            return
-    numbers = tuple(n for n in literals if type(n) is int and abs(n) <= _GREATEST)
+    waiting = [where]
+    while waiting:
+        match waiting.pop():
+            case And(items=items):
+                waiting.extend(items)
+            case Compare(column=column, operator=operator, value=value):
+                yield from _test(column, operator, (value,), schema)
+            case In(column=column, values=values):
+                yield from _test(column, Operator.EQ, values, schema)
+
+
+def _test(
+    column: Column, operator: Operator, values: Sequence[Literal], schema: StructType
+) -> Iterator[_Test]:
+    literals = tuple(n for n in values if type(n) is int and abs(n) <= _GREATEST)
+    if len(column) != 1 or not 0 < len(literals) == len(values) <= _LITERALS:
+        return
     fields = find_all(schema, column)
-    if len(column) == 1 and fields and is_whole(fields[0].type):
-        if 0 < len(numbers) == len(literals) <= _LITERALS:
-            yield _Test(physical_name(fields[0]), operator, numbers)
+    if fields and is_whole(fields[0].type):
+        yield _Test(physical_name(fields[0]), operator, literals)
 
 
 def _may_pass(tests: Sequence[_Test], stats: pa.Array) -> pa.Array:
@@ -146,7 +150,7 @@ def _may_pass(tests: Sequence[_Test], stats: pa.Array) -> pa.Array:
     bounds = _bounds(stats, {test.name for test in tests})
     if bounds is None:
         return everything
-    low, high = bounds["minValues"], bounds["maxValues"]
+    low, high = bounds
     passed = everything
     for test in tests:
         least, greatest = pc.struct_field(low, test.name), pc.struct_field(high, test.name)
@@ -156,7 +160,9 @@ def _may_pass(tests: Sequence[_Test], stats: pa.Array) -> pa.Array:
     return passed
 
 
-def _bounds(stats: pa.Array, names: Collection[str]) -> pa.StructArray | None:
+def _bounds(
+    stats: pa.Array, names: Collection[str]
+) -> tuple[pa.StructArray, pa.StructArray] | None:
     """Read bounds of whole numbers, those of each file in its row; None if that goes wrong.
 
     It does where one text is not the JSON expected, or a bound is no number of 64 bits.
@@ -179,9 +185,8 @@ def _bounds(stats: pa.Array, names: Collection[str]) -> pa.StructArray | None:
         ]
     )
     try:
-        lines = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")[
-            0
-        ].as_buffer()
+        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")
+        lines = joined[0].as_buffer()
         found = pj.read_json(
             pa.BufferReader(lines),
             pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
@@ -189,7 +194,9 @@ def _bounds(stats: pa.Array, names: Collection[str]) -> pa.StructArray | None:
         )
     except (pa.ArrowException, OverflowError):
         return None
-    return found.combine_chunks().to_struct_array() if found.num_rows == len(texts) else None
+    if found.num_rows != len(texts):
+        return None
+    return found["minValues"].combine_chunks(), found["maxValues"].combine_chunks()
 
 
 def by_statistics(files: pa.Table, pruner: Pruner, *, with_partitions: bool) -> pa.Table:
