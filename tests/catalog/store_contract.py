@@ -622,7 +622,7 @@ class StoreContract:
         with store.read() as unit:
             ratified = dict(unit.ratified_under(TxnId("x")))
             assert ratified == {
-                one.id: commit_row(0, txn="x", content=None, summary=None, published_ms=START_MS),
+                one.id: commit_row(0, txn="x", content=None, published_ms=START_MS),
                 two.id: commit_row(0, txn="x"),
             }
             assert unit.ratified_under(TxnId("nobody")) == []
@@ -673,7 +673,7 @@ class StoreContract:
         with store.read() as unit:
             kept = unit.commits(one.key, Version(0), Version(9), content=True, summary=True)
             others = unit.commits(two.key, Version(0), Version(9), content=True, summary=True)
-        forgotten = [commit_row(v, content=None, summary=None) for v in range(3)]
+        forgotten = [commit_row(v, content=None) for v in range(3)]
         assert kept == [*forgotten, commit_row(3), commit_row(4)]
         assert others == [commit_row(version) for version in range(5)]
         assert found(store, 2).held_from == 0
@@ -914,7 +914,7 @@ def think(model: Model, step: Step) -> object:
             row = model.tables.get(number)
             if row is not None:
                 model.commits[number] = [
-                    commit._replace(content=None, summary=None)
+                    commit._replace(content=None)
                     if row.held_from <= commit.version <= upto
                     else commit
                     for commit in model.commits[number]

@@ -27,6 +27,14 @@ def paths(store: ObjectStore, *args: object, **options: object) -> set[str]:
     return {meta.path for meta in store.list(*args, **options)}
 
 
+def put_all(store: ObjectStore, items: Sequence[tuple[str, bytes]]) -> list[bool]:
+    """Put a batch past every object that is there already."""
+    won: list[bool] = []
+    while len(won) < len(items):
+        won += store.put_many_if_absent(items[len(won) :])
+    return won
+
+
 class ObjectStoreContract:
     """Subclasses give a fixture `store`: a store that is empty."""
 
@@ -55,10 +63,12 @@ class ObjectStoreContract:
         assert store.get("a") == b"2nd"
         assert store.put_if_absent("a", b"third") is False
 
-    def test_a_batch_is_put_where_there_is_room(self, store: ObjectStore) -> None:
+    def test_a_batch_ends_at_one_that_is_there(self, store: ObjectStore) -> None:
         store.put("log/1", b"there")
         batch = [(f"log/{number}", str(number).encode()) for number in range(4)]
-        assert store.put_many_if_absent(batch) == [True, False, True, True]
+        assert store.put_many_if_absent(batch) == [True, False]
+        assert paths(store, "log", recursive=True) == {"log/0", "log/1"}
+        assert put_all(store, batch[2:]) == [True, True]
         assert [store.get(f"log/{number}") for number in range(4)] == [b"0", b"there", b"2", b"3"]
 
     def test_the_first_of_two_equal_names_in_a_batch_wins(self, store: ObjectStore) -> None:
@@ -202,7 +212,7 @@ class ObjectStoreContract:
             start.wait()
             mine = str(writer).encode()
             if writer % 2:
-                return list(store.put_many_if_absent([(name, mine) for name in names]))
+                return put_all(store, [(name, mine) for name in names])
             return [store.put_if_absent(name, mine) for name in names]
 
         with ThreadPoolExecutor(writers) as pool:

@@ -14,7 +14,7 @@ from headgate.storage.local import LocalStore
 from headgate.storage.objects import PutUnknownError
 from tests.kit import shows
 from tests.kit.faulty import SECTOR, ForgetfulDisk, PowerLossError
-from tests.storage.object_store_contract import ObjectStoreContract
+from tests.storage.object_store_contract import ObjectStoreContract, put_all
 
 ROOT = "/lake/t7"
 SEEDS = range(9)  # three of each: nothing unsynced survives, everything, any part
@@ -173,13 +173,13 @@ def put_over_twice(store: LocalStore) -> list[str]:
 
 
 def put_many(store: LocalStore) -> list[str]:
-    store.put_many_if_absent(list(CONTENTS.items()))
+    put_all(store, list(CONTENTS.items()))
     return list(CONTENTS)
 
 
 def put_many_after_one(store: LocalStore) -> list[str]:
     store.put_if_absent(SECOND, CONTENTS[SECOND])
-    store.put_many_if_absent(list(CONTENTS.items()))
+    put_all(store, list(CONTENTS.items()))
     return list(CONTENTS)
 
 
@@ -373,7 +373,7 @@ def test_a_full_folder_leaves_a_beginning_of_the_batch() -> None:
         put_many(store)
     disk.before = None
     assert names(disk, f"{ROOT}/log") == [path.removeprefix("log/") for path in list(CONTENTS)[:2]]
-    assert store.put_many_if_absent(list(CONTENTS.items())) == [False, False, True, True]
+    assert put_all(store, list(CONTENTS.items())) == [False, False, True, True]
 
 
 # A sync that fails
@@ -480,7 +480,7 @@ def test_acknowledged_puts_outlive_any_crash(
                     may_be[path] = {content} if won else {store.get(path)}
                 case "many":
                     may_be[path] = before | {content}
-                    won, again = store.put_many_if_absent([(path, content), (path, b"never")])
+                    won, again = put_all(store, [(path, content), (path, b"never")])
                     assert not again
                     may_be[path] = {content} if won else {store.get(path)}
                 case "delete":

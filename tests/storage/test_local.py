@@ -11,7 +11,7 @@ from headgate.errors import InvalidArgumentError, NotFoundError, PermissionDenie
 from headgate.storage.local import LocalStore
 from headgate.storage.objects import ObjectMeta
 from tests.kit import shows
-from tests.storage.object_store_contract import ObjectStoreContract
+from tests.storage.object_store_contract import ObjectStoreContract, put_all
 
 
 class TestLocalStore(ObjectStoreContract):
@@ -35,7 +35,7 @@ def _race(root: Path, writer: int, start: Barrier, names: list[str]) -> None:
     mine = str(writer).encode() * 1000
     half = len(names) // 2
     won = [store.put_if_absent(name, mine) for name in names[:half]]
-    won += store.put_many_if_absent([(name, mine) for name in names[half:]])
+    won += put_all(store, [(name, mine) for name in names[half:]])
     claimed = "\n".join(name for name, was_put in zip(names, won, strict=True) if was_put)
     LocalStore(root.parent / "claims").put(str(writer), claimed.encode())
 

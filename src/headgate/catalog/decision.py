@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 from uuid import UUID
@@ -119,15 +119,9 @@ class Pending:
 class Decider:
     """Decides proposals, one at a time, each in the unit of work it is given."""
 
-    def __init__(
-        self,
-        clock: WallClock,
-        settings: Settings,
-        changes_in_log: Callable[[TableRow, CommitRow], Changes],
-    ) -> None:
+    def __init__(self, clock: WallClock, settings: Settings) -> None:
         self._clock = clock
         self._settings = settings
-        self._changes_in_log = changes_in_log
         self._taken: OrderedDict[TxnId, int] = OrderedDict()
         self._understood: OrderedDict[tuple[bytes, bytes], tuple[Protocol, Metadata]]
         self._understood = OrderedDict()
@@ -523,9 +517,7 @@ class Decider:
                 version=commit.version,
                 txn_id=commit.txn_id,
                 sequence=commit.sequence,
-                changes=from_json(commit.summary, Changes)
-                if commit.summary is not None
-                else self._changes_in_log(row, commit),
+                changes=from_json(commit.summary or b"{}", Changes),
             )
             for commit in unit.commits(row.key, first, row.head, content=False, summary=True)
         ]

@@ -136,7 +136,7 @@ class FilesystemCatalog:
     def propose(self, proposal: Proposal) -> Answer:
         """Put the commit where its version is; the file that is there first has won."""
         part, content = _only_put(proposal)
-        place = self._seen(self._find(part.table_id))
+        place = self._seen(self._by_id(part.table_id))
         examined = examination.examine_file(content)
         # A replay is looked for from the lowest version this transaction was ever proposed at.
         since = min(part.version, self._tried.get(proposal.txn_id, part.version))
@@ -146,6 +146,7 @@ class FilesystemCatalog:
         taken = self._taken(place, since, proposal.txn_id, examined)
         if isinstance(taken, Ratified):
             return taken
+        self._refuse_if_dropped(place)
         if taken is not None and part.version <= place.latest:
             return self._taken(place, part.version, proposal.txn_id, examined) or taken
         violations = self._violations(place, part, examined, proposal.txn_id)
@@ -351,9 +352,12 @@ class FilesystemCatalog:
     def _find(self, ref: Ref) -> _Place:
         """Find a table's directory by name or id; a dropped one is not there."""
         place = self._by_name(ref) if isinstance(ref, TableName) else self._by_id(ref)
+        self._refuse_if_dropped(place)
+        return place
+
+    def _refuse_if_dropped(self, place: _Place) -> None:
         if self._tombstone(place.name) == place.table_id:
             raise NotFoundError(f"Table {place.name} is dropped.")
-        return place
 
     def _by_name(self, name: TableName) -> _Place:
         location = self._location(name)
@@ -368,7 +372,7 @@ class FilesystemCatalog:
             if _id_of(self._first(known.location)) == table_id:
                 return known
             raise NotFoundError(f"There is no table {table_id}.")
-        for entry in self.tables():
+        for entry in self.tables(dropped=True):
             if entry.table_id == table_id and entry.name is not None:
                 return self._by_name(TableName.parse(entry.name))
         raise NotFoundError(f"There is no table {table_id}.")

@@ -28,7 +28,7 @@ from headgate.catalog.fsck import Checker, data_files
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.registry import Registry, is_unfinished
-from headgate.catalog.stores.port import CatalogStore, CommitRow, Reading, TableRow, Writing
+from headgate.catalog.stores.port import CatalogStore, Reading, TableRow, Writing
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     BusyError,
@@ -36,7 +36,6 @@ from headgate.errors import (
     InTheFutureError,
     InvalidArgumentError,
     InvalidCommitError,
-    InvariantError,
     LogAheadError,
     NotFoundError,
     TooLargeError,
@@ -70,7 +69,6 @@ from headgate.protocol.catalog_port import (
 )
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
-from headgate.protocol.conflicts import Changes
 from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.examination import Violation
 from headgate.protocol.tables import State
@@ -104,7 +102,7 @@ class Catalog:
         if not publisher:  # nobody will publish, so there is nobody to wait for
             settings = replace(settings, unpublished_soft=settings.unpublished_hard)
         self._ratifier = Ratifier(store, clock, self._settings)
-        self._decider = Decider(clock, settings, self._changes_in_log)
+        self._decider = Decider(clock, settings)
         self._publisher = Publisher(
             store, self._ratifier, self._log_of, clock, self._settings, str(ids.random())
         )
@@ -295,7 +293,8 @@ class Catalog:
         """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
         self._registry.create(name, table_id, txn_id, first)
         self._publisher.wake(table_id)
-        return self.resolve(table_id)
+        with self._store.read() as unit:  # told again, it may be dropped by now, and was made
+            return self._resolve(unit, table_id, unit.clock().sequence)
 
     def rename_table(self, table_id: TableId, name: TableName) -> None:
         """Give the table another name; id, place and history stay. Spec: LC-04."""
@@ -647,13 +646,6 @@ class Catalog:
             if all(file.key in gone for file in snapshot.files()):
                 replaced.add(table_id)
         return frozenset(replaced)
-
-    def _changes_in_log(self, row: TableRow, commit: CommitRow) -> Changes:
-        """Sum up a commit whose summary was forgotten, from its file."""
-        content = self._log_of(row.location).read_published(commit.version)
-        if content is None or hashlib.sha256(content).digest() != commit.sha256:
-            raise InvariantError(f"Version {commit.version} of table {row.id} cannot be read.")
-        return examination.examine_file(content).changes
 
     def _log_of(self, location: str) -> DeltaLog:
         return DeltaLog(self._store_for(location))

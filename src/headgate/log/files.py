@@ -84,14 +84,15 @@ class DeltaLog:
         Another publisher is welcome, another content is not: it raises `LogDivergedError`.
         """
         items = [(PublishedCommit(version).path, content) for version, content in commits]
-        # Nothing is put above a file that is not ours, so what is there is looked at first.
-        while items and self.store.head(items[0][0]) is not None:
-            self._refuse_unless_same(*items[0])
-            self.store.sync([items.pop(0)[0]])
-        done = self.store.put_many_if_absent(items) if items else []
-        for (path, content), was_put in zip(items, done, strict=True):
-            if not was_put:
-                self._refuse_unless_same(path, content)
+        while items:
+            # Nothing is put above a file that is not ours, so what is there is looked at first.
+            while items and self.store.head(items[0][0]) is not None:
+                self._refuse_unless_same(*items[0])
+                self.store.sync([items.pop(0)[0]])
+            done = self.store.put_many_if_absent(items)
+            if done and not done[-1]:
+                self._refuse_unless_same(*items[len(done) - 1])
+            items = items[len(done) :]
 
     def _refuse_unless_same(self, path: str, content: bytes) -> None:
         if self.store.get(path) != content:

@@ -29,6 +29,7 @@ from headgate.storage.objects import (
     check_path,
     check_range,
     missing,
+    upto_false,
 )
 
 if TYPE_CHECKING:  # obstore has these for the type checker only
@@ -122,7 +123,7 @@ class CloudStore:
 
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
         check_batch(items)
-        return [self.put_if_absent(path, content) for path, content in items]
+        return upto_false(self.put_if_absent(path, content) for path, content in items)
 
     def put(self, path: str, content: bytes) -> None:
         with self._errors(path, writing=True):

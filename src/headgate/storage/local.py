@@ -27,6 +27,7 @@ from headgate.storage.objects import (
     check_range,
     encode,
     missing,
+    upto_false,
 )
 
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
@@ -217,11 +218,11 @@ class LocalStore:
             targets = [self._locate(path) for path, _ in items]
             folder = self._make_folder(_parent(targets[0]))
             with self._temporaries(folder, [content for _, content in items]) as temporaries:
-                won = [self._link(*names) for names in zip(temporaries, targets, strict=True)]
-            # Whoever put the others may not have come as far as syncing them.
-            self._sync(
-                *(target for target, was_put in zip(targets, won, strict=True) if not was_put)
-            )
+                won = upto_false(
+                    self._link(*names) for names in zip(temporaries, targets, strict=True)
+                )
+            # Whoever put the other one may not have come as far as syncing it.
+            self._sync(*(targets[place] for place, was_put in enumerate(won) if not was_put))
             self._sync(folder)
         return won
 

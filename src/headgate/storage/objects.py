@@ -8,7 +8,7 @@ it first. Names beginning with `.hg-` are a store's own and no caller's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import quote
@@ -73,9 +73,9 @@ class ObjectStore(Protocol):
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
         """Put objects of one folder in their order, cheaper than one by one.
 
-        After a crash a beginning of them is there, never a later one without the earlier. One
-        that is there already answers False and the rest goes on. After an error a beginning of
-        them may be there, each whole; the same again is safe.
+        After a crash a beginning of them is there, never a later one without the earlier. At one
+        that is there already it stops and answers False for it: the answers end there. After an
+        error a beginning of them may be there, each whole; the same again is safe.
         """
         ...
 
@@ -147,6 +147,16 @@ def check_range(start: int, length: int) -> None:
         raise InvalidArgumentError(f"There is no range of {length} bytes from {start}.")
 
 
+def upto_false(answers: Iterable[bool]) -> Sequence[bool]:
+    """Take answers one by one until one is False, that one included."""
+    taken: list[bool] = []
+    for answer in answers:
+        taken.append(answer)
+        if not answer:
+            break
+    return taken
+
+
 def encode(path: str) -> str:
     """Percent-encode a path the way every URL of ours spells it."""
     return quote(path, _UNENCODED)
@@ -203,7 +213,7 @@ class MemoryStore:
 
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
         check_batch(items)
-        return [self.put_if_absent(path, content) for path, content in items]
+        return upto_false(self.put_if_absent(path, content) for path, content in items)
 
     def put(self, path: str, content: bytes) -> None:
         with self._lock:

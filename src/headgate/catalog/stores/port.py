@@ -60,7 +60,10 @@ class TableRow(NamedTuple):
 
 
 class CommitRow(NamedTuple):
-    """A ratified commit. All but content and summary is kept for ever."""
+    """A ratified commit. All but content is kept.
+
+    Whoever comes late is held against summaries, and the log may not be there to ask.
+    """
 
     version: Version
     sequence: Sequence

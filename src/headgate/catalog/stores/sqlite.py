@@ -536,7 +536,7 @@ class _Writing(_Reading):
 
     def forget_content(self, key: int, upto: Version) -> None:
         self._do(
-            "UPDATE commits SET content = NULL, summary = NULL WHERE table_key = ? AND version "
+            "UPDATE commits SET content = NULL WHERE table_key = ? AND version "
             "BETWEEN (SELECT held_from FROM tables WHERE key = ?) AND ?",
             key,
             key,
