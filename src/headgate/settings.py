@@ -33,6 +33,9 @@ class Settings:
     transaction_tables: int = 1_000
     max_ahead_ms: int = 300_000  # how far a staged timestamp may be ahead of the clock
     drift_ms: int = 1_000  # how far the catalog's clock may follow timestamps ahead of real time
+    verify_staged: int = 16  # how many files of a staged commit are looked for, the largest first
+    verify_every: int = 0  # of inline commits every so-manieth has its largest file looked for
+    verify_above_bytes: int = 64 << 20  # files of that size are always looked for
     rejections_kept_ms: int = 30 * 24 * 3600 * 1000
     batch_proposals: int = 256
     batch_ms: int = 20

@@ -13,13 +13,16 @@ from headgate.errors import HeadgateError
 from headgate.protocol.actions import AddFile, Protocol, Version
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected
 from headgate.protocol.commits import Inline, Part, Proposal, Staged, Way
+from headgate.protocol.conflicts import Scan
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.settings import Settings
 from headgate.storage import locations
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import (
     START_MS,
+    ManualClock,
     add,
     file_content,
     inline,
@@ -235,6 +238,46 @@ def test_two_metadata_or_a_file_twice_are_refused_and_every_violation_is_named(
     answer = inline_lake.catalog.propose(proposal)
     assert isinstance(answer, Rejected)
     assert len({violation.rule for violation in answer.violations}) >= 3
+
+
+@req("AU-02")
+@shows("FI11")
+def test_files_that_are_not_there_or_have_another_size_are_refused(tmp_path: Path) -> None:
+    large = 64 << 20
+    settings = Settings(verify_every=1)
+    for way, file in (
+        (Way.STAGED, add("gone.parquet", size=5)),
+        (Way.STAGED, add("there.parquet", size=5)),
+        (Way.INLINE, add("gone.parquet", size=5)),
+        (Way.INLINE, add("there.parquet", size=large)),
+    ):
+        house = House(tmp_path / file.path / way.value, way, ManualClock(), settings)
+        try:
+            table = house.create()
+            store = locations.store_for(table.location)
+            store.put("there.parquet", b"1234")
+            assert refused(house, house.proposal(table.table_id, 1, file)).startswith("file-")
+            right = house.proposal(table.table_id, 1, add("there.parquet", size=4))
+            assert isinstance(house.catalog.propose(right), Ratified)
+        finally:
+            house.close()
+
+
+@shows("FI11")
+def test_a_scan_that_lies_harms_nobody_but_its_own_transaction(inline_lake: House) -> None:
+    house = inline_lake
+    table, other = house.create("t"), house.create("u")
+    file = add()
+    house.propose(table.table_id, 1, file)
+    house.propose(table.table_id, 2, remove(file))
+    liar = Scan(table_id=table.table_id, version=Version(1), files=())
+    answer = house.propose(other.table_id, 1, add(), scans=(liar,))
+    assert isinstance(answer, Ratified | Rejected)
+    assert house.catalog.resolve(table.table_id).latest == 2
+    # What it removes is checked whatever it says it read.
+    lost = house.propose(table.table_id, 2, remove(file), scans=(liar,))
+    assert isinstance(lost, Rejected)
+    assert "R6" in {conflict.rule for conflict in lost.conflicts}
 
 
 def test_an_unknown_action_is_kept_not_dropped(inline_lake: House) -> None:

@@ -126,7 +126,7 @@ def opened(tmp_path: Path, *, publisher: bool = True, **changed: int) -> Iterato
         tmp_path / "lake",
         Way.INLINE,
         ManualClock(),
-        Settings(**chosen),  # type: ignore[arg-type]
+        Settings(**{"verify_staged": 0, **chosen}),  # type: ignore[arg-type]
         has_publisher=publisher,
     )
     try:

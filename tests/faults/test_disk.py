@@ -115,7 +115,8 @@ class Lake:
     def __init__(self, folder: Path, seed: int = 0, **settings: int) -> None:
         self.machine: Machine
         self.world = World(
-            lambda clock: self._machine(folder, clock, seed), settings=Settings(**settings)
+            lambda clock: self._machine(folder, clock, seed),
+            settings=Settings(verify_staged=0, **settings),
         )
         self.model = self.world.model
         self.chance = self.machine.chance

@@ -85,7 +85,7 @@ class Process:
                 store_for=self.store_for,
                 clock=self.clock,
                 ids=self.ids,
-                settings=Settings(listed_ms=0, ticket_after=10**6),
+                settings=Settings(listed_ms=0, ticket_after=10**6, verify_staged=0),
                 publisher=False,
             )
         return catalog

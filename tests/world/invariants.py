@@ -11,7 +11,6 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 
-from headgate.errors import NotFoundError
 from headgate.log import snapshots
 from headgate.log.snapshots import Snapshot
 from headgate.protocol import paths
@@ -153,10 +152,12 @@ def s11(world: World, tables: Tables) -> None:
     """Published in order, without a gap above what was cleaned away."""
     for truth in kept(world, tables):
         cut = world.model.cut.get(truth.table_id, -1)
-        there = set(truth.published_versions)
-        for version in there:
-            is_ours = (truth.table_id, version) not in world.model.intruders
-            assert version - 1 in {cut, *there} or version <= cut or not is_ours, f"S11: {there}"
+        ours = {
+            version
+            for version in truth.published_versions
+            if version > cut and (truth.table_id, version) not in world.model.intruders
+        }
+        assert ours == set(range(cut + 1, cut + 1 + len(ours))), f"S11: {sorted(ours)}"
 
 
 def s12(world: World, tables: Tables) -> None:
@@ -312,7 +313,7 @@ def settle(world: World) -> None:
         assert heard is not None, f"L3: {wish.proposal.txn_id} hears nothing"
         world.observe()
         if wish.fate is Fate.OPEN:  # its version is taken, or its table is gone: it is not in
-            is_gone = isinstance(heard, NotFoundError) and not world.has_database
+            is_gone = not world.has_database and wish.tables & world.model.purged
             for table_id in () if is_gone else wish.tables:  # there nobody remembers
                 inside = {seen.txn_id for seen in world.model.history[table_id]}
                 assert wish.proposal.txn_id not in inside, f"L3: {heard} to a winner"

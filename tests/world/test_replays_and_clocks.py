@@ -193,6 +193,7 @@ def test_a_creation_sent_again_is_told_so_after_the_table_was_renamed_or_dropped
 
 
 @req("CM-47")
+@shows("FM6", "FM8", "S5")
 def test_a_proposal_refused_because_its_table_was_dropped_stays_refused_when_it_is_back(
     story: Story,
 ) -> None:

@@ -8,7 +8,9 @@ server's.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import logging
+import zlib
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
 from contextlib import suppress
@@ -73,6 +75,7 @@ from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.examination import Violation
 from headgate.protocol.tables import State
 from headgate.settings import Settings
+from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
 
 _LEFTOVERS_KEPT_MS = 24 * 3600 * 1000  # of writers that died
@@ -197,8 +200,10 @@ class Catalog:
             attempts = tuple(self._attempt(part) for part in proposal.parts)
             for part in proposal.parts:
                 self._look_ahead(part.table_id)
+            for attempt in attempts:
+                self._look_for_files(attempt, proposal.txn_id)
             replaced = self._replaced(attempts)
-        except _StagedFileError as missing:
+        except _FileError as missing:
             # Refused for good: who is told so may delete its files, and a copy of the request
             # that comes when the file is there at last must find the same answer.
             return self._ratifier.submit(
@@ -530,9 +535,9 @@ class Catalog:
         store = self._log_of(row.location).store
         meta = store.head(commit.path)
         if meta is None:
-            raise _StagedFileError("staged-file-missing", f"{commit.path} is not there")
+            raise _FileError("staged-file-missing", f"{commit.path} is not there")
         if meta.size != staged.size:
-            raise _StagedFileError(
+            raise _FileError(
                 "staged-size",
                 f"{commit.path} has {meta.size} bytes, not the {staged.size} declared",
             )
@@ -546,6 +551,34 @@ class Catalog:
             sha256=hashlib.sha256(content).digest(),
             modified_ms=meta.modified_ms,
         )
+
+    def _look_for_files(self, attempt: Attempt, txn_id: TxnId) -> None:
+        """Look for some of the files a commit adds: those that would hurt most. Spec: AU-02."""
+        settings, adds = self._settings, attempt.examined.adds
+        count = 0
+        if isinstance(attempt.part.content, Staged):
+            count = settings.verify_staged
+        elif settings.verify_every and zlib.crc32(txn_id.encode()) % settings.verify_every == 0:
+            count = 1
+        largest = heapq.nlargest(count, adds, key=lambda add: add.size) if count else []
+        wanted = {add.path: add for add in largest}
+        wanted |= {add.path: add for add in adds if add.size >= settings.verify_above_bytes}
+        if not wanted:
+            return
+        with self._store.read() as unit:
+            row = _require(unit, attempt.part.table_id)
+        store = self._store_for(row.location)
+        for path, add in wanted.items():
+            data = locations.data_path(path)
+            if data.kind is not locations.PathKind.RELATIVE or attempt.examined.violations:
+                continue  # refused for what it is, and not for what is there
+            meta = store.head(data.value)
+            if meta is None:
+                raise _FileError("file-missing", f"{path} is not there")
+            if meta.size != add.size:
+                raise _FileError(
+                    "file-size", f"{path} has {meta.size} bytes, not the {add.size} declared"
+                )
 
     def _replayed(self, proposal: Proposal) -> Ratified | None:
         with self._store.read() as unit:
@@ -651,8 +684,8 @@ class Catalog:
         return DeltaLog(self._store_for(location))
 
 
-class _StagedFileError(Exception):
-    """A staged file is not there, or not as it was declared."""
+class _FileError(Exception):
+    """A file that a proposal names is not there, or not as it was declared."""
 
     def __init__(self, rule: str, says: str) -> None:
         super().__init__(says)

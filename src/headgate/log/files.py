@@ -89,7 +89,7 @@ class DeltaLog:
             while items and self.store.head(items[0][0]) is not None:
                 self._refuse_unless_same(*items[0])
                 self.store.sync([items.pop(0)[0]])
-            done = self.store.put_many_if_absent(items)
+            done = self.store.put_many_if_absent(items) if items else []
             if done and not done[-1]:
                 self._refuse_unless_same(*items[len(done) - 1])
             items = items[len(done) :]
