@@ -73,7 +73,7 @@ class DataFiles:
         self._open: dict[Key, _OpenFile] = {}
         self._paths: list[str] = []
         self._puts: list[Future[AddFile]] = []
-        self._pool = ThreadPoolExecutor(_PUTTING, thread_name_prefix="headgate-write")
+        self._pool: ThreadPoolExecutor | None = None
         self._finished = False
 
     def __enter__(self) -> DataFiles:
@@ -86,7 +86,8 @@ class DataFiles:
         trace: TracebackType | None,
     ) -> None:
         wait(self._puts)
-        self._pool.shutdown()
+        if self._pool is not None:
+            self._pool.shutdown()
         if self._finished:
             return
         for path in self._paths:
@@ -103,9 +104,12 @@ class DataFiles:
 
     def finish(self) -> list[AddFile]:
         """Put what is still open; give the actions that add the files, in the order of writing."""
-        for key in list(self._open):
+        keys = list(self._open)
+        for key in keys[:-1]:
             self._close(key)
-        added = [put.result() for put in self._puts]
+        # The last one is put right here: a small append is one file, and needs no thread.
+        last = [self._put(self._closed(key)) for key in keys[-1:]]
+        added = [put.result() for put in self._puts] + last
         self._finished = True
         return added
 
@@ -119,10 +123,15 @@ class DataFiles:
         if file.written >= self._target:
             self._close(key)
 
-    def _close(self, key: Key) -> None:
+    def _closed(self, key: Key) -> _OpenFile:
         file = self._open.pop(key)
         self._paths.append(file.path)
-        self._puts.append(self._pool.submit(self._put, file))
+        return file
+
+    def _close(self, key: Key) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_PUTTING, thread_name_prefix="headgate-write")
+        self._puts.append(self._pool.submit(self._put, self._closed(key)))
         # So many files wait to be put as are being put: more would only fill memory.
         pending = [put for put in self._puts if not put.done()]
         if len(pending) > _PUTTING:
