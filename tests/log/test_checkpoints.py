@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -55,6 +56,7 @@ from tests.kit.faulty import CountingStore
 from tests.log.test_snapshots import MANAGED, add, appended, f, paths, remove
 
 WEEK = 604_800_000
+FILE_ACTIONS = ("add", "remove")
 PROTOCOL = Protocol(
     min_reader_version=3,
     min_writer_version=7,
@@ -270,6 +272,24 @@ def test_an_empty_table_has_a_checkpoint_too() -> None:
         written(store, table_of(store, COMMITS[:1]), form)
         without_commits(store)
         assert by_path(store).num_files == 0
+
+
+def test_columns_are_left_out_while_no_file_has_a_value_for_them() -> None:
+    def columns(files: list[Action]) -> dict[str, set[str]]:
+        store = MemoryStore()
+        [path] = written(store, table_of(store, [[PROTOCOL, METADATA], files])).paths
+        schema = pq.read_schema(pa.BufferReader(store.get(path)))
+        without_commits(store)
+        assert by_path(store).num_files == 1
+        return {name: {field.name for field in schema.field(name).type} for name in FILE_ACTIONS}
+
+    always = {"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"}
+    gone = {"path", "deletionTimestamp", "dataChange"}
+    plain, tagged = add("a"), msgspec.structs.replace(add("a"), tags={"some": "tag"})
+    vector = msgspec.structs.replace(remove("b", 2 * WEEK), deletion_vector=VECTOR)
+    assert columns([plain]) == {"add": always, "remove": gone}
+    assert columns([tagged]) == {"add": always | {"tags"}, "remove": gone}
+    assert columns([plain, vector]) == {"add": always, "remove": gone | {"deletionVector"}}
 
 
 def test_files_lie_in_sidecars_of_bounded_size() -> None:
