@@ -6,6 +6,7 @@ prints its seed; `HEADGATE_SEED` repeats it, `HEADGATE_LONG` makes it long.
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -30,9 +31,9 @@ from headgate.client import maintenance
 from headgate.client.transaction import Change, Committer, Operation, Patience
 from headgate.errors import (
     ConflictError,
-    HeadgateError,
     InTheFutureError,
     InvalidCommitError,
+    LogAheadError,
     LogDivergedError,
     NotFoundError,
     NotPublishedError,
@@ -332,8 +333,10 @@ class Machine(RuleBasedStateMachine):
             self.world.crash()  # catalog and client are one process
         except CrashError:
             pass
-        except HeadgateError as error:
-            self.allow(error, UnavailableError, OutcomeUnknownError, PutUnknownError, NotFoundError)
+        except (UnavailableError, OutcomeUnknownError, PutUnknownError, NotFoundError):
+            pass
+        except LogAheadError:
+            assert self.has_intruder(truth)
         else:
             self.model.reach(f"client {who}", truth.table_id, done.version)
             for table_id, snapshot in done.snapshots.items():
@@ -426,9 +429,8 @@ class Machine(RuleBasedStateMachine):
             return False
         return True
 
-    def allow(self, error: HeadgateError, *kinds: type[HeadgateError]) -> None:
-        if not isinstance(error, kinds):
-            raise error
+    def has_intruder(self, truth: Truth) -> bool:
+        return any(table_id == truth.table_id for table_id, _ in self.model.intruders)
 
     def quiet(self) -> None:
         """End all faults."""
@@ -523,7 +525,7 @@ class DatabaseMachine(Machine):
         for truth in self.picked(which):
             store = self.world.bare_store_for(truth.location)
             there = {self.model.cut.get(truth.table_id, -1), *truth.published_versions}
-            first = next(v for v in range(truth.head + 2) if v > min(there) and v not in there)
+            first = next(v for v in itertools.count(min(there) + 1) if v not in there)
             for seen in self.model.history[truth.table_id][first : first + count]:
                 is_next = (truth.table_id, seen.version - 1) not in self.model.intruders
                 if not is_next or not store.put_if_absent(name_of(seen.version), seen.content):
@@ -632,9 +634,6 @@ class DatabaseMachine(Machine):
             self.world.bare_store_for(truth.location).delete(name_of(version))
         self.model.intruders.clear()
         self.world.do(lambda: self.world.catalog.fsck(repair=True))
-
-    def has_intruder(self, truth: Truth) -> bool:
-        return any(table_id == truth.table_id for table_id, _ in self.model.intruders)
 
     # Names
 
