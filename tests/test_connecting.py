@@ -258,7 +258,7 @@ def test_a_filesystem_catalog_has_its_root_in_its_address(tmp_path: Path) -> Non
 # Several at once
 
 
-@shows("FS8", "FS1")
+@shows("FS8")
 def test_many_who_make_one_lake_at_once_have_one_lake(tmp_path: Path) -> None:
     def make(number: int) -> str:
         with connect(tmp_path / "lake") as session:

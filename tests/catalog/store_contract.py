@@ -236,7 +236,6 @@ class StoreContract:
         store.close()
         assert found(open_store("one")).id == table_id(1)
 
-    @shows("FS1")
     def test_units_of_many_threads_and_two_openings_come_one_after_the_other(
         self, store: CatalogStore, open_store: OpenStore
     ) -> None:

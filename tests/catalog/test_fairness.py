@@ -262,7 +262,6 @@ def test_a_table_dropped_while_others_wait_for_a_ticket_tells_them_so(
     assert [conflict.rule for conflict in answer.conflicts] == ["R9"]
 
 
-@shows("FS1")
 def test_another_process_waits_for_the_ticket_as_well(
     house: House, pool: ThreadPoolExecutor
 ) -> None:

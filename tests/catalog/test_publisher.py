@@ -224,7 +224,7 @@ def test_the_tails_of_others_are_published_also_by_a_process_that_is_always_busy
             waking.join()
 
 
-@shows("FP8", "L2")
+@shows("L2")
 @pytest.mark.parametrize(
     "error",
     [
@@ -572,7 +572,7 @@ def test_a_put_without_an_answer_is_not_recorded_and_is_looked_at_again(
 
 
 @req("CM-25")
-@shows("FP8", "S6")
+@shows("S6")
 def test_a_put_without_an_answer_is_no_answer_to_a_writer_who_was_held_back(
     tmp_path: Path, storage: Storage
 ) -> None:
@@ -758,7 +758,6 @@ def test_a_purged_table_is_not_published_and_leaves_no_file(
 
 
 @req("CM-40")
-@shows("FP6")
 def test_a_purge_waits_for_the_publisher_that_is_at_work_on_the_table(
     tmp_path: Path, storage: Storage
 ) -> None:

@@ -216,7 +216,7 @@ def test_a_batch_takes_at_most_20_ms(store: WatchedStore) -> None:
 
 
 @req("CM-43")
-@shows("FC12", "FS7", "S6", "L1")
+@shows("FC12", "S6", "L1")
 def test_doubt_about_the_commit_makes_every_answer_unknown_and_stops_the_catalog(
     store: WatchedStore, ratifier: Ratifier
 ) -> None:
