@@ -154,8 +154,8 @@ def in_log(root: Path, table_id: TableId) -> list[int]:
     return sorted(int(path.stem) for path in log.glob("*.json"))
 
 
-def eventually(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+def eventually(happened: Callable[[], bool], within: float = PATIENCE) -> None:
+    deadline = time.monotonic() + within
     while not happened():
         assert time.monotonic() < deadline, "it never happened"
         time.sleep(0.002)
@@ -317,6 +317,63 @@ def test_a_table_that_cannot_be_published_holds_up_no_other_and_the_cut_shows_bo
         assert [resolved.latest for resolved in cut] == [3, 3]
         assert [commit.version for commit in cut[0].commits] == [0, 1, 2, 3]
         storage.before = lambda call: None
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="one thread publishes all tables in turn: a put that hangs holds up the others' until "
+    "it ends, though nobody else and no publish() that is asked for",
+)
+@pytest.mark.slow
+def test_a_table_whose_storage_hangs_holds_up_no_other(tmp_path: Path, storage: Storage) -> None:
+    is_hanging, may_go_on = threading.Event(), threading.Event()
+    with opened(tmp_path, publish_on_close_ms=0) as house:
+        stuck, free = house.create("stuck").table_id, house.create("free").table_id
+        eventually(lambda: recorded(house, stuck) == recorded(house, free) == 0)
+
+        def hang(call: Call) -> None:
+            if is_publishing(call, stuck):
+                is_hanging.set()
+                assert may_go_on.wait(PATIENCE)
+
+        storage.before = hang
+        try:
+            commit(house, stuck)
+            assert is_hanging.wait(PATIENCE)
+            commit(house, free)
+            assert house.catalog.resolve(free).latest == 1
+            eventually(lambda: recorded(house, free) == 1, within=0.5)
+        finally:
+            storage.before = lambda call: None
+            may_go_on.set()
+
+
+@req("MT-07")
+def test_a_table_whose_storage_hangs_holds_up_nobody_who_asks_for_another(
+    tmp_path: Path, storage: Storage
+) -> None:
+    is_hanging, may_go_on = threading.Event(), threading.Event()
+    with opened(tmp_path, publish_on_close_ms=0) as house:
+        stuck, free = house.create("stuck").table_id, house.create("free").table_id
+        eventually(lambda: recorded(house, stuck) == recorded(house, free) == 0)
+
+        def hang(call: Call) -> None:
+            if is_publishing(call, stuck):
+                is_hanging.set()
+                assert may_go_on.wait(PATIENCE)
+
+        storage.before = hang
+        try:
+            commit(house, stuck)
+            assert is_hanging.wait(PATIENCE)
+            commit(house, stuck)  # writers of the table itself go on as well
+            commit(house, free, 2)
+            assert house.catalog.publish(free) == 2
+            assert recorded(house, stuck) == 0
+        finally:
+            storage.before = lambda call: None
+            may_go_on.set()
+        eventually(lambda: recorded(house, stuck) == 2)
 
 
 @shows("FP4")
@@ -540,6 +597,40 @@ def test_closing_while_storage_fails_ends_and_closing_again_is_fine(
         house.close()
         assert caplog.text == ""
     storage.before = lambda call: None
+
+
+@shows("L1")
+@pytest.mark.slow
+def test_closing_does_not_wait_for_storage_that_hangs_and_what_it_put_is_found_later(
+    tmp_path: Path, storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_hanging, may_go_on = threading.Event(), threading.Event()
+
+    def hang(call: Call) -> None:
+        if is_publishing(call):
+            is_hanging.set()
+            assert may_go_on.wait(PATIENCE)
+
+    with opened(tmp_path, publish_on_close_ms=10) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        storage.before = hang
+        commit(house, table.table_id, 2)
+        assert is_hanging.wait(PATIENCE)
+        thread = house.database._publisher._thread
+        assert thread is not None
+        closing = threading.Thread(target=house.close)
+        closing.start()
+        closing.join(PATIENCE / 2)
+        assert not closing.is_alive()
+        assert "does not answer" in caplog.text
+    storage.before = lambda call: None
+    may_go_on.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    with opened(tmp_path) as house:
+        house.clock.ms += house.settings.lease_ms  # nobody gave the lease back
+        eventually(lambda: recorded(house, table.table_id) == 2)
 
 
 # A put nobody can vouch for

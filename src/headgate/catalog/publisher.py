@@ -32,6 +32,7 @@ from headgate.protocol.tables import State
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
+_GRACE = 1.0  # seconds for the put that is under way
 
 
 class Publisher:
@@ -83,7 +84,11 @@ class Publisher:
         thread, self._thread = self._thread, None
         if thread is None:
             return
-        thread.join()
+        # Storage that hangs would hold up whoever closes; what it still puts, others will find.
+        thread.join(self._settings.publish_on_close_ms / 1000 + _GRACE)
+        if thread.is_alive():
+            _log.warning("storage does not answer: closing without waiting for it")
+            return
         for table_id in self._touched:
             if self._clock.monotonic() < deadline:
                 self._try(table_id)

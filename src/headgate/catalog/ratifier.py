@@ -60,7 +60,7 @@ class Ratifier:
             )
         work = _Work(name, do, Future[Result]())
         if self._stopped is not None:
-            raise UnavailableError(f"The catalog has stopped: {self._stopped}.")
+            raise self._refusal()
         self._queue.put(work)  # type: ignore[arg-type]  # the queue does not look at results
         if self._stopped is not None:  # it may have stopped between the look and the put
             self._drain()
@@ -143,7 +143,12 @@ class Ratifier:
             except queue.Empty:
                 return
             if work is not None:
-                _answer(work, error=UnavailableError(f"The catalog has stopped: {self._stopped}."))
+                _answer(work, error=self._refusal())
+
+    def _refusal(self) -> UnavailableError:
+        return UnavailableError(
+            f"The catalog has stopped: {self._stopped}.", remedy="Connect again."
+        )
 
 
 def _answer(work: _Work[object], error: BaseException | None) -> None:
