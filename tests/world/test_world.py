@@ -709,7 +709,7 @@ def run() -> Iterator[Callable[[type[Machine], int, int], None]]:
 @shows(
     "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S13", "S14",
     "S15", "S16", "S17", "S18", "S19", "L2", "L3", "FC3", "FC4", "FC5", "FC8", "FC9", "FC13",
-    "FM5", "FP1", "FP4", "FP5", "FP7", "FP9", "FR3", "FT1", "FT3",
+    "FM5", "FP1", "FP4", "FP5", "FP7", "FR3", "FT1", "FT3",
 )  # fmt: skip
 @pytest.mark.slow
 @pytest.mark.timeout(0)
