@@ -449,7 +449,10 @@ def test_a_table_another_publisher_works_on_is_left_to_it_until_its_lease_lapses
 def test_whoever_asks_for_publishing_waits_for_the_other_publisher_and_is_then_done(
     tmp_path: Path, storage: Storage
 ) -> None:
-    with opened(tmp_path, publisher=False) as one, opened(tmp_path, publisher=False) as two:
+    with (
+        opened(tmp_path, publisher=False, lease_ms=NEVER) as one,
+        opened(tmp_path, publisher=False, lease_ms=NEVER) as two,
+    ):
         table = one.create()
         commit(one, table.table_id, 3)
         is_putting, may_put = threading.Event(), threading.Event()

@@ -227,7 +227,7 @@ class Publisher:
             self._refused.pop(lease, None)
             return True
         now = self._clock.monotonic()
-        return now - self._refused.setdefault(lease, now) > 2 * self._settings.lease_ms / 1000
+        return now - self._refused.setdefault(lease, now) > 6 * self._settings.lease_ms / 1000
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read() as unit:
