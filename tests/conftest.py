@@ -1,4 +1,4 @@
-"""What tests of two folders or more use: an S3 server for the run, a bucket for each test, chance."""
+"""What tests of two folders or more use: a bucket for each test, and how chance is set."""
 
 import itertools
 import os
