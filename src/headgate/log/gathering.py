@@ -8,6 +8,7 @@ gone on from, and then only the new commits are read. Spec: CM-15 to CM-18.
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -58,7 +59,7 @@ class _UnusableEntryError(Exception):
         super().__init__(entry.path)
 
 
-class Source:
+class Source(ABC):
     """What managed and plain tables have in common: a segment is planned, read, replayed."""
 
     def __init__(self, label: str, log: DeltaLog) -> None:
@@ -70,13 +71,13 @@ class Source:
         self.named: set[Version] = set()  # commits taken to be published under their names
         self.without: set[str] = set()  # files that turned out to be unusable
 
+    @abstractmethod
     def fill(self, gap: Gap, *, from_base: bool) -> bool:
         """Look for what is missing; say whether there was still somewhere to look."""
-        raise NotImplementedError
 
+    @abstractmethod
     def missing(self, version: Version, gap: Gap) -> Exception:
         """Say that a version cannot be read."""
-        raise NotImplementedError
 
     def state(self, version: Version, base: TableState | None) -> TableState:
         """Plan, read and replay; what turns out to be unusable is planned without. Spec: RD-06."""
