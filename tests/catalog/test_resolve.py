@@ -281,7 +281,6 @@ def test_what_is_held_begins_where_the_newest_checkpoint_ended() -> None:
             assert (one.content is not None) is (one.version >= 4)
 
 
-@req("CM-22")
 def test_protocol_and_metadata_are_those_of_the_version_or_absent() -> None:
     with new_house() as house:
         table_id = house.create(properties={"a": "0"}).table_id

@@ -106,7 +106,7 @@ def take_step(story: Story, what: str, number: int, way: Way) -> None:
         story.versions.append(story.versions[-1])
 
 
-@req("CM-22", "RD-03")
+@req("RD-03")
 @shows("S16")
 @pytest.mark.slow
 @settings(
@@ -147,7 +147,6 @@ def test_what_the_catalog_serves_is_what_the_log_says_after_every_step(
         lake.close()
 
 
-@req("CM-22")
 def test_at_an_earlier_sequence_protocol_and_metadata_are_those_of_then_or_not_told(
     lake: Lake,
 ) -> None:

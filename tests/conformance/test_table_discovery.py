@@ -117,7 +117,7 @@ def test_a_long_published_past_without_a_checkpoint_is_read_without_a_listing(la
     assert catalog.calls["ratified_commits"] <= 1
 
 
-@req("CM-22", "RD-03")
+@req("RD-03")
 def test_what_a_table_is_is_known_before_anything_is_read(lake: Lake) -> None:
     story = lake.story(properties={"delta.enableRowTracking": "true"})
     story.tell()

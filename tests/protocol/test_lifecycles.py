@@ -7,7 +7,7 @@ import pytest
 from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.protocol import commits, tables
 from headgate.protocol.actions import Sequence, TxnId, Version
-from headgate.protocol.commits import RatifiedCommit, Way, takes_next
+from headgate.protocol.commits import RatifiedCommit, Way
 
 Table = Mapping[enum.Enum, Mapping[enum.Enum, enum.Enum]]
 Step = Callable[[enum.Enum, enum.Enum], enum.Enum]
@@ -86,11 +86,6 @@ def test_publishing_twice_is_fine() -> None:
 def test_a_table_allows_what_its_state_lists() -> None:
     for state, event in itertools.product(tables.State, tables.Event):
         assert tables.allows(state, event) is (event in tables.LIFECYCLE[state])
-
-
-def test_only_the_next_version_can_be_taken() -> None:
-    taken = [version for version in range(-1, 12) if takes_next(Version(8), Version(version))]
-    assert taken == [9]
 
 
 def test_a_ratified_commit_is_published_once_the_catalog_saw_it_in_the_log() -> None:

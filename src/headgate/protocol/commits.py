@@ -120,8 +120,3 @@ class RatifiedCommit(
     @property
     def state(self) -> State:
         return State.RATIFIED if self.published_ms is None else State.PUBLISHED
-
-
-def takes_next(latest: Version, proposed: Version) -> bool:
-    """Say whether `proposed` is the one version that can be ratified now. Spec: CM-10, CM-11."""
-    return proposed == latest + 1
