@@ -15,20 +15,24 @@ from hypothesis import strategies as st
 
 from headgate.catalog.decision import as_commit
 from headgate.catalog.stores.port import (
+    AnswerRow,
     CatalogStore,
     Clock,
     CommitRow,
+    EventRow,
+    ListenerRow,
     Reading,
     RejectionRow,
     TableRow,
     TakenError,
+    TokenRow,
     Writing,
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import FileKind, KnownFile
 from headgate.protocol.commits import Way
-from headgate.protocol.tables import State
+from headgate.protocol.tables import Kind, State
 from headgate.storage import locations
 from tests.kit import req, shows
 from tests.kit.builders import START_MS
@@ -445,6 +449,8 @@ class StoreContract:
             ticket_until_ms=START_MS,
             created_ms=1,
             dropped_ms=START_MS,
+            purged_ms=START_MS + 1,
+            kind=Kind.EXTERNAL,
         )
         with store.write() as unit:
             unit.update_table(full)
@@ -473,6 +479,22 @@ class StoreContract:
             assert unit.unpublished() == []
             unit.update_table(dropped)
             assert unit.unpublished() == [dropped]
+
+    def test_an_external_table_has_a_name_and_a_place_and_nothing_to_publish(
+        self, store: CatalogStore
+    ) -> None:
+        with store.write() as unit:
+            row = unit.insert_table(table_row(kind=Kind.EXTERNAL, metadata=b"declared"))
+            unit.begin_name(name("t"), row.id, Sequence(1))
+        assert row.head == -1
+        with store.read() as unit:
+            assert unit.tables(None) == [(row, name("t"))]
+            assert unit.unpublished() == []
+            assert unit.overlapping(f"{row.location}/inside") == row
+            assert unit.counts().external == 1
+        with store.write() as unit:
+            unit.update_table(row._replace(state=State.DROPPED))
+            assert unit.counts().external == 0
 
     @pytest.mark.parametrize(
         ("location", "overlaps"),
@@ -744,6 +766,189 @@ class StoreContract:
             assert not unit.take_lease("a", "you", 109, 10**9)
             assert unit.take_lease("a", "you", 110, 120)
 
+    # What a server keeps
+
+    def test_a_token_is_found_by_the_hash_of_its_secret_until_its_end_is_told(
+        self, store: CatalogStore
+    ) -> None:
+        one = TokenRow("b", b"1" * 32, START_MS, expires_ms=START_MS + 5)
+        two = TokenRow("a", b"2" * 32, START_MS)
+        with store.write() as unit:
+            unit.insert_token(one)
+            unit.insert_token(two)
+            assert unit.token(b"1" * 32) == one
+            assert unit.token(b"3" * 32) is None
+            assert unit.tokens() == [two, one]
+        with store.write() as unit:
+            unit.revoke_token("b", 7)
+            unit.revoke_token("b", 9)  # the first time counts
+            unit.revoke_token("nobody", 9)
+            assert unit.counts().tokens == 1
+        with store.read() as unit:
+            assert unit.tokens() == [two, one._replace(revoked_ms=7)]
+            assert unit.token(b"1" * 32) == one._replace(revoked_ms=7)
+
+    @pytest.mark.parametrize("taken", [TokenRow("a", b"2", 2), TokenRow("b", b"1", 2)])
+    def test_a_tokens_name_and_secret_are_taken_once(
+        self, store: CatalogStore, taken: TokenRow
+    ) -> None:
+        with store.write() as unit:
+            unit.insert_token(TokenRow("a", b"1", 1))
+            with pytest.raises(TakenError), unit.savepoint():
+                unit.insert_token(taken)
+            unit.insert_token(TokenRow("c", b"3", 3))
+        with store.read() as unit:
+            assert unit.tokens() == [TokenRow("a", b"1", 1), TokenRow("c", b"3", 3)]
+
+    def test_an_answer_is_kept_until_it_is_old_and_is_not_replaced(
+        self, store: CatalogStore
+    ) -> None:
+        old = AnswerRow("old", b"asked", b"answered", START_MS)
+        new = AnswerRow("new", b"\x00", b"", START_MS + 1)
+        with store.write() as unit:
+            assert unit.answer("old") is None
+            unit.insert_answer(old)
+            assert unit.answer("old") == old
+            unit.insert_answer(new)
+            unit.forget_answers(START_MS)
+            assert unit.answer("old") == old
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.insert_answer(old._replace(answer=b"another"))
+        with pytest.raises(TakenError), store.write() as unit:  # noqa: PT012
+            assert unit.answer("old") == old
+            unit.insert_answer(old._replace(answer=b"another"))
+        with store.write() as unit:
+            assert unit.answer("old") == old
+            unit.forget_answers(START_MS + 1)
+            assert unit.answer("old") is None
+            assert unit.answer("new") == new
+        with store.read() as unit:
+            assert unit.answer("old") is None
+
+    def test_a_listener_goes_forward_only_unless_it_is_put_anew(self, store: CatalogStore) -> None:
+        row = ListenerRow("b", "webhook", "https://here", Sequence(3), START_MS, "it is down")
+        other = ListenerRow("a", "pointer", "", Sequence(0), START_MS)
+
+        def told() -> ListenerRow:
+            with store.read() as unit:
+                [first, second] = unit.listeners()
+            assert first == other
+            return second
+
+        with store.write() as unit:
+            unit.put_listener(row)
+            unit.put_listener(other)
+        assert told() == row
+        for position, failing in ((5, None), (4, "again"), (4, None)):
+            with store.write() as unit:
+                unit.advance_listener("b", Sequence(position), failing)
+                unit.advance_listener("nobody", Sequence(9), None)
+            assert told() == row._replace(position=5, failing=failing)
+        anew = ListenerRow("b", "webhook", "https://there", Sequence(1), START_MS + 1)
+        with store.write() as unit:
+            unit.put_listener(anew)
+        assert told() == anew
+        with store.write() as unit:
+            unit.delete_listener("b")
+            unit.delete_listener("nobody")
+            assert unit.listeners() == [other]
+
+    def test_events_are_what_was_done_in_order_and_can_be_read_in_pieces(
+        self, store: CatalogStore
+    ) -> None:
+        one, two = insert(store, 1, 2)
+        t, u = name("t"), name("U")
+        creating, moving = TxnId("creating"), TxnId("moving")
+        with store.write() as unit:
+            unit.advance_clock(Clock(Sequence(1), 10), creating)
+            unit.insert_commit(one.key, commit_row(0, 1, creating))
+            unit.begin_name(t, one.id, Sequence(1))
+        with store.write() as unit:
+            unit.advance_clock(Clock(Sequence(2), 20), moving)
+            unit.insert_commit(one.key, commit_row(1, 2, moving))
+            unit.insert_commit(two.key, commit_row(0, 2, moving))
+            unit.advance_clock(Clock(Sequence(3), 20), None)  # a rename
+            unit.end_name(one.id, Sequence(3))
+            unit.begin_name(u, one.id, Sequence(3))
+            unit.advance_clock(Clock(Sequence(4), 30), None)  # a drop
+            unit.end_name(one.id, Sequence(4))
+            # Mended from a log, a transaction's second part has a sequence of its own.
+            unit.advance_clock(Clock(Sequence(5), 31), creating)
+            unit.insert_commit(two.key, commit_row(1, 5, creating))
+            unit.advance_clock(Clock(Sequence(6), 32), TxnId("of nothing"))
+
+        def told(version: int, sequence: int, txn: str) -> CommitRow:
+            return commit_row(version, sequence, txn, content=None, summary=None)
+
+        done = [
+            EventRow(
+                Sequence(1), 10, creating, ((one.id, told(0, 1, creating)),), ((t, one.id),), ()
+            ),
+            EventRow(
+                Sequence(2),
+                20,
+                moving,
+                ((one.id, told(1, 2, moving)), (two.id, told(0, 2, moving))),
+                (),
+                (),
+            ),
+            EventRow(Sequence(3), 20, None, (), ((u, one.id),), ((t, one.id),)),
+            EventRow(Sequence(4), 30, None, (), (), ((u, one.id),)),
+            EventRow(Sequence(5), 31, creating, ((two.id, told(1, 5, creating)),), (), ()),
+            EventRow(Sequence(6), 32, TxnId("of nothing"), (), (), ()),
+        ]
+        with store.read() as unit:
+            for after in range(8):
+                for limit in range(8):
+                    assert unit.events(Sequence(after), limit) == done[after : after + limit]
+
+    def test_counts_tell_what_there_is(self, store: CatalogStore) -> None:
+        with store.read() as unit:
+            assert unit.counts() == ({}, 0, 0, None, None, 0, 0, 0)
+        one, two, three, _ = insert(store, 1, 2, 3, 4)
+        insert_commits(store, one, *map(commit_row, range(5)), published=3)
+        insert_commits(store, two, *map(commit_row, range(7)), published=4)
+        dropped = insert_commits(store, three, commit_row(0))
+        with store.write() as unit:
+            unit.update_table(dropped._replace(state=State.DROPPED))
+            unit.insert_rejection(RejectionRow(TxnId("x"), b"", b"", START_MS))
+            unit.put_listener(ListenerRow("a", "webhook", "", Sequence(0), START_MS))
+            unit.insert_token(TokenRow("a", b"1", 1))
+            unit.insert_token(TokenRow("b", b"2", 1, revoked_ms=1))
+        with store.read() as unit:
+            counts = unit.counts()
+        assert counts == (
+            {State.ACTIVE: 3, State.DROPPED: 1},
+            0,
+            3,
+            (two.id, 2),
+            commit_row(4).ratified_ms,
+            1,
+            1,
+            1,
+        )
+
+    def test_what_was_expected_is_told_as_it_is(self, store: CatalogStore) -> None:
+        [one] = insert(store, 1)
+        one = insert_commits(store, one, commit_row(0, txn="x"))
+        no = RejectionRow(TxnId("no"), b"", b"", START_MS)
+        with store.write() as unit:
+            unit.insert_rejection(no)
+        with store.write() as unit:
+            unit.expect([TxnId("x"), TxnId("no"), TxnId("new")], [one.id, table_id(2)])
+            assert unit.table(one.id) == one
+            assert unit.table(table_id(2)) is None
+            assert unit.ratified_under(TxnId("x")) == [(one.id, commit_row(0, txn="x"))]
+            assert unit.ratified_under(TxnId("new")) == []
+            assert unit.rejection(TxnId("no")) == no
+            assert unit.rejection(TxnId("new")) is None
+            unit.expect([], [])
+            unit.insert_commit(one.key, commit_row(1, txn="new"))
+            unit.update_table(one._replace(head=Version(1)))
+            unit.expect([TxnId("new")], [one.id])
+            assert unit.ratified_under(TxnId("new")) == [(one.id, commit_row(1, txn="new"))]
+            assert unit.table(one.id) == one._replace(head=Version(1))
+
     # Anything, in any order
 
     @pytest.mark.slow
@@ -774,7 +979,7 @@ class Model:
     """The rows of a store."""
 
     clock: tuple[int, int] = (0, 0)
-    ticks: list[tuple[int, int]] = field(default_factory=list)
+    ticks: list[tuple[int, int, str | None]] = field(default_factory=list)
     tables: dict[int, TableRow] = field(default_factory=dict)  # by number
     commits: dict[int, list[CommitRow]] = field(default_factory=dict)
     names: list[list[Any]] = field(default_factory=list)  # name, number, from, to
@@ -782,6 +987,9 @@ class Model:
     rejections: dict[str, RejectionRow] = field(default_factory=dict)
     leases: dict[str, tuple[str, int]] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+    tokens: dict[str, TokenRow] = field(default_factory=dict)
+    answers: dict[str, AnswerRow] = field(default_factory=dict)
+    listeners: dict[str, ListenerRow] = field(default_factory=dict)
 
     def current(self, key: tuple[str, str, str]) -> int | None:
         return next((n for of, n, _, to in self.names if to is None and of.key == key), None)
@@ -814,6 +1022,13 @@ STEPS = st.one_of(
     st.tuples(st.just("end"), st.sampled_from("xy"), st.sampled_from("pq")),
     st.tuples(st.just("state"), NUMBERS, st.sampled_from(list(State))),
     st.tuples(st.just("set"), st.sampled_from("kl"), st.sampled_from("vw")),
+    st.tuples(st.just("token"), st.sampled_from("kl"), st.integers(0, 2)),
+    st.tuples(st.just("revoke"), st.sampled_from("kl"), st.integers(0, 4)),
+    st.tuples(st.just("answer"), st.integers(0, 3)),
+    st.tuples(st.just("unanswer"), st.integers(0, 4)),
+    st.tuples(st.just("listener"), st.sampled_from("kl"), st.integers(0, 3)),
+    st.tuples(st.just("advance"), st.sampled_from("kl"), st.integers(0, 3)),
+    st.tuples(st.just("unlisten"), st.sampled_from("kl")),
 )
 UNITS = st.tuples(
     st.lists(st.tuples(st.lists(STEPS, max_size=4), st.booleans()), max_size=4), st.booleans()
@@ -864,7 +1079,7 @@ def spelled_out(model: Model, step: Step) -> Step:
     sequence, clock_ms = model.clock
     match step:
         case "tick", int(by):
-            return ("tick", sequence + 1, clock_ms + by)
+            return ("tick", sequence + 1, clock_ms + by, None)
         case "commit", number, skip, txn:
             count = len(model.commits.get(number, ()))
             txn_id = str(txn) if txn else f"{number}-{count}-{skip}"
@@ -880,9 +1095,9 @@ def spelled_out(model: Model, step: Step) -> Step:
 def think(model: Model, step: Step) -> object:
     """Do a step to the model; what it gives back the store must give back."""
     match step:
-        case "tick", sequence, clock_ms:
+        case "tick", sequence, clock_ms, txn_id:
             model.clock = (sequence, clock_ms)
-            model.ticks.append(model.clock)
+            model.ticks.append((sequence, clock_ms, txn_id))
         case "table", number:
             if number in model.tables:
                 raise Impossible
@@ -896,7 +1111,7 @@ def think(model: Model, step: Step) -> object:
                 raise Impossible
             commits.append(commit)
             model.tables[number] = model.tables[number]._replace(head=commit.version)
-            think(model, ("tick", commit.sequence, model.clock[1]))
+            think(model, ("tick", commit.sequence, model.clock[1], commit.txn_id))
         case "publish", number, upto:
             row = model.tables.get(number)
             if row is not None and upto > row.head:
@@ -955,6 +1170,34 @@ def think(model: Model, step: Step) -> object:
                 model.tables[number] = model.tables[number]._replace(state=state)
         case "set", key, value:
             model.settings[key] = value
+        case "token", key, secret:
+            row = TokenRow(key, b"%d" % secret, secret)
+            if key in model.tokens or any(
+                other.secret_sha256 == row.secret_sha256 for other in model.tokens.values()
+            ):
+                raise Impossible
+            model.tokens[key] = row
+        case "revoke", key, now_ms:
+            if key in model.tokens and model.tokens[key].revoked_ms is None:
+                model.tokens[key] = model.tokens[key]._replace(revoked_ms=now_ms)
+        case "answer", number:
+            if str(number) in model.answers:
+                raise Impossible
+            model.answers[str(number)] = kept_answer(number)
+        case "unanswer", before_ms:
+            model.answers = {
+                key: row for key, row in model.answers.items() if row.decided_ms >= before_ms
+            }
+        case "listener", key, position:
+            model.listeners[key] = listener(key, position)
+        case "advance", key, position:
+            if key in model.listeners:
+                row = model.listeners[key]
+                model.listeners[key] = row._replace(
+                    position=Sequence(max(row.position, position)), failing=str(position)
+                )
+        case "unlisten", key:
+            model.listeners.pop(key, None)
         case _:
             raise AssertionError(step)
     return None
@@ -963,8 +1206,8 @@ def think(model: Model, step: Step) -> object:
 def play(unit: Writing, step: Step) -> object:
     """Do a step to the store."""
     match step:
-        case "tick", sequence, clock_ms:
-            unit.advance_clock(Clock(sequence, clock_ms), None)
+        case "tick", sequence, clock_ms, txn_id:
+            unit.advance_clock(Clock(sequence, clock_ms), txn_id)
         case "table", number:
             unit.insert_table(table_row(number))
         case "commit", number, CommitRow() as commit:
@@ -997,6 +1240,20 @@ def play(unit: Writing, step: Step) -> object:
                 unit.update_table(row._replace(state=state))
         case "set", key, value:
             unit.set_setting(key, value)
+        case "token", key, secret:
+            unit.insert_token(TokenRow(key, b"%d" % secret, secret))
+        case "revoke", key, now_ms:
+            unit.revoke_token(key, now_ms)
+        case "answer", number:
+            unit.insert_answer(kept_answer(number))
+        case "unanswer", before_ms:
+            unit.forget_answers(before_ms)
+        case "listener", key, position:
+            unit.put_listener(listener(key, position))
+        case "advance", key, position:
+            unit.advance_listener(key, Sequence(position), str(position))
+        case "unlisten", key:
+            unit.delete_listener(key)
         case _:
             raise AssertionError(step)
     return None
@@ -1018,12 +1275,25 @@ def rejection(number: int) -> RejectionRow:
     return RejectionRow(TxnId(str(number)), b"intent", b"answer", number)
 
 
+def kept_answer(number: int) -> AnswerRow:
+    return AnswerRow(str(number), b"asked", b"answered", number)
+
+
+def listener(key: str, position: int) -> ListenerRow:
+    return ListenerRow(key, "webhook", f"to {position}", Sequence(position), position)
+
+
 def compare(unit: Reading, model: Model) -> None:
     """Hold all a store tells against the model."""
     assert unit.clock() == model.clock
     for ms in range(model.clock[1] + 2):
-        expected = max((tick for tick in model.ticks if tick[1] <= ms), default=None)
+        expected = max((tick[:2] for tick in model.ticks if tick[1] <= ms), default=None)
         assert unit.clock_at(ms) == expected
+    assert unit.tokens() == sorted(model.tokens.values())
+    for number in range(4):
+        assert unit.answer(str(number)) == model.answers.get(str(number))
+    assert unit.listeners() == sorted(model.listeners.values())
+    compare_events(unit, model)
     for key in "kl":
         assert unit.setting(key) == model.settings.get(key)
     for number in range(4):
@@ -1047,6 +1317,26 @@ def compare(unit: Reading, model: Model) -> None:
             if commit.txn_id == txn_id
         }
         assert dict(unit.ratified_under(TxnId(txn_id))) == under
+
+
+def compare_events(unit: Reading, model: Model) -> None:
+    events = unit.events(Sequence(0), 1000)
+    assert [event[:3] for event in events] == model.ticks
+    for event in events:
+        commits = [
+            (table_id(number), commit._replace(content=None, summary=None))
+            for number, commits in model.commits.items()
+            for commit in commits
+            if commit.sequence == event.sequence
+        ]
+        assert sorted(event.commits) == sorted(commits)
+        for told, end in ((event.begun, 2), (event.ended, 3)):
+            names = [
+                (str(entry[0]), table_id(entry[1]))
+                for entry in model.names
+                if entry[end] == event.sequence
+            ]
+            assert sorted((str(of), number) for of, number in told) == sorted(names)
 
 
 def compare_table(unit: Reading, model: Model, number: int) -> None:

@@ -52,6 +52,12 @@ class WatchedStore:
         self.commits += 1
         self.after_commit()
 
+    def describe(self) -> str:
+        return self.inner.describe()
+
+    def backup(self, target: Path) -> None:
+        self.inner.backup(target)
+
     def close(self) -> None:
         self.inner.close()
 

@@ -12,11 +12,19 @@ from pathlib import Path
 import apsw
 import pytest
 
-from headgate.catalog.stores.port import CatalogStore, DoubtError
+from headgate import failpoints
+from headgate.catalog.stores.port import CatalogStore, Clock, DoubtError
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
-from headgate.errors import BusyError, HeadgateError, RefusedError, UnavailableError
-from headgate.protocol.actions import Version
+from headgate.errors import (
+    AlreadyExistsError,
+    BusyError,
+    HeadgateError,
+    RefusedError,
+    UnavailableError,
+)
+from headgate.protocol.actions import Sequence, TxnId, Version
+from headgate.protocol.tables import Kind
 from tests.catalog.store_contract import (
     StoreContract,
     commit_row,
@@ -168,8 +176,100 @@ def test_the_database_of_another_program_is_refused_and_left_as_it_is(
     assert path.read_bytes() == before
 
 
+SCRIPTS = resources.files("headgate.catalog.stores.migrations") / "sqlite"
+
+
+@pytest.fixture
+def first_schema(path: Path) -> Path:
+    """A database as the first release wrote it: a table renamed once, with two commits."""
+    table = table_id(1)
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute((SCRIPTS / "0001.sql").read_text("utf-8"))
+    connection.execute(
+        "INSERT INTO tables VALUES (NULL, ?, 'active', 'file:///x', 1, 5, 0, 0, x'01', x'02', 0, "
+        "x'03', NULL, 1, 2, NULL, NULL, 0, 7, NULL, NULL)",
+        (table,),
+    )
+    connection.execute(
+        "INSERT INTO sequences VALUES (1, 10, 'txn-0'), (2, 11, 'txn-1'), (3, 12, NULL)"
+    )
+    connection.execute("UPDATE clock SET sequence = 3, clock_ms = 12")
+    for version in (0, 1):
+        row = commit_row(version)
+        connection.execute(
+            f"INSERT INTO commits VALUES (1{', ?' * 15})", (*row[:4], row.way.value, *row[5:])
+        )
+    names = "INSERT INTO names VALUES ('main', 'default', ?, 'main', 'default', ?, ?, ?, ?)"
+    connection.execute(names, ("t", "t", table, 1, 3))
+    connection.execute(names, ("u", "U", table, 3, None))
+    connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    return path
+
+
+@shows("FS8")
+def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds(
+    first_schema: Path,
+) -> None:
+    store = SQLiteStore(str(first_schema), SystemClock())
+    expected = table_row(
+        1,
+        key=1,
+        location="file:///x",
+        head=Version(1),
+        timestamp_ms=5,
+        published=Version(0),
+        protocol=b"\1",
+        metadata=b"\2",
+        metadata_version=Version(0),
+        domains=b"\3",
+        num_files=1,
+        size_bytes=2,
+        created_ms=7,
+    )
+    assert found(store) == expected
+    assert expected.kind is Kind.MANAGED
+    with store.read() as unit:
+        assert unit.commits(1, Version(0), Version(9), content=True, summary=True) == [
+            commit_row(0),
+            commit_row(1),
+        ]
+        events = unit.events(Sequence(0), 9)
+    assert [(event.txn_id, len(event.commits)) for event in events] == [
+        (TxnId("txn-0"), 1),
+        (TxnId("txn-1"), 1),
+        (None, 0),
+    ]
+    assert [(len(event.begun), len(event.ended)) for event in events] == [(1, 0), (0, 0), (1, 1)]
+    with store.write() as unit:
+        unit.update_table(expected._replace(kind=Kind.EXTERNAL))
+    assert found(store).kind is Kind.EXTERNAL
+    assert store.describe().endswith(f"at {first_schema}, schema 2")
+    store.close()
+
+
+@shows("FS8")
+def test_a_migration_cut_short_leaves_the_old_schema_and_the_next_one_makes_it_whole(
+    first_schema: Path,
+) -> None:
+    failpoints.arm("store.migrate_before_commit:raise")
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            SQLiteStore(str(first_schema), SystemClock())
+    finally:
+        failpoints.arm("")
+    connection = apsw.Connection(str(first_schema))
+    assert pragma(connection, "user_version") == 1
+    assert list(connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tokens'")) == []
+    connection.close()
+    store = SQLiteStore(str(first_schema), SystemClock())
+    assert found(store).head == 1
+    store.close()
+
+
 def test_migrations_are_numbered_without_a_gap() -> None:
-    folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
+    folder = SCRIPTS
     numbers = sorted(int(script.name[:4]) for script in folder.iterdir())
     assert numbers == list(range(1, len(numbers) + 1))
 
@@ -346,6 +446,88 @@ class FailingFile(apsw.VFSFile):
         if self._disk.is_failing and self.is_log:
             raise apsw.IOError("the disk said EIO")
         super().xSync(flags)
+
+
+@pytest.mark.slow
+def test_a_backup_is_one_instant_while_another_process_writes(
+    store: SQLiteStore, path: Path, tmp_path: Path
+) -> None:
+    [row] = insert(store, 1)
+    other, is_done = SQLiteStore(str(path), SystemClock()), threading.Event()
+
+    def write() -> int:
+        version, now = 0, row
+        while not is_done.is_set():
+            now = insert_commits(other, now, commit_row(version, content=b"x" * 10_000))
+            version += 1
+        return version
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        targets = [tmp_path / f"{number}.db" for number in range(3)]
+        try:
+            for target in targets:
+                store.backup(target)
+        finally:
+            is_done.set()
+        assert writing.result() > 0
+    other.close()
+    for target in targets:
+        copy = SQLiteStore(str(target), SystemClock())
+        table = found(copy)
+        with copy.read() as unit:
+            kept = unit.commits(row.key, Version(0), Version(10**6), content=True)
+        assert [commit.version for commit in kept] == list(range(table.head + 1))
+        insert(copy, 2)  # a lake's database like any other
+        copy.close()
+    assert sorted(file.name for file in tmp_path.iterdir() if file.name.startswith(".")) == []
+
+
+def test_a_backup_replaces_nothing_and_leaves_nothing_half_written(
+    store: SQLiteStore, tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    with pytest.raises(AlreadyExistsError, match=r"there already.*Name a new file"):
+        store.backup(taken)
+    assert taken.read_text() == "mine"
+    with pytest.raises(UnavailableError, match=r"cannot be written.*Name a place"):
+        store.backup(tmp_path / "missing" / "copy.db")
+    store.close()
+    with pytest.raises(UnavailableError, match="closed"):
+        store.backup(tmp_path / "copy.db")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["headgate.db", "taken"]
+
+
+def test_what_a_feed_and_a_status_ask_costs_what_it_gives_and_not_what_there_is(
+    store: SQLiteStore,
+) -> None:
+    asked: list[str] = []
+
+    def explain(cursor: apsw.Cursor, sql: str, values: tuple[int, ...] | None) -> bool:
+        if sql.startswith("SELECT"):
+            plan = cursor.connection.execute(f"EXPLAIN QUERY PLAN {sql}", values or ())
+            asked.extend(str(step[3]) for step in plan)
+        return True
+
+    with store.read() as unit:
+        connection = store._lent[-1]
+        unit.events(Sequence(0), 1)
+    with store.write() as unit:
+        unit.advance_clock(Clock(Sequence(1), 1), None)
+    with store.read() as unit:
+        assert connection is store._lent[-1]
+        connection.exec_trace = explain
+        try:
+            assert len(unit.events(Sequence(0), 9)) == 1
+            events, asked[:] = list(asked), []
+            unit.counts()
+        finally:
+            connection.exec_trace = None
+    assert events
+    assert [step for step in events if step.startswith("SCAN")] == []
+    assert [step for step in asked if step.startswith("SCAN commits")] == []
+    assert any(step.startswith("SEARCH commits") for step in asked)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -13,6 +13,13 @@ from headgate.protocol.actions import TableId
 TABLE_ID_PROPERTY = "io.unitycatalog.tableId"
 
 
+class Kind(enum.Enum):
+    """Whose a table is."""
+
+    MANAGED = "managed"  # every commit passes through the catalog
+    EXTERNAL = "external"  # a name for a place; the catalog knows no version of it
+
+
 class State(enum.Enum):
     """Where a table stands."""
 

@@ -8,14 +8,16 @@ them are JSON that this layer does not read.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import KnownFile
 from headgate.protocol.commits import RatifiedCommit, Way
-from headgate.protocol.tables import State
+from headgate.protocol.tables import Kind, State
 
 
 class TakenError(Exception):
@@ -34,7 +36,10 @@ class Clock(NamedTuple):
 
 
 class TableRow(NamedTuple):
-    """A table as the catalog knows it. `head` is -1 until version 0 is ratified."""
+    """A table as the catalog knows it. `head` is -1 until version 0 is ratified.
+
+    An external table's stays there; its `metadata` is what was declared of it.
+    """
 
     key: int
     id: TableId
@@ -57,6 +62,7 @@ class TableRow(NamedTuple):
     created_ms: int
     dropped_ms: int | None
     purged_ms: int | None = None  # when the last of its files was gone
+    kind: Kind = Kind.MANAGED
 
 
 class CommitRow(NamedTuple):
@@ -91,6 +97,60 @@ class RejectionRow(NamedTuple):
     decided_ms: int
 
 
+class TokenRow(NamedTuple):
+    """What opens a server. The secret itself is known to its bearer alone."""
+
+    name: str
+    secret_sha256: bytes
+    created_ms: int
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+
+
+class AnswerRow(NamedTuple):
+    """What a request was answered, kept for a while under the request's own key."""
+
+    key: str
+    request: bytes  # hash of all that was asked
+    answer: bytes
+    decided_ms: int
+
+
+class ListenerRow(NamedTuple):
+    """Who is told after a commit, and up to which sequence it was."""
+
+    name: str
+    kind: str
+    target: str
+    position: Sequence
+    created_ms: int
+    failing: str | None = None  # why it could not be told more
+
+
+class EventRow(NamedTuple):
+    """All that took one sequence: commits, names that began and names that ended."""
+
+    sequence: Sequence
+    clock_ms: int
+    txn_id: TxnId | None
+    commits: tuple[tuple[TableId, CommitRow], ...]  # without content and summary
+    begun: tuple[tuple[TableName, TableId], ...]
+    ended: tuple[tuple[TableName, TableId], ...]
+
+
+class Counts(NamedTuple):
+    """How much there is of everything, for whoever watches a catalog."""
+
+    tables: Mapping[State, int]  # of either kind
+    external: int  # active ones
+    unpublished: int  # commits of active tables
+    longest_tail: tuple[TableId, int] | None  # the most of them in one table
+    oldest_unpublished_ms: int | None  # when the first of them was ratified
+    rejections: int
+    listeners: int
+    tokens: int  # not revoked
+
+
 class Reading(Protocol):
     """One instant of the catalog."""
 
@@ -118,11 +178,28 @@ class Reading(Protocol):
     def rejection(self, txn_id: TxnId) -> RejectionRow | None: ...
     def files(self, key: int, last: Version) -> list[KnownFile]: ...
 
+    def events(self, after: Sequence, limit: int) -> list[EventRow]:
+        """Give what took the sequences from `after` + 1 on, in order and without a gap.
+
+        Commits are found by the txnId that took their sequence.
+        """
+        ...
+
+    def token(self, secret_sha256: bytes) -> TokenRow | None: ...
+    def tokens(self) -> list[TokenRow]: ...
+    def answer(self, key: str) -> AnswerRow | None: ...
+    def listeners(self) -> list[ListenerRow]: ...
+    def counts(self) -> Counts: ...
+
 
 class Writing(Reading, Protocol):
     """A unit of change. Everything in it happens, or nothing."""
 
     def savepoint(self) -> AbstractContextManager[None]: ...
+
+    def expect(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
+        """Hear what will be asked for; a store that is far away asks for all of it at once."""
+        ...
 
     def advance_clock(self, clock: Clock, txn_id: TxnId | None) -> None: ...
     def set_setting(self, key: str, value: str) -> None: ...
@@ -146,6 +223,14 @@ class Writing(Reading, Protocol):
     def take_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool: ...
     def end_lease(self, name: str, holder: str) -> None: ...
 
+    def insert_token(self, row: TokenRow) -> None: ...
+    def revoke_token(self, name: str, now_ms: int) -> None: ...
+    def insert_answer(self, row: AnswerRow) -> None: ...
+    def forget_answers(self, before_ms: int) -> None: ...
+    def put_listener(self, row: ListenerRow) -> None: ...
+    def delete_listener(self, name: str) -> None: ...
+    def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None: ...
+
 
 class CatalogStore(Protocol):
     """Where a catalog keeps what it knows."""
@@ -156,6 +241,14 @@ class CatalogStore(Protocol):
 
     def write(self) -> AbstractContextManager[Writing]:
         """One write transaction; durable once the block is left without an error."""
+        ...
+
+    def describe(self) -> str:
+        """Say what the rows lie in, without a secret."""
+        ...
+
+    def backup(self, target: Path) -> None:
+        """Write one instant of everything to a new file, while others go on."""
         ...
 
     def close(self) -> None:

@@ -10,31 +10,38 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import apsw
 
+from headgate.catalog.stores import gathering
 from headgate.catalog.stores.port import (
+    AnswerRow,
     Clock,
     CommitRow,
+    Counts,
     DoubtError,
+    EventRow,
+    ListenerRow,
     Reading,
     RejectionRow,
     TableRow,
     TakenError,
+    TokenRow,
     Writing,
 )
 from headgate.clock import Clock as WallClock
-from headgate.errors import BusyError, RefusedError, UnavailableError
+from headgate.errors import AlreadyExistsError, BusyError, RefusedError, UnavailableError
 from headgate.failpoints import fail_point
 from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import FileKind, KnownFile
 from headgate.protocol.commits import RatifiedCommit, Way
-from headgate.protocol.tables import State
+from headgate.protocol.tables import Kind, State
 
 _TRY_EVERY: Final = 0.0005
 _PATIENCE: Final = 30.0
@@ -62,6 +69,21 @@ _RATIFIED_UNDER: Final = (
     f"SELECT id, {_COMMIT.replace('timestamp_ms', 'commits.timestamp_ms')}summary, content "
     "FROM commits JOIN tables ON table_key = key WHERE txn_id = ?"
 )
+# From the sequences to their commits by the index over txnIds: one over sequences would cost
+# every ratification a page. The order of a CROSS JOIN is SQLite's to keep.
+_EVENT_COMMITS: Final = (
+    f"SELECT id, {', '.join(f'commits.{field}' for field in CommitRow._fields[:-2])}, NULL, NULL "
+    "FROM sequences CROSS JOIN commits ON commits.txn_id = sequences.txn_id "
+    "AND commits.sequence = sequences.sequence JOIN tables ON table_key = key "
+    "WHERE sequences.sequence > ? AND sequences.sequence <= ? "
+    "ORDER BY sequences.sequence, table_key"
+)
+_TAILS: Final = (
+    "SELECT id, head - published, ratified_ms FROM tables INDEXED BY tables_unpublished "
+    "LEFT JOIN commits ON table_key = key AND version = published + 1 "
+    "WHERE published < head AND state = 'active'"
+)
+_TOKENS: Final = "SELECT name, secret_sha256, created_ms, expires_ms, revoked_ms FROM tokens"
 _INSERT_TABLE: Final = (
     f"INSERT INTO tables VALUES (NULL, {', '.join('?' * (len(TableRow._fields) - 1))})"
 )
@@ -121,6 +143,40 @@ class SQLiteStore:
                     self._writer.execute("ROLLBACK")
                 raise
             self._commit()
+
+    def describe(self) -> str:
+        """Say what the rows lie in."""
+        return f"SQLite {apsw.sqlite_lib_version()} at {self._path}, schema {self._schema}"
+
+    def backup(self, target: Path) -> None:
+        """Write one instant of everything to a new file, synced, while others go on."""
+        if target.exists():
+            raise AlreadyExistsError(f"{target} is there already.", remedy="Name a new file.")
+        unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
+        try:
+            unfinished.touch()
+            with _translated():
+                self._copy_to(unfinished)
+            _sync(unfinished)
+            unfinished.rename(target)
+            _sync(target.parent)
+        except OSError as error:
+            raise UnavailableError(
+                f"{target} cannot be written: {error}.", remedy="Name a place that can be written."
+            ) from error
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def _copy_to(self, target: Path) -> None:
+        source, copy = self._reader(), apsw.Connection(str(target))
+        try:
+            # In one step, which is one read transaction: in several, each write by another
+            # process would make it begin anew.
+            with copy.backup("main", source, "main") as copying:
+                copying.step()
+        finally:
+            copy.close()
+            self._give_back(source)
 
     def close(self) -> None:
         """Let go of every connection; one that is read from goes when its reader is done."""
@@ -219,7 +275,7 @@ class SQLiteStore:
         """Bring the schema up to date: the old one or the new one, never between."""
         folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
         scripts = {int(script.name[:4]): script for script in folder.iterdir()}
-        newest = max(scripts)
+        newest = self._schema = max(scripts)
         with self._writing, _translated():
             if self._schema_version() == newest:
                 return
@@ -431,6 +487,61 @@ class _Reading:
             for kind, first, last, paths in rows
         ]
 
+    def events(self, after: Sequence, limit: int) -> list[EventRow]:
+        ticks = self._all(
+            "SELECT sequence, clock_ms, txn_id FROM sequences WHERE sequence > ? "
+            "ORDER BY sequence LIMIT ?",
+            after,
+            max(limit, 0),
+        )
+        if not ticks:
+            return []
+        last = ticks[-1][0]
+        commits = self._all(_EVENT_COMMITS, after, last)
+        begun, ended = (
+            self._all(
+                f"SELECT {end}, catalog, schema, name, table_id FROM names "
+                f"WHERE {end} > ? AND {end} <= ? ORDER BY {end}, table_id",
+                after,
+                last,
+            )
+            for end in ("from_sequence", "to_sequence")
+        )
+        return gathering.events(
+            ticks, [(row[0], _commit(row[1:])) for row in commits], begun, ended
+        )
+
+    def token(self, secret_sha256: bytes) -> TokenRow | None:
+        row = self._one(f"{_TOKENS} WHERE secret_sha256 = ?", secret_sha256)
+        return None if row is None else TokenRow(*row)
+
+    def tokens(self) -> list[TokenRow]:
+        return [TokenRow(*row) for row in self._all(f"{_TOKENS} ORDER BY name")]
+
+    def answer(self, key: str) -> AnswerRow | None:
+        row = self._one("SELECT key, request, answer, decided_ms FROM answers WHERE key = ?", key)
+        return None if row is None else AnswerRow(*row)
+
+    def listeners(self) -> list[ListenerRow]:
+        rows = self._all(
+            "SELECT name, kind, target, position, created_ms, failing FROM listeners ORDER BY name"
+        )
+        return [ListenerRow(*row) for row in rows]
+
+    def counts(self) -> Counts:
+        return gathering.counts(
+            states=self._all("SELECT state, count(*) FROM tables GROUP BY state"),
+            tails=self._all(_TAILS),
+            external=self._count("tables WHERE kind = 'external' AND state = 'active'"),
+            rejections=self._count("rejections"),
+            listeners=self._count("listeners"),
+            tokens=self._count("tokens WHERE revoked_ms IS NULL"),
+        )
+
+    def _count(self, what: str) -> int:
+        [[count]] = self._all(f"SELECT count(*) FROM {what}")
+        return int(count)
+
     # SQLite gives what the STRICT schema says; the callers name the types.
     def _all(self, sql: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
         return self._connection.execute(sql, values).fetchall()
@@ -452,6 +563,9 @@ class _Writing(_Reading):
                 self._connection.execute("ROLLBACK TO one; RELEASE one")
             raise
         self._connection.execute("RELEASE one")
+
+    def expect(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
+        """Nothing is far away."""
 
     def refuse_if_lost(self) -> None:
         """Refuse to go on in a unit that SQLite took back whole, as it does on a full disk."""
@@ -571,6 +685,34 @@ class _Writing(_Reading):
     def end_lease(self, name: str, holder: str) -> None:
         self._do("DELETE FROM leases WHERE name = ? AND holder = ?", name, holder)
 
+    def insert_token(self, row: TokenRow) -> None:
+        self._do("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", *row)
+
+    def revoke_token(self, name: str, now_ms: int) -> None:
+        self._do(
+            "UPDATE tokens SET revoked_ms = ? WHERE name = ? AND revoked_ms IS NULL", now_ms, name
+        )
+
+    def insert_answer(self, row: AnswerRow) -> None:
+        self._do("INSERT INTO answers VALUES (?, ?, ?, ?)", *row)
+
+    def forget_answers(self, before_ms: int) -> None:
+        self._do("DELETE FROM answers WHERE decided_ms < ?", before_ms)
+
+    def put_listener(self, row: ListenerRow) -> None:
+        self._do("INSERT OR REPLACE INTO listeners VALUES (?, ?, ?, ?, ?, ?)", *row)
+
+    def delete_listener(self, name: str) -> None:
+        self._do("DELETE FROM listeners WHERE name = ?", name)
+
+    def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None:
+        self._do(
+            "UPDATE listeners SET position = max(position, ?), failing = ? WHERE name = ?",
+            position,
+            failing,
+            name,
+        )
+
     def _do(self, sql: str, *values: object) -> None:
         try:
             self._connection.execute(sql, values)
@@ -579,15 +721,23 @@ class _Writing(_Reading):
 
 
 def _values(row: TableRow) -> tuple[object, ...]:
-    return (*row[:2], row.state.value, *row[3:])
+    return (*row[:2], row.state.value, *row[3:-1], row.kind.value)
 
 
 def _table(row: tuple) -> TableRow:  # type: ignore[type-arg]
-    return TableRow._make(row)._replace(state=State(row[2]))
+    return TableRow._make((*row[:2], State(row[2]), *row[3:-1], Kind(row[-1])))
 
 
 def _commit(row: tuple) -> CommitRow:  # type: ignore[type-arg]
     return CommitRow._make((*row[:4], _WAYS[row[4]], *row[5:]))
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 @contextmanager

@@ -1,0 +1,75 @@
+"""What both stores make of the rows they read, where it takes more than one look."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeVar
+
+from headgate.catalog.stores.port import CommitRow, Counts, EventRow
+from headgate.names import TableName
+from headgate.protocol.actions import Sequence, TableId, TxnId
+from headgate.protocol.tables import State
+
+Value = TypeVar("Value")
+
+Tick = tuple[Sequence, int, TxnId | None]
+Named = tuple[Sequence, str, str, str, TableId]  # at which sequence, and which name
+
+
+def events(
+    ticks: Iterable[Tick],
+    commits: Iterable[tuple[TableId, CommitRow]],
+    begun: Iterable[Named],
+    ended: Iterable[Named],
+) -> list[EventRow]:
+    """Put to every sequence what took it."""
+    commits_at = _by_sequence((row.sequence, (table_id, row)) for table_id, row in commits)
+    begun_at, ended_at = (
+        _by_sequence((at, (TableName(*parts), table_id)) for at, *parts, table_id in names)
+        for names in (begun, ended)
+    )
+    return [
+        EventRow(
+            sequence=sequence,
+            clock_ms=clock_ms,
+            txn_id=txn_id,
+            commits=tuple(commits_at[sequence]),
+            begun=tuple(begun_at[sequence]),
+            ended=tuple(ended_at[sequence]),
+        )
+        for sequence, clock_ms, txn_id in ticks
+    ]
+
+
+def counts(
+    states: Iterable[tuple[str, int]],
+    tails: Iterable[tuple[TableId, int, int | None]],
+    *,
+    external: int,
+    rejections: int,
+    listeners: int,
+    tokens: int,
+) -> Counts:
+    """Add up tails: of each table its id, how long it is, and when its first was ratified."""
+    tails = list(tails)
+    longest = max(tails, key=lambda tail: (tail[1], tail[0]), default=None)
+    return Counts(
+        tables={State(state): count for state, count in states},
+        external=external,
+        unpublished=sum(length for _, length, _ in tails),
+        longest_tail=None if longest is None else longest[:2],
+        oldest_unpublished_ms=min((ms for *_, ms in tails if ms is not None), default=None),
+        rejections=rejections,
+        listeners=listeners,
+        tokens=tokens,
+    )
+
+
+def _by_sequence(
+    pairs: Iterable[tuple[Sequence, Value]],
+) -> defaultdict[Sequence, list[Value]]:
+    found: defaultdict[Sequence, list[Value]] = defaultdict(list)
+    for sequence, value in pairs:
+        found[sequence].append(value)
+    return found
