@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -22,6 +22,7 @@ from headgate.errors import (
     Retry,
     UnavailableError,
 )
+from headgate.protocol.actions import TableId, TxnId
 from headgate.settings import Settings
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock
@@ -36,6 +37,7 @@ class WatchedStore:
     def __init__(self, inner: CatalogStore) -> None:
         self.inner = inner
         self.commits = 0
+        self.expected: list[tuple[set[str], set[str]]] = []
         self.before_begin: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
@@ -47,6 +49,7 @@ class WatchedStore:
     def write(self) -> Iterator[Writing]:
         self.before_begin()
         with self.inner.write() as unit:
+            unit.expect = self._hear  # type: ignore[method-assign]
             yield unit
             self.before_commit()
         self.commits += 1
@@ -60,6 +63,9 @@ class WatchedStore:
 
     def close(self) -> None:
         self.inner.close()
+
+    def _hear(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
+        self.expected.append((set(txn_ids), set(table_ids)))
 
     def kept(self) -> set[str]:
         with self.inner.read() as unit:
@@ -265,6 +271,42 @@ def test_what_waits_behind_a_batch_in_doubt_is_told_that_nothing_happened(
     assert all(type(one) is UnavailableError for one in told[1:])
     assert store.kept() == set()
     ratifier.close()  # closing what has stopped is fine
+
+
+@req("CM-43")
+@shows("FS7", "L1")
+def test_doubt_about_a_lost_connection_is_told_to_its_batch_and_the_rest_goes_on(
+    store: WatchedStore,
+) -> None:
+    def lose() -> None:
+        store.after_commit = lambda: None
+        raise DoubtError("the connection was lost", can_go_on=True)
+
+    store.after_commit = lose
+    ratifier = Ratifier(store, ManualClock(), Settings(batch_proposals=2))
+    gate = Gate(ratifier)
+    answers = [ratifier.submit(f"txn-{key}", keep(key)) for key in range(4)]
+    gate.open()
+    told = settled(*answers)
+    assert isinstance(told[0], OutcomeUnknownError)  # it shared a unit with the gate
+    assert told[0].txn_id == "txn-0"
+    assert told[1:] == ["answer 1", "answer 2", "answer 3"]
+    assert settled(ratifier.submit("later", keep(9))) == ["answer 9"]
+    assert store.kept() == {"0", "1", "2", "3", "9"}
+    ratifier.close()
+
+
+def test_the_store_hears_once_what_all_that_waits_will_ask_for(
+    store: WatchedStore, ratifier: Ratifier
+) -> None:
+    gate = Gate(ratifier)
+    for key in range(3):
+        txn_id, table_id = TxnId(f"txn-{key}"), TableId(f"table-{key % 2}")
+        last = ratifier.submit("", keep(key), txn_id=txn_id, table_ids=[table_id])
+    ratifier.submit("", keep(3))
+    gate.open()
+    settled(last)
+    assert store.expected == [({"txn-0", "txn-1", "txn-2"}, {"table-0", "table-1"})]
 
 
 @shows("FC11", "S5")

@@ -2,8 +2,9 @@
 
 One sync serves everything that waited (D2). Work runs in the order it came, each piece in a
 savepoint of its own, so a refusal undoes itself alone. Answers go out after the commit, never
-before; when the commit fails in a way that leaves doubt, every answer is *unknown* and the
-ratifier stops: what a sync did not confirm once, a second sync cannot.
+before. When the commit fails in a way that leaves doubt, every answer is *unknown*; and the
+ratifier stops, unless the store says that it can go on: what a sync did not confirm once, a
+second sync cannot, but a connection that was lost is replaced.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -20,6 +23,7 @@ from headgate.catalog.stores.port import CatalogStore, DoubtError, Writing
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, OutcomeUnknownError, UnavailableError
 from headgate.failpoints import fail_point
+from headgate.protocol.actions import TableId, TxnId
 from headgate.settings import Settings
 
 Result = TypeVar("Result")
@@ -34,6 +38,8 @@ class _Work(Generic[Result]):
     name: str  # a txnId, or what else to ask for when the outcome is unknown
     do: Callable[[Writing], Result]
     answer: Future[Result]
+    txn_id: TxnId | None  # what it will ask the store for, as far as that is known
+    table_ids: Collection[TableId]
     result: Result | None = None
     error: BaseException | None = None
 
@@ -46,19 +52,30 @@ class Ratifier:
         self._clock = clock
         self._settings = settings
         self._queue: queue.SimpleQueue[_Work[object] | None] = queue.SimpleQueue()
+        self._taken: deque[_Work[object]] = deque()  # from the queue, and not begun yet
         self._stopped: str | None = None
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="headgate-ratifier", daemon=True)
         self._thread.start()
 
-    def submit(self, name: str, do: Callable[[Writing], Result]) -> Future[Result]:
-        """Have `do` done in the next unit of work; the future is its answer."""
+    def submit(
+        self,
+        name: str,
+        do: Callable[[Writing], Result],
+        *,
+        txn_id: TxnId | None = None,
+        table_ids: Collection[TableId] = (),
+    ) -> Future[Result]:
+        """Have `do` done in the next unit of work; the future is its answer.
+
+        Who says which rows it will ask for is served faster where the database is far away.
+        """
         if os.getpid() != self._process:
             raise UnavailableError(
                 "This process was forked, and the catalog's writer stayed behind.",
                 remedy="Connect again in the new process.",
             )
-        work = _Work(name, do, Future[Result]())
+        work = _Work(name, do, Future[Result](), txn_id, table_ids)
         if self._stopped is not None:
             raise self._refusal()
         self._queue.put(work)  # type: ignore[arg-type]  # the queue does not look at results
@@ -74,8 +91,8 @@ class Ratifier:
 
     def _run(self) -> None:
         try:
-            while (first := self._queue.get()) is not None:
-                self._batch(first)
+            while self._taken or self._wait():
+                self._batch(self._taken.popleft())
             self._stopped = "it was closed"
         except DoubtError as doubt:
             self._stopped = f"its database left an outcome unknown ({doubt})"
@@ -92,6 +109,7 @@ class Ratifier:
             fail_point("ratifier.before_begin")
             with self._store.write() as unit:
                 deadline = self._clock.monotonic() + self._settings.batch_ms / 1000
+                self._look_ahead(unit, first)
                 work: _Work[object] | None = first
                 while work is not None:
                     batch.append(work)
@@ -106,7 +124,7 @@ class Ratifier:
                     full = len(batch) >= self._settings.batch_proposals
                     if full or self._clock.monotonic() > deadline:
                         break
-                    work = self._next()
+                    work = self._next(unit)
                 fail_point("ratifier.before_commit")
             fail_point("ratifier.after_commit")
             fail_point("ratifier.before_answer")
@@ -118,6 +136,8 @@ class Ratifier:
             for work in batch or [first]:
                 unknown = OutcomeUnknownError(work.name, f"the database said {error}")
                 _answer(work, error=unknown)
+            if isinstance(error, DoubtError) and error.can_go_on:
+                return
             raise
         for work in batch:
             if work not in waiting:
@@ -127,23 +147,43 @@ class Ratifier:
         if len(waiting) == len(batch):
             self._clock.sleep(0.001)
 
-    def _next(self) -> _Work[object] | None:
-        try:
-            work = self._queue.get_nowait()
-        except queue.Empty:
-            return None
-        if work is None:  # a wish to stop: it waits until the batch is answered
-            self._queue.put(None)
-        return work
+    def _wait(self) -> bool:
+        """Wait for work; say whether there is any, and not the wish to stop."""
+        work = self._queue.get()
+        if work is not None:
+            self._taken.append(work)
+        return work is not None
 
-    def _drain(self) -> None:
-        while True:
+    def _next(self, unit: Writing) -> _Work[object] | None:
+        if not self._taken:
+            self._look_ahead(unit)
+        return self._taken.popleft() if self._taken else None
+
+    def _look_ahead(self, unit: Writing, first: _Work[object] | None = None) -> None:
+        """Take all that waits, and tell the store what it will be asked for."""
+        while len(self._taken) < self._settings.batch_proposals:
             try:
                 work = self._queue.get_nowait()
             except queue.Empty:
-                return
-            if work is not None:
-                _answer(work, error=self._refusal())
+                break
+            if work is None:  # a wish to stop: it waits until the batch is answered
+                self._queue.put(None)
+                break
+            self._taken.append(work)
+        ahead = [*self._taken] if first is None else [first, *self._taken]
+        if any(work.txn_id is not None or work.table_ids for work in ahead):
+            unit.expect(
+                {work.txn_id for work in ahead if work.txn_id is not None},
+                {table_id for work in ahead for table_id in work.table_ids},
+            )
+
+    def _drain(self) -> None:
+        for take in (self._taken.popleft, self._queue.get_nowait):
+            with suppress(IndexError, queue.Empty):
+                while True:
+                    work = take()
+                    if work is not None:
+                        _answer(work, error=self._refusal())
 
     def _refusal(self) -> UnavailableError:
         return UnavailableError(

@@ -25,7 +25,14 @@ class TakenError(Exception):
 
 
 class DoubtError(Exception):
-    """The commit failed in a way that leaves it open whether it happened."""
+    """The commit failed in a way that leaves it open whether it happened.
+
+    A store that can go on says so: what it will acknowledge next is not touched by the doubt.
+    """
+
+    def __init__(self, why: str, *, can_go_on: bool = False) -> None:
+        super().__init__(why)
+        self.can_go_on = can_go_on
 
 
 class Clock(NamedTuple):
