@@ -1,18 +1,20 @@
 """Write the pages that are made from the code, the ledgers and the tests.
 
 `python docs/generate.py` writes them, `--check` only says which ones are stale. Whole pages:
-`conformance.md`, `errors.md`, `cli.md`. In `commit-life.md` only what stands between its marks is
-replaced.
+`conformance.md`, `errors.md`, `cli.md`, `openapi.json`. In `commit-life.md` and `http.md` only what
+stands between their marks is replaced.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import re
 import sys
 import textwrap
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,12 @@ from typer.main import get_command  # noqa: E402
 from headgate import errors  # noqa: E402
 from headgate.cli import commands  # noqa: E402
 from headgate.cli.main import app  # noqa: E402
+from headgate.http import openapi  # noqa: E402
+from headgate.http.operations import Operation  # noqa: E402
+from headgate.http.routes import all_operations  # noqa: E402
 from headgate.protocol import commits, tables  # noqa: E402
+from headgate.settings import Settings  # noqa: E402
+from headgate.wire import problems  # noqa: E402
 from tests.kit.marks import marks_under  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py: change what it is made from, not this page. -->\n"
@@ -84,6 +91,12 @@ def pages() -> Iterator[tuple[Path, str]]:
     text = life.read_text()
     text = fill(text, "commit", drawing(commits.LIFECYCLE))
     yield life, fill(text, "table", drawing(tables.LIFECYCLE))
+    rows = all_operations(Settings())
+    api = DOCS / "http.md"
+    text = fill(api.read_text(), "operations", operation_table(rows))
+    yield api, fill(text, "problems", problem_table())
+    document = openapi.document(rows, importlib.metadata.version("headgate"))
+    yield DOCS / "openapi.json", json.dumps(document, indent=1) + "\n"
 
 
 def conformance() -> str:
@@ -219,6 +232,27 @@ def options_of(command: Any) -> Iterator[str]:
             yield f"- {spelled}{value}: {option.help}{default}\n"
 
 
+def operation_table(rows: Sequence[Operation]) -> str:
+    """List what the native API can be asked."""
+    lines = ["| | path | query | what it does |", "|---|---|---|---|"]
+    for row in rows:
+        query = ", ".join(f"`{parameter.name}`" for parameter in row.query)
+        lines.append(f"| {row.method} | `{row.path}` | {query} | {row.says} |")
+    return "\n".join(lines)
+
+
+def problem_table() -> str:
+    """List the codes by status."""
+    kinds = {kind.code for kind in vars(errors).values() if hasattr(kind, "code")}
+    by_status: dict[int, list[str]] = defaultdict(list)
+    for code in kinds | set(problems.STATUS):
+        by_status[problems.status_of(code)].append(code)
+    lines = ["| status | codes |", "|---|---|"]
+    for status, codes in sorted(by_status.items()):
+        lines.append(f"| {status} | {', '.join(f'`{code}`' for code in sorted(codes))} |")
+    return "\n".join(lines)
+
+
 def drawing(lifecycle: Lifecycle) -> str:
     """Draw a table of transitions, one move a line."""
     moves = [
@@ -243,7 +277,7 @@ def fill(text: str, name: str, content: str) -> str:
     before, found, rest = text.partition(start)
     _, closed, after = rest.partition(end)
     if not (found and closed):
-        raise SystemExit(f"commit-life.md has no marks {start} and {end}.")
+        raise SystemExit(f"A page has no marks {start} and {end}.")
     return f"{before}{start}\n{content}\n{end}{after}"
 
 

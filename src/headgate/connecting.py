@@ -5,18 +5,22 @@ Not called `connect`, since a module of that name would stand before the functio
 | address | catalog |
 |---|---|
 | a directory, or `sqlite:///...` | embedded: the catalog runs in this process on SQLite |
+| `postgresql://...` | the catalog runs in this process on a database that many share |
+| `http://...`, `https://...` | a catalog server |
 | `file:///...?catalog=filesystem`, `s3://...?catalog=filesystem` | no database: put-if-absent |
 """
 
 from __future__ import annotations
 
+import enum
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import Writing
+from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.client.session import Session
 from headgate.client.table import PlainTable, open_path
@@ -29,12 +33,19 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName
+from headgate.protocol.catalog_port import ManagingCatalog
 from headgate.settings import Settings
 from headgate.storage import locations
 
+if TYPE_CHECKING:
+    from headgate.client.remote import RemoteCatalog
+
 DATABASE = "headgate.db"
 _ROOT = "root"
-_ADDRESSES = "Name a directory, sqlite:///FILE, or file:///DIRECTORY?catalog=filesystem."
+_ADDRESSES = (
+    "Name a directory, sqlite:///FILE, postgresql://…, http://…, or "
+    "file:///DIRECTORY?catalog=filesystem."
+)
 
 
 def connect(
@@ -42,54 +53,84 @@ def connect(
     *,
     settings: Settings | None = None,
     publisher: bool = True,
+    token: str | None = None,
+    certificates: str | None = None,
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Session:
     """Open the catalog at an address; a missing or empty directory becomes a lake.
 
-    `publisher=False` leaves publishing to others, or to `table.publish()`.
+    `publisher=False` leaves publishing to others, or to `table.publish()`. A server may ask for
+    `token`, else taken from HEADGATE_TOKEN; `certificates` names a file with the authorities to
+    trust, where they are not those of the system.
     """
     clock = clock or SystemClock()
     ids = ids or RandomIds(clock)
     settings = settings or Settings.from_environment(os.environ)
     patience = Patience(inline_bytes=settings.inline_limit_bytes)
     text = os.fspath(address)
-    if "://" in text and not text.startswith("sqlite:"):
-        root = _filesystem_root(text)
-        catalog = FilesystemCatalog(
-            root, store_for=locations.store_for, clock=clock, ids=ids, settings=settings
-        )
-        return Session(
-            catalog, clock=clock, ids=ids, store_for=locations.store_for, patience=patience
-        )
-    embedded = embedded_catalog(text, settings=settings, publisher=publisher, clock=clock, ids=ids)
+    catalog: ManagingCatalog
+    match _kind(text):
+        case _Kind.SERVER:
+            secret = token or os.environ.get("HEADGATE_TOKEN")
+            remote = _remote(text, clock, ids, secret, certificates)
+            catalog, on_close = remote, remote.close
+        case _Kind.FILESYSTEM:
+            catalog = FilesystemCatalog(
+                _filesystem_root(text),
+                store_for=locations.store_for,
+                clock=clock,
+                ids=ids,
+                settings=settings,
+            )
+            on_close = _nothing
+        case _Kind.DATABASE:
+            own = embedded_catalog(
+                text, settings=settings, publisher=publisher, clock=clock, ids=ids
+            )
+            catalog, on_close = own, own.close
     return Session(
-        embedded,
+        catalog,
         clock=clock,
         ids=ids,
         store_for=locations.store_for,
         patience=patience,
-        on_close=embedded.close,
+        on_close=on_close,
     )
 
 
 def init(address: str | os.PathLike[str], root: str | None = None) -> str:
     """Make a lake and say where its tables will lie; refuse one that is there."""
     text = os.fspath(address)
-    if "://" in text and not text.startswith("sqlite:"):
-        if root is not None:
+    clock = SystemClock()
+    match _kind(text):
+        case _Kind.SERVER:
             raise InvalidArgumentError(
-                f"The tables of {text!r} lie where it says, not at {root!r}.",
-                remedy="Leave the root away.",
+                f"{text!r} is a server, which made its lake itself.",
+                remedy="Run `headgate init` where the server runs, with the address of its store.",
             )
-        return _filesystem_root(text)  # a filesystem catalog is made by its first table
-    database = _database(text)
-    root = None if root is None else locations.normalize(root)
-    if _ready(database).exists():
-        raise AlreadyExistsError(f"{text} is a lake already.", remedy="Use it as it is.")
-    store = SQLiteStore(str(database), SystemClock())
+        case _Kind.FILESYSTEM:
+            if root is not None:
+                raise InvalidArgumentError(
+                    f"The tables of {text!r} lie where it says, not at {root!r}.",
+                    remedy="Leave the root away.",
+                )
+            return _filesystem_root(text)  # a filesystem catalog is made by its first table
+        case _Kind.DATABASE:
+            root = None if root is None else locations.normalize(root)
+            if is_postgres(text):
+                store: CatalogStore = _postgres(text, clock)
+            else:
+                database = _database(text)
+                if _ready(database).exists():
+                    raise AlreadyExistsError(f"{text} is a lake already.", remedy="Use it.")
+                store = SQLiteStore(str(database), clock)
+                root = root or locations.normalize(str(database.parent.resolve()))
     try:
-        return _root_of(store, database, root, SystemClock())
+        with store.read() as unit:
+            if unit.setting(_ROOT) is not None:
+                raise AlreadyExistsError("This database holds a lake already.", remedy="Use it.")
+        return _root_of(store, root, clock)
     finally:
         store.close()
 
@@ -100,16 +141,16 @@ def open(path: str | os.PathLike[str], *, version: int | None = None) -> PlainTa
 
 
 def embedded_catalog(
-    address: str, *, settings: Settings, publisher: bool, clock: Clock, ids: Ids
+    address: str,
+    *,
+    settings: Settings,
+    publisher: bool,
+    clock: Clock,
+    ids: Ids,
+    housekeeping: bool = False,
 ) -> Catalog:
-    """Run the catalog of a lake in this process."""
-    database = _database(address)
-    store = SQLiteStore(str(_ready(database)), clock)
-    try:
-        root = _root_of(store, database, None, clock)
-    except BaseException:
-        store.close()
-        raise
+    """Run the catalog of a lake in this process, on SQLite or on PostgreSQL."""
+    store, root = open_store(address, clock)
     return Catalog(
         store,
         root,
@@ -118,7 +159,70 @@ def embedded_catalog(
         ids=ids,
         settings=settings,
         publisher=publisher,
+        housekeeping=housekeeping,
     )
+
+
+def open_store(address: str, clock: Clock) -> tuple[CatalogStore, str]:
+    """Open the store of a lake; give it, and where the lake's tables lie."""
+    if _kind(address) is not _Kind.DATABASE:
+        raise InvalidArgumentError(
+            f"{address!r} names no store.",
+            remedy="Name a directory, sqlite:///FILE or postgresql://….",
+        )
+    store: CatalogStore
+    root: str | None = None
+    if is_postgres(address):
+        store = _postgres(address, clock)
+    else:
+        database = _database(address)
+        store = SQLiteStore(str(_ready(database)), clock)
+        root = locations.normalize(str(database.parent.resolve()))
+    try:
+        return store, _root_of(store, root, clock)
+    except BaseException:
+        store.close()
+        raise
+
+
+def is_postgres(address: str) -> bool:
+    """Say whether a store's address names a PostgreSQL database."""
+    return address.startswith(("postgresql://", "postgres://"))
+
+
+class _Kind(enum.Enum):
+    DATABASE = "database"
+    SERVER = "server"
+    FILESYSTEM = "filesystem"
+
+
+def _kind(address: str) -> _Kind:
+    if "://" not in address or address.startswith("sqlite:") or is_postgres(address):
+        return _Kind.DATABASE
+    if address.startswith(("http://", "https://")):
+        return _Kind.SERVER
+    return _Kind.FILESYSTEM
+
+
+# Both are loaded when they are asked for: loading them takes longer than opening a lake.
+
+
+def _postgres(address: str, clock: Clock) -> CatalogStore:
+    from headgate.catalog.stores.postgres import PostgresStore
+
+    return PostgresStore(address, clock)
+
+
+def _remote(
+    address: str, clock: Clock, ids: Ids, token: str | None, certificates: str | None
+) -> RemoteCatalog:
+    from headgate.client.remote import RemoteCatalog
+
+    return RemoteCatalog(address, clock=clock, ids=ids, token=token, certificates=certificates)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _database(address: str) -> Path:
@@ -159,12 +263,17 @@ def _ready(database: Path) -> Path:
     return database
 
 
-def _root_of(store: SQLiteStore, database: Path, root: str | None, clock: Clock) -> str:
+def _root_of(store: CatalogStore, root: str | None, clock: Clock) -> str:
     with store.read() as unit:
         known = unit.setting(_ROOT)
     if known is not None:
         return known
-    wanted = locations.normalize(root or str(database.parent.resolve()))
+    if root is None:
+        raise InvalidArgumentError(
+            "This database holds no lake yet, and nobody said where its tables shall lie.",
+            remedy="Make one first: `headgate init ADDRESS --root URL`.",
+        )
+    wanted = root
 
     def begin(unit: Writing) -> str:
         known = unit.setting(_ROOT)  # another process may have been faster

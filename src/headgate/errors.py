@@ -9,12 +9,14 @@
         VetoedError           carries the policy and its reason
         NotPublishedError  ProtectedCheckpointError  UnsupportedFeatureError  PathAccessError
         VersionGoneError  InTheFutureError
-        TransactionExpiredError  TransactionEndedError  TxnIdReusedError  SyntaxRefusedError
+        TransactionExpiredError  TransactionEndedError  TxnIdReusedError  KeyReusedError
+        SyntaxRefusedError
         TooLargeError  NotAuthenticatedError  LogAheadError  UnsupportedByCatalogError
       ConflictError           gave up rebasing; carries the conflicts
       MalformedError          bytes are not what the protocol says
       UnavailableError        storage or server cannot be reached; nothing happened
         BusyError             held back for a while; the same again may pass
+        TooSlowError          a request that did not come in time
       OutcomeUnknownError     proposed, no answer; carries the txnId to ask with
       InvariantError          catalog and log contradict each other
         LogDivergedError      a published file holds other bytes than were ratified
@@ -215,6 +217,13 @@ class TxnIdReusedError(RefusedError):
     remedy = "Make a new txnId for a new commit."
 
 
+class KeyReusedError(RefusedError):
+    """An idempotency key that another request was answered under."""
+
+    code = "key-reused"
+    remedy = "Make a new key for a new request."
+
+
 class SyntaxRefusedError(RefusedError):
     """SQL that cannot be understood."""
 
@@ -284,6 +293,13 @@ class BusyError(UnavailableError):
 
     code = "busy"
     remedy = "Wait a moment, then send the same again."
+
+
+class TooSlowError(UnavailableError):
+    """A request whose body did not come in time; nothing of it was done."""
+
+    code = "too-slow"
+    remedy = "Send the whole request without pauses."
 
 
 class OutcomeUnknownError(HeadgateError):

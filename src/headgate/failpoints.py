@@ -19,6 +19,8 @@ POINTS: Final = frozenset(
         "client.after_stage",
         "client.before_propose",
         "client.after_propose",
+        "remote.after_answer",
+        "server.before_answer",
         "ratifier.before_begin",
         "ratifier.after_decide",
         "ratifier.before_commit",
@@ -42,6 +44,9 @@ POINTS: Final = frozenset(
         "checkpoint.after_put",
         "checkpoint.before_hint",
         "store.migrate_before_commit",
+        "listener.before_tell",
+        "listener.after_tell",
+        "listener.after_record",
         "fsck.before_adopt",
         "fsck.after_adopt",
     }

@@ -19,6 +19,9 @@ _AT_LEAST_ONE = frozenset(
         "publish_batch",
         "publish_every_ms",
         "lease_ms",
+        "housekeeping_ms",
+        "request_limit_bytes",
+        "request_body_ms",
     }
 )
 
@@ -50,6 +53,11 @@ class Settings:
     publish_on_close_ms: int = 2_000
     lease_ms: int = 10_000
     listed_ms: int = 60_000  # how long a published commit is still listed
+    staging_kept_ms: int = 24 * 3600 * 1000  # a place that was staged and never registered
+    housekeeping_ms: int = 3600 * 1000
+    request_limit_bytes: int = 16 << 20  # of a request's body
+    request_body_ms: int = 30_000  # within which a body must have come
+    longest_wait_ms: int = 60_000  # a reader of events may wait for the next one
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

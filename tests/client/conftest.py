@@ -30,6 +30,7 @@ from headgate.protocol.schema_text import parse_schema
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.objects import MemoryStore, ObjectStore
+from tests.http.conftest import serving
 from tests.kit.faulty import CountingStore
 from tests.kit.toy import LosingCatalog, ToyCatalog
 
@@ -67,6 +68,9 @@ class CountedIds:
 
     def ordered(self) -> uuid.UUID:
         return uuid7(self._clock.now_ms(), next(self._counter).to_bytes(10, "big"))
+
+    def secret(self) -> bytes:
+        return next(self._counter).to_bytes(32, "big")
 
 
 @dataclass
@@ -146,7 +150,7 @@ class World:
             table.publish()
 
 
-KINDS = ["toy", "toy-put", "embedded", "filesystem"]
+KINDS = ["toy", "toy-put", "embedded", "filesystem", "server"]
 
 
 @pytest.fixture(params=KINDS)
@@ -160,15 +164,21 @@ def toy_world(tmp_path: Path) -> Iterator[World]:
     yield from worlds("toy", tmp_path)
 
 
-@pytest.fixture
-def full_world(tmp_path: Path) -> Iterator[World]:
-    """A world whose catalog can do all that a catalog may."""
-    yield from worlds("embedded", tmp_path)
+@pytest.fixture(params=["embedded", "server"])
+def full_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """A world whose catalog can do all that a catalog may, in process and behind a server."""
+    yield from worlds(request.param, tmp_path)
 
 
 def worlds(kind: str, tmp_path: Path) -> Iterator[World]:
     if kind == "embedded":
         yield from embedded_worlds(tmp_path)
+        return
+    if kind == "server":
+        for served in serving(tmp_path / "lake", Settings()):
+            remote = served.remote()
+            yield World("server", remote, SystemClock(), RandomIds(), locations.store_for)
+            remote.close()
         return
     if kind == "filesystem":
         yield filesystem_world(tmp_path)

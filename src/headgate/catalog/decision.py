@@ -25,6 +25,7 @@ from headgate.catalog.stores.port import (
 )
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
+    InvalidArgumentError,
     InvalidCommitError,
     NotFoundError,
     TransactionExpiredError,
@@ -58,7 +59,7 @@ from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommi
 from headgate.protocol.conflicts import Changes, Conflict
 from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.examination import Examined, Violation
-from headgate.protocol.tables import State
+from headgate.protocol.tables import Kind, State
 from headgate.settings import Settings
 
 _WAYS = {Inline: Way.INLINE, Staged: Way.STAGED, Put: Way.PUT_IF_ABSENT}
@@ -236,6 +237,10 @@ class Decider:
             if row is None or row.state is not State.ACTIVE:
                 state = "unknown" if row is None else row.state.value
                 raise NotFoundError(f"Table {table_id} is {state}: nothing can be committed to it.")
+            if row.kind is Kind.EXTERNAL:
+                raise InvalidArgumentError(
+                    f"Table {table_id} is external: nothing is committed to it through a catalog."
+                )
             rows[table_id] = row
         return rows
 

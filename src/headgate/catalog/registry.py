@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from headgate.catalog.decision import merged_domains
+from headgate.catalog.keys import RequestKey, once
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.ratifier import Ratifier, WaitError
 from headgate.catalog.stores.port import (
@@ -25,6 +27,7 @@ from headgate.clock import Clock as WallClock
 from headgate.clock import Ids
 from headgate.errors import (
     AlreadyExistsError,
+    InvalidArgumentError,
     InvalidCommitError,
     NotEmptyError,
     NotFoundError,
@@ -42,13 +45,22 @@ from headgate.protocol import (
     row_ids,
     timestamps,
 )
-from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import StagingTable, TableEntry
+from headgate.protocol import schema as schemas
+from headgate.protocol.actions import Format, Metadata, Sequence, TableId, TxnId, Version
+from headgate.protocol.catalog_port import Resolved, StagingTable, TableEntry
 from headgate.protocol.commits import Inline, Way
 from headgate.protocol.encoding import to_json
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.paths import LOG, PublishedCommit
-from headgate.protocol.tables import TABLE_ID_PROPERTY, Event, State, allows, parse_table_id, step
+from headgate.protocol.tables import (
+    TABLE_ID_PROPERTY,
+    Event,
+    Kind,
+    State,
+    allows,
+    parse_table_id,
+    step,
+)
 from headgate.settings import Settings
 from headgate.storage import locations
 
@@ -56,6 +68,24 @@ Result = TypeVar("Result")
 
 _ZERO = Version(0)
 _NONE = Version(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalTable:
+    """A table that lies somewhere and is not managed."""
+
+    location: str
+    format: str
+    schema_string: str | None
+
+    def refuse_if_wrong(self) -> None:
+        """Refuse a format that is no word, and columns that are no schema."""
+        if not (self.format.isascii() and self.format.isalnum() and len(self.format) <= 40):
+            raise InvalidArgumentError(
+                f"{self.format[:60]!r} is no format.", remedy="Write delta, parquet, iceberg, csv."
+            )
+        if self.schema_string is not None:
+            schemas.from_json(self.schema_string)
 
 
 class Registry:
@@ -81,7 +111,7 @@ class Registry:
 
     # Namespaces
 
-    def create_namespace(self, name: SchemaName) -> None:
+    def create_namespace(self, name: SchemaName, key: RequestKey | None = None) -> None:
         """Make a namespace."""
 
         def create(unit: Writing) -> None:
@@ -89,9 +119,9 @@ class Registry:
                 raise AlreadyExistsError(f"There is a namespace {name} already.")
             unit.insert_namespace(name, self._clock.now_ms())
 
-        self._do(str(name), create)
+        self._do(str(name), create, key)
 
-    def drop_namespace(self, name: SchemaName) -> None:
+    def drop_namespace(self, name: SchemaName, key: RequestKey | None = None) -> None:
         """Remove an empty namespace."""
 
         def drop(unit: Writing) -> None:
@@ -100,11 +130,11 @@ class Registry:
                 raise NotEmptyError(f"Namespace {name} has tables.")
             unit.delete_namespace(name)
 
-        self._do(str(name), drop)
+        self._do(str(name), drop, key)
 
     # Creation
 
-    def stage(self, location: str | None = None) -> StagingTable:
+    def stage(self, location: str | None = None, key: RequestKey | None = None) -> StagingTable:
         """Give a place and an id for a table nobody can name yet. Spec: CM-39."""
         table_id = TableId(str(self._ids.random()))
         place = self._place(table_id) if location is None else locations.normalize(location)
@@ -116,14 +146,20 @@ class Registry:
             unit.insert_table(self._new_row(table_id, place))
             return StagingTable(table_id=table_id, location=place)
 
-        return self._do(table_id, stage)
+        return self._do(table_id, stage, key)
 
-    def register(self, name: TableName, table_id: TableId) -> None:
+    def register(
+        self,
+        name: TableName,
+        table_id: TableId,
+        describe: Callable[[Reading, TableId], Resolved],
+        key: RequestKey | None = None,
+    ) -> Resolved:
         """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
         with self._store.read() as unit:
             staging = _require_table(unit, table_id)
             if _is_registered(unit, staging, name):
-                return
+                return describe(unit, table_id)
         content = self._log_of(staging.location).read_published(_ZERO)
         if content is None:
             raise InvalidCommitError(
@@ -134,10 +170,10 @@ class Registry:
         # Recorded as published, so it must outlive a power loss, whoever wrote it.
         self._log_of(staging.location).store.sync([PublishedCommit(_ZERO).path])
 
-        def register(unit: Writing) -> None:
+        def register(unit: Writing) -> Resolved:
             row = _require_table(unit, table_id)
             if _is_registered(unit, row, name):
-                return
+                return describe(unit, table_id)
             _refuse_unless_allowed(row, Event.REGISTER)
             now_ms = self._clock.now_ms()
             self._judge(examined, row.id, now_ms, name, txn_id=None)
@@ -154,10 +190,45 @@ class Registry:
                 now_ms=now_ms,
                 way=Way.PUT_IF_ABSENT,
             )
+            return describe(unit, table_id)
 
         fail_point("registry.before_register")
-        self._do(table_id, register)
+        registered = self._do(table_id, register, key)
         fail_point("registry.after_register")
+        return registered
+
+    def register_external(
+        self,
+        name: TableName,
+        wanted: ExternalTable,
+        describe: Callable[[Reading, TableId], Resolved],
+        key: RequestKey | None = None,
+    ) -> Resolved:
+        """Name a table that lies somewhere; nothing of it is read, written or managed."""
+        place = locations.normalize(wanted.location)
+        wanted.refuse_if_wrong()
+        if locations.contains(place, self._root):
+            raise AlreadyExistsError(f"{place} holds this catalog's own tables.")
+        table_id = TableId(str(self._ids.random()))
+        described = Metadata(
+            id=table_id,
+            format=Format(provider=wanted.format),
+            schema_string=wanted.schema_string or "",
+        )
+
+        def register(unit: Writing) -> Resolved:
+            _require_namespace(unit, name.namespace)
+            if unit.named(name) is not None:
+                raise AlreadyExistsError(f"There is a table {name} already.")
+            self._refuse_overlap(unit, place)
+            row = self._new_row(table_id, place)._replace(
+                kind=Kind.EXTERNAL, state=State.ACTIVE, metadata=to_json(described)
+            )
+            unit.insert_table(row)
+            unit.begin_name(name, table_id, self._turn(unit))
+            return describe(unit, table_id)
+
+        return self._do(str(name), register, key)
 
     def create(self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline) -> None:
         """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
@@ -206,7 +277,7 @@ class Registry:
 
     # The life of a name
 
-    def rename(self, table_id: TableId, name: TableName) -> None:
+    def rename(self, table_id: TableId, name: TableName, key: RequestKey | None = None) -> None:
         """Give the table another name; id, place and history stay. Spec: LC-04."""
 
         def rename(unit: Writing) -> None:
@@ -222,9 +293,9 @@ class Registry:
             unit.end_name(table_id, sequence)
             unit.begin_name(name, table_id, sequence)
 
-        self._do(table_id, rename)
+        self._do(table_id, rename, key)
 
-    def drop(self, table_id: TableId) -> None:
+    def drop(self, table_id: TableId, key: RequestKey | None = None) -> None:
         """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
 
         def drop(unit: Writing) -> None:
@@ -237,10 +308,12 @@ class Registry:
                 row._replace(state=step(row.state, Event.DROP), dropped_ms=self._clock.now_ms())
             )
 
-        self._do(table_id, drop)
+        self._do(table_id, drop, key)
         fail_point("registry.after_drop")
 
-    def undrop(self, table_id: TableId, name: TableName | None) -> None:
+    def undrop(
+        self, table_id: TableId, name: TableName | None, key: RequestKey | None = None
+    ) -> None:
         """Bring a dropped table back, under its old name or another. Spec: LC-03."""
 
         def undrop(unit: Writing) -> None:
@@ -256,7 +329,7 @@ class Registry:
             unit.update_table(row._replace(state=step(row.state, Event.UNDROP), dropped_ms=None))
             unit.begin_name(wanted, table_id, self._turn(unit))
 
-        self._do(table_id, undrop)
+        self._do(table_id, undrop, key)
 
     def purge(self, table_id: TableId) -> int:
         """Delete a dropped table's files, resumably; give how many went. Spec: CM-40.
@@ -281,6 +354,9 @@ class Registry:
             return row
 
         row = self._do(table_id, purge)
+        if row.kind is Kind.EXTERNAL:  # its files are not ours
+            self._do(table_id, lambda unit: self._finish_purge(unit, table_id))
+            return 0
         files = self._log_of(row.location).store
         paths = sorted(item.path for item in files.list("", recursive=True))
         # Data before the log: what is left of a purge cut short is still known for a table.
@@ -290,14 +366,13 @@ class Registry:
         files.sync(paths)
         fail_point("registry.before_forget_purged")
 
-        def finish(unit: Writing) -> None:
-            unit.forget_content(row.key, row.head)
-            unit.update_table(
-                _require_table(unit, table_id)._replace(purged_ms=self._clock.now_ms())
-            )
-
-        self._do(table_id, finish)
+        self._do(table_id, lambda unit: self._finish_purge(unit, table_id))
         return len(paths)
+
+    def _finish_purge(self, unit: Writing, table_id: TableId) -> None:
+        row = _require_table(unit, table_id)
+        unit.forget_content(row.key, row.head)
+        unit.update_table(row._replace(purged_ms=self._clock.now_ms()))
 
     def expire_staging(self, older_than_ms: int) -> list[TableId]:
         """Give up places that were staged and never registered, and delete what lies there."""
@@ -335,9 +410,10 @@ class Registry:
             TableEntry(
                 table_id=row.id,
                 name=str(name),
+                kind=row.kind,
                 state=row.state,
                 location=row.location,
-                latest=row.head,
+                latest=row.head if row.head >= 0 else None,
                 published=row.published if row.published >= 0 else None,
                 created_ms=row.created_ms,
                 dropped_ms=row.dropped_ms,
@@ -347,7 +423,11 @@ class Registry:
 
     # How it is done
 
-    def _do(self, name: str, work: Callable[[Writing], Result]) -> Result:
+    def _do(
+        self, name: str, work: Callable[[Writing], Result], key: RequestKey | None = None
+    ) -> Result:
+        if key is not None:
+            work = once(key, work, self._clock.now_ms(), self._settings.rejections_kept_ms)
         return self._ratifier.submit(name, work).result()
 
     def _place(self, table_id: TableId) -> str:

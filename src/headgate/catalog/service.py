@@ -11,11 +11,13 @@ import hashlib
 import heapq
 import logging
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Sequence as Many
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from headgate.catalog.decision import (
     Attempt,
@@ -26,11 +28,17 @@ from headgate.catalog.decision import (
     as_commit,
     ratified_answer,
 )
+from headgate.catalog.feed import LARGEST_PAGE, Feed
 from headgate.catalog.fsck import Checker, data_files
+from headgate.catalog.housekeeping import Housekeeper
+from headgate.catalog.keys import RequestKey
+from headgate.catalog.listeners import Listeners
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.registry import Registry, is_unfinished
+from headgate.catalog.registry import ExternalTable, Registry, is_unfinished
+from headgate.catalog.status import gather
 from headgate.catalog.stores.port import CatalogStore, Reading, TableRow, Writing
+from headgate.catalog.tokens import TokenKeeper
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     BusyError,
@@ -48,7 +56,9 @@ from headgate.log.files import DeltaLog
 from headgate.names import SchemaName, TableName
 from headgate.protocol import examination, paths
 from headgate.protocol.actions import (
+    AddFile,
     DomainMetadata,
+    Metadata,
     Sequence,
     TableId,
     TxnId,
@@ -72,8 +82,10 @@ from headgate.protocol.catalog_port import (
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
 from headgate.protocol.encoding import from_json, replaced
+from headgate.protocol.events import Event, Listener
 from headgate.protocol.examination import Violation
-from headgate.protocol.tables import State
+from headgate.protocol.overview import ListenerEntry, Status, TokenEntry
+from headgate.protocol.tables import Kind, State
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
@@ -97,6 +109,7 @@ class Catalog:
         ids: Ids,
         settings: Settings | None = None,
         publisher: bool = True,
+        housekeeping: bool = False,
     ) -> None:
         self._store = store
         self._store_for = store_for
@@ -106,22 +119,42 @@ class Catalog:
             settings = replace(settings, unpublished_soft=settings.unpublished_hard)
         self._ratifier = Ratifier(store, clock, self._settings)
         self._decider = Decider(clock, settings)
+        holder = str(ids.random())
         self._publisher = Publisher(
-            store, self._ratifier, self._log_of, clock, self._settings, str(ids.random())
+            store, self._ratifier, self._log_of, clock, self._settings, holder
         )
         self._registry = Registry(
             store, self._ratifier, root, self._log_of, clock, ids, self._settings
         )
         self._checker = Checker(store, self._ratifier, self._decider, clock)
+        self._housekeeper = Housekeeper(
+            store, self._ratifier, self._registry, clock, self._settings, holder
+        )
+        self._feed = Feed(store, clock)
+        self._listeners = Listeners(
+            store, self._ratifier, self._feed, clock, self._settings, holder
+        )
+        self._tokens = TokenKeeper(store, self._ratifier, clock, ids)
+        self._root = root
         self._looked_ahead: set[TableId] = set()
         if publisher:
             self._publisher.start()
+        if housekeeping:
+            self._housekeeper.start()
 
     def close(self) -> None:
-        """Publish what this process committed, for a moment, and let go of the store."""
+        """Tell and publish what this process committed, for a moment; let go of the store."""
+        self._listeners.close()
+        self._feed.close()
+        self._housekeeper.close()
         self._publisher.close()
         self._ratifier.close()
         self._store.close()
+
+    def ping(self) -> None:
+        """Reach the store, or raise."""
+        with self._store.read() as unit:
+            unit.clock()
 
     # Reading
 
@@ -218,10 +251,41 @@ class Catalog:
                 raise
             return replayed
         answer = self._decide(Pending(proposal, attempts, proposed_ms, replaced=replaced))
+        self._wake(answer)
+        return answer
+
+    def propose_soon(self, proposal: Proposal) -> Future[Answer] | None:
+        """Put a proposal into the queue without waiting for anything; None if it needs to.
+
+        What comes inline, adds no file that must be looked for and leaves the metadata alone
+        needs nothing but its turn. The future may end in `BacklogError` or `FarBehindError`: then
+        `propose` does the waiting.
+        """
+        if not self._looked_ahead.issuperset(part.table_id for part in proposal.parts):
+            return None
+        if not all(isinstance(part.content, Inline) for part in proposal.parts):
+            return None
+        proposed_ms = self._clock.now_ms()
+        self._refuse_if_too_large(proposal)
+        attempts = tuple(self._attempt(part) for part in proposal.parts)
+        if any(a.examined.metadata is not None for a in attempts):
+            return None
+        if any(self._wanted_files(attempt, proposal.txn_id) for attempt in attempts):
+            return None
+        pending = Pending(proposal, attempts, proposed_ms)
+        answer = self._submit(pending)
+        answer.add_done_callback(self._wake_when_done)
+        return answer
+
+    def _wake_when_done(self, answer: Future[Answer]) -> None:
+        if answer.exception() is None:
+            self._wake(answer.result())
+
+    def _wake(self, answer: Answer) -> None:
         if isinstance(answer, Ratified):
             for table_id in answer.commits:
                 self._publisher.wake(table_id)
-        return answer
+            self._feed.tell()
 
     # Publishing
 
@@ -236,7 +300,7 @@ class Catalog:
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
         """Take note of a checkpoint, compaction or checksum. Spec: RD-04, CM-27, CM-28."""
         with self._store.read() as unit:
-            row = _active(unit, table_id)
+            row = _managed(_active(unit, table_id))
         if file.last > row.head:
             raise NotFoundError(f"Table {table_id} has no version {file.last}.")
         if file.kind is not FileKind.CHECKSUM and file.last > row.published:
@@ -264,13 +328,13 @@ class Catalog:
 
     # Names and tables
 
-    def create_namespace(self, name: SchemaName) -> None:
+    def create_namespace(self, name: SchemaName, *, key: RequestKey | None = None) -> None:
         """Make a namespace."""
-        self._registry.create_namespace(name)
+        self._registry.create_namespace(name, key)
 
-    def drop_namespace(self, name: SchemaName) -> None:
+    def drop_namespace(self, name: SchemaName, *, key: RequestKey | None = None) -> None:
         """Remove an empty namespace."""
-        self._registry.drop_namespace(name)
+        self._registry.drop_namespace(name, key)
 
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
@@ -283,14 +347,30 @@ class Catalog:
         """List tables, the dropped ones too if asked."""
         return tuple(self._registry.entries(namespace, dropped=dropped))
 
-    def stage_table(self, location: str | None = None) -> StagingTable:
+    def stage_table(
+        self, location: str | None = None, *, key: RequestKey | None = None
+    ) -> StagingTable:
         """Give a place and an id for a table nobody can name yet. Spec: CM-39."""
-        return self._registry.stage(location)
+        return self._registry.stage(location, key)
 
-    def register_table(self, name: TableName, table_id: TableId) -> Resolved:
+    def register_table(
+        self, name: TableName, table_id: TableId, *, key: RequestKey | None = None
+    ) -> Resolved:
         """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
-        self._registry.register(name, table_id)
-        return self.resolve(table_id)
+        return self._registry.register(name, table_id, self._resolve, key)
+
+    def register_external(
+        self,
+        name: TableName,
+        location: str,
+        format: str = "delta",
+        schema_string: str | None = None,
+        *,
+        key: RequestKey | None = None,
+    ) -> Resolved:
+        """Give a name to a table that lies somewhere and is not managed."""
+        wanted = ExternalTable(location=location, format=format, schema_string=schema_string)
+        return self._registry.register_external(name, wanted, self._resolve, key)
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
@@ -298,20 +378,29 @@ class Catalog:
         """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
         self._registry.create(name, table_id, txn_id, first)
         self._publisher.wake(table_id)
+        self._feed.tell()
         with self._store.read() as unit:  # told again, it may be dropped by now, and was made
             return self._resolve(unit, table_id, unit.clock().sequence)
 
-    def rename_table(self, table_id: TableId, name: TableName) -> None:
+    def rename_table(
+        self, table_id: TableId, name: TableName, *, key: RequestKey | None = None
+    ) -> None:
         """Give the table another name; id, place and history stay. Spec: LC-04."""
-        self._registry.rename(table_id, name)
+        self._registry.rename(table_id, name, key)
 
-    def drop_table(self, table_id: TableId) -> None:
+    def drop_table(self, table_id: TableId, *, key: RequestKey | None = None) -> None:
         """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
-        self._registry.drop(table_id)
+        self._registry.drop(table_id, key)
 
-    def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
+    def undrop_table(
+        self,
+        table_id: TableId,
+        name: TableName | None = None,
+        *,
+        key: RequestKey | None = None,
+    ) -> None:
         """Bring a dropped table back, under its old name or another. Spec: LC-03."""
-        self._registry.undrop(table_id, name)
+        self._registry.undrop(table_id, name, key)
         self._publisher.wake(table_id)
 
     def purge_table(self, table_id: TableId) -> int:
@@ -322,15 +411,20 @@ class Catalog:
         """Give up places that were staged and never registered."""
         return tuple(self._registry.expire_staging(older_than_ms))
 
+    def keep_house(self) -> int:
+        """Give up what nobody came back for, now; say how much it was."""
+        return self._housekeeper.keep()
+
     # Checking
 
     def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
         """Hold one table or all against their logs; mend what can be mended if asked."""
         with self._store.read() as unit:
             if table_id is None:
-                tables = [(row, str(name)) for row, name in unit.tables(None)]
+                named = unit.tables(None)
+                tables = [(row, str(name)) for row, name in named if row.kind is Kind.MANAGED]
             else:
-                row = _active(unit, table_id)
+                row = _managed(_active(unit, table_id))
                 tables = [(row, str(unit.name_of(table_id)))]
             purging = [row for row in unit.nameless(State.PURGED) if is_unfinished(row)]
         found: list[Finding] = []
@@ -393,9 +487,88 @@ class Catalog:
             found = [replaced(f, repaired=f.rule == "RD-03") for f in found]
         return found
 
+    # Events and who is told
+
+    def events(
+        self, after: Sequence, limit: int = LARGEST_PAGE, wait_s: float = 0.0
+    ) -> tuple[Event, ...]:
+        """Give what happened after a sequence; wait for the next if there is nothing."""
+        if wait_s <= 0:
+            return self._feed.read(after, limit)
+        return self._feed.soon(after, limit, wait_s).result()
+
+    def events_soon(self, after: Sequence, limit: int, wait_s: float) -> Future[tuple[Event, ...]]:
+        """Give a future of the next events; it ends with none when the time is over."""
+        return self._feed.soon(after, limit, wait_s)
+
+    def listen(
+        self,
+        name: str,
+        listener: Listener,
+        *,
+        tables: Collection[TableName] | None = None,
+        together: bool = False,
+        after: Sequence | None = None,
+    ) -> None:
+        """Call a listener with every event, or with those of some tables. Spec: EV-02.
+
+        How far it is is kept under its name; a new one begins now, or after a sequence. With
+        `together` it is called once all of its tables have changed since it was called last.
+        """
+        self._listeners.listen(name, listener, tables=tables, together=together, after=after)
+
+    def deliver(self, kind: str, make: Callable[[str], Listener]) -> None:
+        """Tell registered listeners of a kind from this process; `make` makes one of a target."""
+        self._listeners.deliver(kind, make)
+
+    def listeners(self) -> tuple[ListenerEntry, ...]:
+        """List who is told, and how far each one is."""
+        return self._listeners.entries()
+
+    def put_listener(
+        self,
+        name: str,
+        target: str,
+        after: Sequence | None = None,
+        *,
+        key: RequestKey | None = None,
+    ) -> ListenerEntry:
+        """Have a URL told of every event, from now on or from after a sequence."""
+        return self._listeners.put(name, target, after, key)
+
+    def delete_listener(self, name: str, *, key: RequestKey | None = None) -> None:
+        """Tell a listener no more, and forget how far it was."""
+        self._listeners.delete(name, key)
+
+    # Operations
+
+    def status(self) -> Status:
+        """Say how everything stands."""
+        return gather(self._store, self._root, self._publisher.failure, self._clock.now_ms())
+
+    def backup(self, target: str) -> None:
+        """Write one instant of the catalog to a new file, while others go on."""
+        self._store.backup(Path(target))
+
+    def principal_of(self, secret: str) -> str | None:
+        """Say whose secret it is; None if nobody's, or not any more."""
+        return self._tokens.principal_of(secret)
+
+    def create_token(self, name: str, expires_ms: int | None = None) -> str:
+        """Make a token and give its secret, which nobody can give again."""
+        return self._tokens.create(name, expires_ms)
+
+    def tokens(self) -> tuple[TokenEntry, ...]:
+        """List the tokens."""
+        return self._tokens.entries()
+
+    def revoke_token(self, name: str) -> None:
+        """Have a token open nothing from now on."""
+        self._tokens.revoke(name)
+
     # How a table is told
 
-    def _resolve(self, unit: Reading, ref: Ref, at: Sequence | None) -> Resolved:
+    def _resolve(self, unit: Reading, ref: Ref, at: Sequence | None = None) -> Resolved:
         clock = unit.clock()
         if at is not None and at > clock.sequence:
             raise InTheFutureError(f"The catalog has not come to sequence {at} yet.")
@@ -410,6 +583,8 @@ class Catalog:
             raise NotFoundError(f"There is no table {table_id}.")
         if row.state is State.PURGED:
             raise NotFoundError(f"Table {table_id} is purged.")
+        if row.kind is Kind.EXTERNAL:
+            return self._external(unit, row, at)
         latest = row.head if at is None else unit.version_at(row.key, at)
         if latest is None:
             raise NotFoundError(f"Table {table_id} did not exist at sequence {at}.")
@@ -447,6 +622,23 @@ class Catalog:
                 )
             ),
             checksum=self._checksum(unit, row) if latest == row.head else None,
+        )
+
+    def _external(self, unit: Reading, row: TableRow, at: Sequence | None) -> Resolved:
+        """Tell of a table that is not managed: where it lies, and what was declared of it."""
+        name, clock = unit.name_of(row.id, at), unit.clock()
+        metadata = from_json(row.metadata, Metadata)
+        return Resolved(
+            table_id=row.id,
+            location=row.location,
+            name=None if name is None else str(name),
+            catalog_managed=False,
+            format=metadata.format.provider,
+            latest=row.head,
+            timestamp_ms=row.timestamp_ms,
+            sequence=clock.sequence if at is None else at,
+            clock_ms=max(clock.clock_ms, self._clock.now_ms()),
+            metadata=metadata if metadata.schema_string else None,
         )
 
     def _listed(self, unit: Reading, row: TableRow, latest: Version) -> tuple[RatifiedCommit, ...]:
@@ -531,7 +723,7 @@ class Catalog:
         if staged.size > self._settings.commit_limit_bytes:
             raise TooLargeError(f"{staged.file_name} has {staged.size} bytes.")
         with self._store.read() as unit:
-            row = _require(unit, part.table_id)
+            row = _managed(_require(unit, part.table_id))
         store = self._log_of(row.location).store
         meta = store.head(commit.path)
         if meta is None:
@@ -552,8 +744,8 @@ class Catalog:
             modified_ms=meta.modified_ms,
         )
 
-    def _look_for_files(self, attempt: Attempt, txn_id: TxnId) -> None:
-        """Look for some of the files a commit adds: those that would hurt most. Spec: AU-02."""
+    def _wanted_files(self, attempt: Attempt, txn_id: TxnId) -> dict[str, AddFile]:
+        """Choose some of the files a commit adds: those that would hurt most if missing."""
         settings, adds = self._settings, attempt.examined.adds
         count = 0
         if isinstance(attempt.part.content, Staged):
@@ -563,6 +755,11 @@ class Catalog:
         largest = heapq.nlargest(count, adds, key=lambda add: add.size) if count else []
         wanted = {add.path: add for add in largest}
         wanted |= {add.path: add for add in adds if add.size >= settings.verify_above_bytes}
+        return wanted
+
+    def _look_for_files(self, attempt: Attempt, txn_id: TxnId) -> None:
+        """Look for the files a commit adds, as far as the settings say. Spec: AU-02."""
+        wanted = self._wanted_files(attempt, txn_id)
         if not wanted:
             return
         with self._store.read() as unit:
@@ -598,13 +795,21 @@ class Catalog:
     def _decide(self, pending: Pending) -> Answer:
         while True:
             try:
-                return self._ratifier.submit(
-                    pending.proposal.txn_id, partial(self._decider.decide, pending=pending)
-                ).result()
+                return self._submit(pending).result()
             except BacklogError as backlog:
                 pending = replace(pending, is_held_back=self._hold_back(backlog.row))
             except FarBehindError:
                 pending = self._checked(pending)
+
+    def _submit(self, pending: Pending) -> Future[Answer]:
+        proposal = pending.proposal
+        written = {part.table_id for part in proposal.parts}
+        return self._ratifier.submit(
+            proposal.txn_id,
+            partial(self._decider.decide, pending=pending),
+            txn_id=proposal.txn_id,
+            table_ids=written | {scan.table_id for scan in proposal.scans},
+        )
 
     def _checked(self, pending: Pending) -> Pending:
         """Look for conflicts outside of any lock, up to where the tables are now."""
@@ -642,7 +847,7 @@ class Catalog:
             return
         while True:
             with self._store.read() as unit:
-                row = _require(unit, table_id)
+                row = _managed(_require(unit, table_id))
             if row.state is not State.ACTIVE:
                 return  # the decider will say so
             content = self._log_of(row.location).read_published(Version(row.head + 1))
@@ -705,6 +910,15 @@ def _active(unit: Reading, table_id: TableId) -> TableRow:
         raise NotFoundError(
             f"Table {table_id} is {row.state.value}.",
             remedy="Undrop it while it is dropped: session.undrop().",
+        )
+    return row
+
+
+def _managed(row: TableRow) -> TableRow:
+    if row.kind is Kind.EXTERNAL:
+        raise InvalidArgumentError(
+            f"Table {row.id} is external: this catalog knows its place and nothing more.",
+            remedy="Use it with the tool that writes it.",
         )
     return row
 

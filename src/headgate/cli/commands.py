@@ -7,23 +7,21 @@ Libraries that are slow to load come in only where rows are moved: `--help` does
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import headgate
 from headgate.cli import views
+from headgate.cli.context import Globals
 from headgate.cli.inputs import Rows, format_of, on_disk
-from headgate.cli.render import Output, many, moment
-from headgate.errors import InvalidArgumentError, NotFoundError
+from headgate.cli.render import many, moment
+from headgate.cli.serving import serve
+from headgate.errors import InvalidArgumentError
 from headgate.names import SchemaName, TableName
 
 if TYPE_CHECKING:
-    from headgate.client.session import Session
+    pass
 
 _EXAMPLES = "\nFor example:\n"
 
@@ -33,42 +31,6 @@ TableArgument = Annotated[
 DroppedArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="The name it had, or its id: `headgate show -d`.")
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Globals:
-    """What the global options say."""
-
-    lake: str
-    output: Output
-
-    def opened(self) -> Session:
-        """Open the lake; only `init` makes one, so that a slip of the pen does not."""
-        from headgate.connecting import DATABASE  # slow to load, and needed only from here on
-
-        if _is_missing(self.lake, DATABASE):
-            raise NotFoundError(
-                f"There is no lake at {self.lake}.",
-                remedy=f"Make one with `headgate init {self.lake}`, or name yours with --lake.",
-            )
-        return headgate.connect(self.lake)
-
-    @contextmanager
-    def session(self, doing: str) -> Iterator[Session]:
-        """Open the lake for what one command does; what it found is told after."""
-        with self.output.progress(doing), self.opened() as session:
-            yield session
-
-
-def _is_missing(address: str, database: str) -> bool:
-    """Say whether connecting would make a lake here; what else is wrong `connect` will tell."""
-    if address.startswith("sqlite:///"):
-        return not Path(address.removeprefix("sqlite://")).exists()
-    if not address or "://" in address:
-        return False
-    folder = Path(address)
-    is_usable = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    return is_usable and not (folder / database).exists()
 
 
 # A lake
@@ -478,6 +440,7 @@ def fsck(
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     init,
+    serve,
     create_namespace,
     drop_namespace,
     create,

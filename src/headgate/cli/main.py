@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli import commands, render
+from headgate.cli.context import Globals
 from headgate.cli.render import Output
 from headgate.errors import HeadgateError, Retry
 
@@ -64,7 +65,8 @@ def _globals(
             "--lake",
             metavar="ADDRESS",
             envvar="HEADGATE_LAKE",
-            help="A directory, sqlite:///FILE, or file:///DIRECTORY?catalog=filesystem.",
+            help="A directory, sqlite:///FILE, postgresql://…, http://…, or "
+            "file:///DIRECTORY?catalog=filesystem.",
         ),
     ] = "lake",
     as_json: Annotated[
@@ -74,7 +76,7 @@ def _globals(
         bool, typer.Option("--version", help="Tell the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    ctx.obj = commands.Globals(lake, Output(as_json))
+    ctx.obj = Globals(lake, Output(as_json))
 
 
 for _command in commands.COMMANDS:

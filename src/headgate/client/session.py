@@ -6,13 +6,21 @@ name. Texts are parsed into names here and nowhere below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from headgate.client import arrow
-from headgate.client.table import Table, When, milliseconds, property_text
+from headgate.client import arrow, events
+from headgate.client.table import (
+    PlainTable,
+    Table,
+    When,
+    milliseconds,
+    open_path,
+    property_text,
+)
 from headgate.client.transaction import Committer, Operation, Patience, as_text, told
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -30,9 +38,15 @@ from headgate.protocol import composing, examination, features
 from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, Version, encode, join
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.catalog_port import (
+    Backups,
+    Callables,
+    Capability,
     Checks,
     Cuts,
+    Events,
+    Externals,
     Finding,
+    Listeners,
     ManagingCatalog,
     Outcomes,
     Ratified,
@@ -40,12 +54,16 @@ from headgate.protocol.catalog_port import (
     Registry,
     Rejected,
     Resolved,
+    Statuses,
     TableEntry,
+    Tokens,
     require,
 )
 from headgate.protocol.column_mapping import with_mapping
 from headgate.protocol.commits import Inline
 from headgate.protocol.conflicts import Isolation
+from headgate.protocol.events import Event, Listener
+from headgate.protocol.overview import ListenerEntry, Status, TokenEntry
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema import StructType, find, to_json
 from headgate.protocol.schema_checks import check
@@ -156,6 +174,32 @@ class Session:
                 pass  # this kind of catalog wants to see version 0 in the log
         return self._create_in_three(registry, table_name, wanted)
 
+    def register_external(
+        self,
+        name: str,
+        location: str,
+        format: str = "delta",
+        schema: str | StructType | ArrowSchema | None = None,
+    ) -> Resolved:
+        """Name a table that lies somewhere and is not managed; nothing of it is read."""
+        externals = require(self.catalog, Externals)  # type: ignore[type-abstract]  # as in `_registry`
+        columns = None if schema is None else to_json(_columns(schema))
+        return externals.register_external(self._table_name(name), location, format, columns)
+
+    def open_external(self, name: str, version: int | None = None) -> PlainTable:
+        """Open an external Delta table, to read it; one that is managed after all is refused."""
+        resolved = self.catalog.resolve(self._table_name(name))
+        if resolved.catalog_managed:
+            raise InvalidArgumentError(
+                f"{name} is managed by this catalog.", remedy="Open it with session.table()."
+            )
+        if resolved.format.lower() != "delta":
+            raise UnsupportedFeatureError(
+                f"{name} is a {resolved.format} table at {resolved.location}.",
+                remedy="Read it with a tool for that format.",
+            )
+        return open_path(resolved.location, version, store_for=self._store_for)
+
     def rename(self, name: str, to: str) -> None:
         """Give a table another name; handles of it go on. Spec: LC-04."""
         registry = self._registry()
@@ -219,7 +263,111 @@ class Session:
         table_id = None if name is None else self.table(name).id
         return checks.fsck(table_id, repair=repair)
 
+    # Events and who is told
+
+    def events(
+        self,
+        after: int = 0,
+        *,
+        tables: Iterable[str] = (),
+        follow: bool = False,
+        wait_s: float = 0.0,
+    ) -> Iterator[Event]:
+        """Give every ratification after a sequence, in order, or those of some tables.
+
+        Ends at the newest, once nothing came for `wait_s` seconds; with `follow` never.
+        Spec: EV-02.
+        """
+        return events.read(
+            require(self.catalog, Events),  # type: ignore[type-abstract]  # as in `_registry`
+            SequenceNumber(after),
+            [self._table_name(name) for name in tables],
+            self._clock,
+            follow=follow,
+            wait_s=wait_s,
+        )
+
+    def listen(
+        self,
+        name: str,
+        listener: Listener,
+        *,
+        tables: Iterable[str] | None = None,
+        together: bool = False,
+        after: int | None = None,
+    ) -> None:
+        """Call a listener in this process with every event, or with those of some tables.
+
+        In order, at least once, in a thread of its own, while the session is open. How far it is
+        is kept under its name; a new name begins now, or after a sequence. With `together` it is
+        called once all of its tables have changed since it was called last. Spec: EV-02.
+        """
+        callables = require(self.catalog, Callables)  # type: ignore[type-abstract]  # as in `_registry`
+        callables.listen(
+            name,
+            listener,
+            tables=None if tables is None else [self._table_name(name) for name in tables],
+            together=together,
+            after=None if after is None else SequenceNumber(after),
+        )
+
+    def listeners(self) -> tuple[ListenerEntry, ...]:
+        """List who is told of events, and how far each one is."""
+        return self._listeners().listeners()
+
+    def put_listener(self, name: str, url: str, after: int | None = None) -> ListenerEntry:
+        """Have the server post every event to a URL, from now on or from after a sequence.
+
+        One that is there gets another URL, and goes on where it was unless told otherwise.
+        """
+        begin = None if after is None else SequenceNumber(after)
+        return self._listeners().put_listener(name, url, begin)
+
+    def delete_listener(self, name: str) -> None:
+        """Tell a listener no more, and forget how far it was."""
+        self._listeners().delete_listener(name)
+
+    # Operations
+
+    def status(self) -> Status:
+        """Say how the catalog stands: tables, tails, publishing, listeners, store."""
+        return require(self.catalog, Statuses).status()  # type: ignore[type-abstract]  # as in `_registry`
+
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        """Write one instant of the catalog to a new file, while others go on."""
+        self._on_store(Backups).backup(os.fspath(target))  # type: ignore[type-abstract]  # as in `_registry`
+
+    def create_token(self, name: str, expires: When | None = None) -> str:
+        """Make a token for a server on this store; give its secret, shown this once."""
+        expires_ms = None if expires is None else milliseconds(expires)
+        return self._token_keeper().create_token(name, expires_ms)
+
+    def tokens(self) -> tuple[TokenEntry, ...]:
+        """List the tokens, also those that open nothing any more."""
+        return self._token_keeper().tokens()
+
+    def revoke_token(self, name: str) -> None:
+        """Have a token open nothing from now on."""
+        self._token_keeper().revoke_token(name)
+
     # Inside
+
+    def _listeners(self) -> Listeners:
+        return require(self.catalog, Listeners)  # type: ignore[type-abstract]  # as in `_registry`
+
+    def _token_keeper(self) -> Tokens:
+        return self._on_store(Tokens)  # type: ignore[type-abstract]  # as in `_registry`
+
+    def _on_store(self, capability: type[Capability]) -> Capability:
+        """Give what only a catalog on its own store can do; a server cannot be asked for it."""
+        try:
+            return require(self.catalog, capability)
+        except UnsupportedByCatalogError as error:
+            raise UnsupportedByCatalogError(
+                error.message,
+                remedy="Name the address of the catalog's own store: a directory, sqlite:///FILE "
+                "or postgresql://….",
+            ) from None
 
     def _registry(self) -> Registry:
         # A protocol is what is asked for, and not a class to be made.
@@ -235,7 +383,13 @@ class Session:
         return self.catalog.resolve(self._table_name(name)).table_id
 
     def _open(self, ref: Ref) -> Table:
-        return self._as_table(self.catalog.resolve(ref))
+        resolved = self.catalog.resolve(ref)
+        if not resolved.catalog_managed:
+            raise InvalidArgumentError(
+                f"{ref} is an external {resolved.format} table at {resolved.location}.",
+                remedy="Read it with session.open_external(), or by its location.",
+            )
+        return self._as_table(resolved)
 
     def _as_table(self, resolved: Resolved) -> Table:
         return Table(self._committer, self._store_for, resolved)

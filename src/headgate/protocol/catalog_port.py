@@ -8,6 +8,7 @@ by its name. Spec: CA-02, CA-05.
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from collections.abc import Sequence as Many
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -20,7 +21,10 @@ from headgate.protocol.actions import Protocol as TableProtocol
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Proposal, RatifiedCommit, Way
 from headgate.protocol.conflicts import Conflict
+from headgate.protocol.events import Event, Listener
 from headgate.protocol.examination import Violation
+from headgate.protocol.overview import ListenerEntry, Status, TokenEntry
+from headgate.protocol.tables import Kind as TableKind
 from headgate.protocol.tables import State as TableState
 
 Ref = TableName | TableId
@@ -87,8 +91,9 @@ class Resolved(_Message, frozen=True, kw_only=True):
     location: str
     name: str | None = None
     catalog_managed: bool = True
+    format: str = "delta"  # of a table that is not managed it may be another
     ways: tuple[Way, ...] = ()
-    latest: Version
+    latest: Version  # -1 of a table that is not managed: its log must be asked
     timestamp_ms: int  # of the latest commit
     sequence: Sequence | None = None  # the cut this was answered from
     clock_ms: int | None = None  # the catalog's time: what is later has not come yet
@@ -122,6 +127,7 @@ class TableEntry(_Message, frozen=True, kw_only=True):
 
     table_id: TableId
     name: str | None
+    kind: TableKind = TableKind.MANAGED
     state: TableState
     location: str
     latest: Version | None = None
@@ -281,11 +287,104 @@ class Registry(Protocol):
 
 
 @runtime_checkable
+class Externals(Protocol):
+    """Catalogs that also name tables they do not manage."""
+
+    def register_external(
+        self,
+        name: TableName,
+        location: str,
+        format: str = "delta",
+        schema_string: str | None = None,
+    ) -> Resolved:
+        """Give a name to a table that lies somewhere and is not managed."""
+        ...
+
+
+@runtime_checkable
 class Checks(Protocol):
     """Catalogs that can be held against the logs of their tables."""
 
     def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
         """Check one table or all; mend what can be mended if asked."""
+        ...
+
+
+@runtime_checkable
+class Events(Protocol):
+    """Catalogs that tell of every ratification, by sequence."""
+
+    def events(self, after: Sequence, limit: int = 1_000, wait_s: float = 0.0) -> tuple[Event, ...]:
+        """Give what happened after a sequence; wait for the next if there is nothing."""
+        ...
+
+
+@runtime_checkable
+class Listeners(Protocol):
+    """Catalogs that tell others of events, wherever they are."""
+
+    def listeners(self) -> tuple[ListenerEntry, ...]:
+        """List who is told, and how far each one is."""
+        ...
+
+    def put_listener(self, name: str, target: str, after: Sequence | None = None) -> ListenerEntry:
+        """Have a URL told of every event, from now on or from after a sequence."""
+        ...
+
+    def delete_listener(self, name: str) -> None:
+        """Tell a listener no more, and forget how far it was."""
+        ...
+
+
+@runtime_checkable
+class Callables(Protocol):
+    """Catalogs that run in this process, and so can call what is here."""
+
+    def listen(
+        self,
+        name: str,
+        listener: Listener,
+        *,
+        tables: Collection[TableName] | None = None,
+        together: bool = False,
+        after: Sequence | None = None,
+    ) -> None:
+        """Call a listener with every event, or with those of some tables."""
+        ...
+
+
+@runtime_checkable
+class Tokens(Protocol):
+    """Catalogs that know who may come in: those that run on their store."""
+
+    def create_token(self, name: str, expires_ms: int | None = None) -> str:
+        """Make a token and give its secret, which nobody can give again."""
+        ...
+
+    def tokens(self) -> tuple[TokenEntry, ...]:
+        """List the tokens."""
+        ...
+
+    def revoke_token(self, name: str) -> None:
+        """Have a token open nothing from now on."""
+        ...
+
+
+@runtime_checkable
+class Statuses(Protocol):
+    """Catalogs that say how they stand."""
+
+    def status(self) -> Status:
+        """Say how everything stands."""
+        ...
+
+
+@runtime_checkable
+class Backups(Protocol):
+    """Catalogs that can be copied: those that run on their store."""
+
+    def backup(self, target: str) -> None:
+        """Write one instant of the catalog to a new file, while others go on."""
         ...
 
 

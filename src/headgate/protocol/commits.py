@@ -58,14 +58,18 @@ class Way(enum.Enum):
     PUT_IF_ABSENT = "put-if-absent"
 
 
-class Inline(msgspec.Struct, frozen=True, kw_only=True, tag="inline", tag_field="way"):
+class Inline(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="inline", tag_field="way"
+):
     """Content sent to the catalog, which writes the `commitInfo` line itself."""
 
     commit_info: dict[str, object]
     actions: bytes  # every other line, each ended by a newline
 
 
-class Staged(msgspec.Struct, frozen=True, kw_only=True, tag="staged", tag_field="way"):
+class Staged(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="staged", tag_field="way"
+):
     """Content that lies in a staged file, named without its folder. Spec: CM-01, CM-02."""
 
     file_name: str

@@ -1,0 +1,71 @@
+"""Idempotency keys: a request that comes again is answered, not carried out again.
+
+Key, hash of the request and answer are recorded in the very unit of work that makes the change,
+so "in progress" does not exist. Proposals need none of this: their txnId is their key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+
+from headgate.catalog.stores.port import AnswerRow, Writing
+from headgate.errors import InvalidArgumentError, KeyReusedError, TransactionExpiredError
+from headgate.protocol.encoding import to_json
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """What a request is known by when it comes again."""
+
+    key: str
+    request: bytes  # hash of all that was asked
+
+
+class AnsweredError(Exception):
+    """The request was carried out before; this is what it was answered."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def once(
+    key: RequestKey, work: Callable[[Writing], Result], now_ms: int, kept_ms: int
+) -> Callable[[Writing], Result]:
+    """Give work that is done once under its key, and remembers its answer for a while."""
+    since_ms = _time_of(key.key)
+    if since_ms < now_ms - kept_ms:
+        raise TransactionExpiredError(
+            f"The key {key.key} is older than answers are kept.", remedy="Make a new key."
+        )
+
+    def do(unit: Writing) -> Result:
+        known = unit.answer(key.key)
+        if known is not None:
+            if known.request != key.request:
+                raise KeyReusedError(f"The key {key.key} was used for another request.")
+            raise AnsweredError(known.answer)
+        result = work(unit)
+        answer = b"" if result is None else to_json(result)
+        unit.insert_answer(AnswerRow(key.key, key.request, answer, now_ms))
+        unit.forget_answers(now_ms - kept_ms)
+        return result
+
+    return do
+
+
+def _time_of(key: str) -> int:
+    try:
+        parsed = UUID(key)
+    except ValueError:
+        parsed = None
+    if parsed is None or parsed.version != 7:
+        raise InvalidArgumentError(
+            f"The idempotency key {key[:60]!r} is no UUIDv7.", remedy="Make a new UUIDv7."
+        )
+    return parsed.int >> 80

@@ -1,0 +1,334 @@
+"""The Starlette application: every operation behind the same gate.
+
+The gate gives each request an id, asks for its token, bounds its body in size and time, decodes
+it, has it carried out, and answers with a body or a problem document. Asynchronous code stops
+here: what is behind runs in threads, or answers by a future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from urllib.parse import parse_qs
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from headgate.catalog.decision import BacklogError, FarBehindError
+from headgate.catalog.keys import AnsweredError, RequestKey
+from headgate.catalog.service import Catalog
+from headgate.clock import Clock, Ids
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    NotFoundError,
+    TooLargeError,
+    TooSlowError,
+    UnavailableError,
+)
+from headgate.failpoints import fail_point
+from headgate.http import openapi
+from headgate.http.auth import Tokens
+from headgate.http.metrics import CONTENT_TYPE, Metrics
+from headgate.http.operations import Call, Operation, Pool
+from headgate.settings import Settings
+from headgate.wire import bodies, problems
+
+Application = Starlette
+
+_log = logging.getLogger("headgate.http")
+_ID = re.compile(r"[\w.:-]{1,128}")
+_RETRY_AFTER = b"1"
+
+
+@dataclass(slots=True)
+class Server:
+    """What every request finds: the catalog, the limits, the workers, the counts."""
+
+    catalog: Catalog
+    settings: Settings
+    clock: Clock
+    ids: Ids
+    tokens: Tokens | None = None  # None: whoever can reach the server may use it
+    metrics: Metrics = field(default_factory=Metrics)
+    is_stopping: bool = False
+    # None: no gauges of its own.
+    gauges: Callable[[], dict[str, tuple[str, float]]] = dict
+    pools: dict[Pool, ThreadPoolExecutor] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Have threads ready."""
+        sizes = {Pool.READS: 8, Pool.CHANGES: 16, Pool.PROPOSALS: 64}
+        self.pools = {
+            pool: ThreadPoolExecutor(size, thread_name_prefix=f"headgate-{pool.value}")
+            for pool, size in sizes.items()
+        }
+
+    def stop(self) -> None:
+        """Let go of the threads; what runs in them ends by itself."""
+        for pool in self.pools.values():
+            pool.shutdown(wait=True, cancel_futures=False)
+
+
+def create(
+    server: Server,
+    operations: Sequence[Operation],
+    on_stop: Callable[[], None] = lambda: None,
+) -> Application:
+    """Make the application; `on_stop` is called when the last request is answered."""
+    document = json.dumps(openapi.document(operations, version("headgate")), indent=1).encode()
+
+    async def described(_: Request) -> Response:
+        return Response(document, media_type=bodies.JSON)
+
+    async def healthy(_: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        try:
+            if server.is_stopping:
+                raise UnavailableError("The server is stopping.")
+            await loop.run_in_executor(server.pools[Pool.READS], server.catalog.ping)
+        except HeadgateError as error:
+            problem = problems.from_error(error)
+            return Response(bodies.encode(problem), problem.status, media_type=bodies.PROBLEM)
+        body = bodies.Health(status="ok", version=version("headgate"))
+        return Response(bodies.encode(body), media_type=bodies.JSON)
+
+    async def metrics(_: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        gauges = await loop.run_in_executor(server.pools[Pool.READS], server.gauges)
+        return Response(server.metrics.text(gauges), media_type=CONTENT_TYPE)
+
+    routes: list[BaseRoute] = [
+        Route(operation.path, _Endpoint(server, operation), methods=[operation.method])
+        for operation in operations
+    ]
+    routes += [
+        Route("/openapi.json", described),
+        Route("/metrics", metrics),
+        Route("/health", healthy),
+    ]
+
+    @asynccontextmanager
+    async def whole(_: Starlette) -> AsyncIterator[None]:
+        server.start()
+        try:
+            yield
+        finally:
+            server.stop()
+            on_stop()
+
+    return Starlette(
+        routes=routes,
+        lifespan=whole,
+        exception_handlers={HTTPException: _unknown_route, Exception: _broken},
+    )
+
+
+class _Endpoint:
+    """One operation as an ASGI application."""
+
+    def __init__(self, server: Server, operation: Operation) -> None:
+        self._server = server
+        self._operation = operation
+        self._limit = server.settings.request_limit_bytes
+        self._body_s = server.settings.request_body_ms / 1000
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        server, operation = self._server, self._operation
+        began = server.clock.monotonic()
+        headers = dict(scope["headers"])
+        request_id = _request_id(headers, server.ids)
+        server.metrics.under_way += 1
+        extra: tuple[tuple[bytes, bytes], ...] = ()
+        problem: problems.Problem | None = None
+        status, content, kind = 500, b"", bodies.JSON
+        try:
+            answer = await self._answered(scope, receive, headers, request_id)
+            if isinstance(answer, problems.Problem):
+                problem = answer
+            elif answer is None:
+                status = 204
+            else:
+                status, content = 200, answer if isinstance(answer, bytes) else _encoded(answer)
+        except AnsweredError as answered:
+            status, content = (200, answered.answer) if answered.answer else (204, b"")
+        except HeadgateError as error:
+            problem = problems.from_error(error, request_id)
+            if problem.status >= 500:
+                _log.warning("%s: %s", operation.name, error, extra={"request_id": request_id})
+        except Exception:
+            _log.exception("%s failed", operation.name, extra={"request_id": request_id})
+            problem = _unexpected(request_id)
+        finally:
+            server.metrics.under_way -= 1
+        if problem is not None:
+            status, content, kind = problem.status, bodies.encode(problem), bodies.PROBLEM
+            if status in (429, 503):
+                extra = ((b"retry-after", _RETRY_AFTER),)
+            if status == 401:
+                extra = ((b"www-authenticate", b"Bearer"),)
+        server.metrics.record(operation.name, status, server.clock.monotonic() - began)
+        fail_point("server.before_answer")
+        await _respond(send, status, content, kind, request_id, extra)
+
+    async def _answered(
+        self, scope: Scope, receive: Receive, headers: dict[bytes, bytes], request_id: str
+    ) -> object:
+        server, operation = self._server, self._operation
+        if server.is_stopping:
+            raise UnavailableError("The server is stopping.", remedy="Send the same again.")
+        loop = asyncio.get_running_loop()
+        principal: str | None = None
+        if server.tokens is not None:
+            header = headers.get(b"authorization", b"").decode("latin-1")
+            principal = server.tokens.remembered(header)
+            if principal is None:
+                principal = await loop.run_in_executor(
+                    server.pools[Pool.READS], server.tokens.principal, header
+                )
+        raw = b""
+        if operation.is_changing:
+            raw = await self._body(receive, headers)
+        call = Call(
+            catalog=server.catalog,
+            path=scope["path_params"],
+            query=_query(scope["query_string"]) if scope["query_string"] else {},
+            body=None if operation.body is None else bodies.decode(raw, operation.body),
+            key=self._key(scope, headers, raw) if operation.is_changing else None,
+            principal=principal,
+            request_id=request_id,
+        )
+        if operation.soon is not None:
+            soon = operation.soon(call)
+            if soon is not None:
+                try:
+                    return await asyncio.wrap_future(soon)
+                except (BacklogError, FarBehindError):
+                    pass  # it has to wait for something, and does so in a thread
+        return await loop.run_in_executor(server.pools[operation.pool], operation.do, call)
+
+    def _key(self, scope: Scope, headers: dict[bytes, bytes], raw: bytes) -> RequestKey | None:
+        text = headers.get(bodies.KEY_HEADER.encode())
+        if text is None:
+            return None
+        asked = hashlib.sha256()
+        for part in (scope["method"].encode(), scope["raw_path"], scope["query_string"], raw):
+            asked.update(len(part).to_bytes(8, "big") + part)
+        return RequestKey(text.decode("latin-1"), asked.digest())
+
+    async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+        declared = headers.get(b"content-length", b"0")
+        if not declared.isdigit():
+            raise InvalidArgumentError("The length of the body is no number.")
+        if int(declared) > self._limit:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self._body_s):
+                message = await receive()
+                whole: bytes = message.get("body", b"")
+                if not message.get("more_body", False):
+                    if len(whole) > self._limit:
+                        raise self._too_large()
+                    return whole
+                chunks, size = [whole], len(whole)
+                while message.get("more_body", False):
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise UnavailableError("The sender left in the middle of the request.")
+                    chunks.append(message.get("body", b""))
+                    size += len(chunks[-1])
+                    if size > self._limit:
+                        raise self._too_large()
+                return b"".join(chunks)
+        except TimeoutError:
+            raise TooSlowError(f"The body did not come within {self._body_s:.0f} s.") from None
+
+    def _too_large(self) -> TooLargeError:
+        return TooLargeError(f"A request has at most {self._limit} bytes.")
+
+
+async def _respond(
+    send: Send,
+    status: int,
+    content: bytes,
+    kind: str,
+    request_id: str,
+    extra: tuple[tuple[bytes, bytes], ...] = (),
+) -> None:
+    headers = [
+        (b"content-length", str(len(content)).encode()),
+        (bodies.REQUEST_HEADER.encode(), request_id.encode()),
+        *extra,
+    ]
+    if content:
+        headers.append((b"content-type", kind.encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+def _encoded(answer: object) -> bytes:
+    return bodies.encode(answer)
+
+
+def _query(raw: bytes) -> dict[str, list[str]]:
+    try:
+        return parse_qs(raw.decode("ascii"), keep_blank_values=True, errors="strict")
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InvalidArgumentError(f"The query cannot be read: {error}.") from None
+
+
+def _request_id(headers: dict[bytes, bytes], ids: Ids) -> str:
+    given = headers.get(bodies.REQUEST_HEADER.encode())
+    if given is not None:
+        text = given.decode("latin-1")
+        if _ID.fullmatch(text):
+            return text
+    return ids.random().hex
+
+
+def _unexpected(request_id: str) -> problems.Problem:
+    return problems.from_error(
+        HeadgateError(
+            "The server made a mistake.",
+            remedy=f"Report request {request_id}; the server's log has more.",
+        ),
+        request_id,
+    )
+
+
+async def _unknown_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        said: HeadgateError = InvalidArgumentError(
+            f"{request.method} is not for {request.url.path[:200]}.", remedy="See /openapi.json."
+        )
+    else:
+        said = NotFoundError(
+            f"There is nothing at {request.url.path[:200]}.", remedy="See /openapi.json."
+        )
+    problem = problems.from_error(said)
+    return Response(
+        bodies.encode(problem),
+        status_code=error.status_code,
+        media_type=bodies.PROBLEM,
+        headers=dict(error.headers or {}),
+    )
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    _log.error("a request failed", exc_info=error)
+    return Response(
+        bodies.encode(_unexpected("unknown")), status_code=500, media_type=bodies.PROBLEM
+    )

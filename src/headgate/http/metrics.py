@@ -1,0 +1,63 @@
+"""Counts and times of requests, in the text format that Prometheus reads."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Final
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+
+
+class Metrics:
+    """What a server counts. Only the event loop's thread touches it."""
+
+    def __init__(self) -> None:
+        self._requests: dict[tuple[str, int], int] = {}
+        self._buckets: dict[str, list[int]] = {}
+        self._seconds: dict[str, float] = {}
+        self.under_way = 0
+
+    def record(self, operation: str, status: int, seconds: float) -> None:
+        """Count one answered request."""
+        key = (operation, status)
+        self._requests[key] = self._requests.get(key, 0) + 1
+        buckets = self._buckets.get(operation)
+        if buckets is None:
+            buckets = self._buckets[operation] = [0] * (len(_BOUNDS) + 1)
+        buckets[bisect_left(_BOUNDS, seconds)] += 1
+        self._seconds[operation] = self._seconds.get(operation, 0.0) + seconds
+
+    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+        """Write everything, and what the catalog itself has to say."""
+        lines = [
+            "# HELP headgate_requests_total Requests answered.",
+            "# TYPE headgate_requests_total counter",
+        ]
+        for (operation, status), count in sorted(self._requests.items()):
+            labels = f'operation="{operation}",status="{status}"'
+            lines.append(f"headgate_requests_total{{{labels}}} {count}")
+        lines += [
+            "# HELP headgate_request_seconds Time from the request to its answer.",
+            "# TYPE headgate_request_seconds histogram",
+        ]
+        for operation, buckets in sorted(self._buckets.items()):
+            total = 0
+            for bound, count in zip((*map(str, _BOUNDS), "+Inf"), buckets, strict=True):
+                total += count
+                labels = f'operation="{operation}",le="{bound}"'
+                lines.append(f"headgate_request_seconds_bucket{{{labels}}} {total}")
+            label = f'operation="{operation}"'
+            lines.append(f"headgate_request_seconds_sum{{{label}}} {self._seconds[operation]:.6f}")
+            lines.append(f"headgate_request_seconds_count{{{label}}} {total}")
+        for name, (says, value) in {
+            "requests_under_way": ("Requests not yet answered.", float(self.under_way)),
+            **gauges,
+        }.items():
+            lines += [
+                f"# HELP headgate_{name} {says}",
+                f"# TYPE headgate_{name} gauge",
+                f"headgate_{name} {value:g}",
+            ]
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,108 @@
+"""The OpenAPI document, made from the same rows and types as the routes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from headgate.http.operations import Operation
+from headgate.wire import bodies, problems
+
+_ANY = ("malformed", "invalid-argument", "not-authenticated", "not-found", "unavailable", "busy")
+_CHANGING = ("key-reused", "transaction-expired", "too-large", "too-slow", "already-exists")
+
+
+def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
+    """Describe every operation."""
+    kinds = [problems.Problem]
+    for operation in operations:
+        kinds += [kind for kind in (operation.body, operation.answer) if kind is not None]
+    kinds = list(dict.fromkeys(kinds))
+    references, components = bodies.schemas(kinds)
+    reference = dict(zip(kinds, references, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        described = _described(operation, reference)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Headgate",
+            "version": version,
+            "summary": "The native API of a catalog for Delta Lake catalog-managed tables.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _described(operation: Operation, reference: dict[Any, Any]) -> dict[str, Any]:
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"\{(\w+)\}", operation.path)
+    ]
+    for parameter in operation.query:
+        schema: dict[str, Any] = {"type": parameter.kind.value}
+        if parameter.kind.value == "integer":
+            schema |= {"minimum": 0, "format": "int64"}
+        if parameter.is_repeated:
+            schema = {"type": "array", "items": schema}
+        parameters.append(
+            {
+                "name": parameter.name,
+                "in": "query",
+                "description": parameter.says,
+                "schema": schema,
+            }
+        )
+    if operation.is_changing:
+        parameters.append(
+            {
+                "name": "Idempotency-Key",
+                "in": "header",
+                "description": "A UUIDv7; the same request under the same key is answered as the "
+                "first time. For a proposal, its txnId.",
+                "schema": {"type": "string"},
+            }
+        )
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.says,
+        "responses": _responses(operation, reference),
+    }
+    if parameters:
+        described["parameters"] = parameters
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {bodies.JSON: {"schema": reference[operation.body]}},
+        }
+    return described
+
+
+def _responses(operation: Operation, reference: dict[Any, Any]) -> dict[str, Any]:
+    answered: dict[str, Any] = {"description": operation.says}
+    if operation.answer is not None:
+        answered["content"] = {bodies.JSON: {"schema": reference[operation.answer]}}
+    responses = {"204" if operation.answer is None else "200": answered}
+    codes = [*_ANY, *(_CHANGING if operation.is_changing else ()), *operation.problems]
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(problems.status_of(code), []).append(code)
+    for status, found in sorted(by_status.items()):
+        responses[str(status)] = {
+            "description": f"{HTTPStatus(status).phrase}: {', '.join(found)}",
+            "content": {bodies.PROBLEM: {"schema": reference[problems.Problem]}},
+        }
+    responses["default"] = {
+        "description": "Whatever else went wrong; `code` says what.",
+        "content": {bodies.PROBLEM: {"schema": reference[problems.Problem]}},
+    }
+    return responses

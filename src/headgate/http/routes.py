@@ -1,0 +1,465 @@
+"""The native API: path -> service method -> body. Nouns in paths, one row each."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any
+
+from headgate.catalog.keys import AnsweredError
+from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
+from headgate.http.operations import Call, Kind, Operation, Parameter, Pool
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import TxnId
+from headgate.protocol.catalog_port import (
+    Answer,
+    KnownFile,
+    Ratified,
+    RatifiedCommits,
+    Rejected,
+    Resolved,
+    StagingTable,
+)
+from headgate.protocol.commits import Inline, Proposal
+from headgate.settings import Settings
+from headgate.wire import bodies, problems
+
+_AT = Parameter("at", "A sequence: the tables as they were then.")
+_MIN = Parameter("minSequence", "The least sequence the answer may be from.")
+_FIRST = Parameter("first", "The first version asked for.")
+_LAST = Parameter("last", "The last version asked for.")
+_PAGE = 1_000
+
+
+def all_operations(settings: Settings) -> list[Operation]:
+    """List all that can be asked."""
+    return operations(settings)
+
+
+def operations(settings: Settings) -> list[Operation]:
+    """List what concerns tables and commits; what is asked most comes first."""
+    return [
+        Operation(
+            "POST",
+            "/v1/tables/{tableId}/commits",
+            "propose",
+            "Propose a version of one table, staged or inline.",
+            _propose_one,
+            body=bodies.OnePart,
+            answer=Ratified,
+            pool=Pool.PROPOSALS,
+            soon=_propose_one_soon,
+            problems=("conflict", "version-taken", "must-restage", "txn-id-reused", *_REFUSED),
+        ),
+        Operation(
+            "GET",
+            "/v1/names/{name}",
+            "resolve",
+            "Tell all of a table that a client needs.",
+            lambda call: _resolved(call, TableName.parse(call.path["name"])),
+            answer=Resolved,
+            query=(_AT, _MIN),
+        ),
+        Operation(
+            "GET",
+            "/v1/tables/{tableId}",
+            "resolve_by_id",
+            "Tell all of a table that a client needs, whatever its name is.",
+            lambda call: _resolved(call, call.table_id),
+            answer=Resolved,
+            query=(_AT, _MIN),
+        ),
+        Operation(
+            "GET",
+            "/v1/names",
+            "resolve_many",
+            "Tell of several tables as of one sequence.",
+            _resolve_many,
+            answer=bodies.ResolvedTables,
+            query=(
+                Parameter("name", "A table's name.", Kind.TEXT, is_repeated=True),
+                Parameter("tableId", "A table's id.", Kind.TEXT, is_repeated=True),
+                _AT,
+                _MIN,
+            ),
+        ),
+        Operation(
+            "GET",
+            "/v1/tables/{tableId}/commits",
+            "ratified_commits",
+            "Give the ratified commits still held, and the latest version, always.",
+            lambda call: call.catalog.ratified_commits(
+                call.table_id, call.version("first"), call.version("last")
+            ),
+            answer=RatifiedCommits,
+            query=(_FIRST, _LAST),
+        ),
+        Operation(
+            "GET",
+            "/v1/tables/{tableId}/timeline",
+            "timeline",
+            "Tell when each commit of a range was proposed, ratified and published.",
+            lambda call: bodies.Timeline(
+                entries=call.catalog.timeline(
+                    call.table_id, call.version("first"), call.version("last")
+                )
+            ),
+            answer=bodies.Timeline,
+            query=(_FIRST, _LAST),
+        ),
+        Operation(
+            "POST",
+            "/v1/transactions/{txnId}/proposal",
+            "propose_many",
+            "Propose versions of several tables, to be ratified all or none.",
+            _propose_many,
+            body=Proposal,
+            answer=Ratified,
+            pool=Pool.PROPOSALS,
+            soon=_propose_many_soon,
+            problems=("conflict", "version-taken", "must-restage", "txn-id-reused", *_REFUSED),
+        ),
+        Operation(
+            "GET",
+            "/v1/transactions/{txnId}",
+            "outcome",
+            "Tell what became of a transaction.",
+            _outcome,
+            answer=Ratified | Rejected,
+        ),
+        Operation(
+            "GET",
+            "/v1/sequence",
+            "sequence_at",
+            "Give the newest sequence not later than a time.",
+            _sequence_at,
+            answer=bodies.AtSequence,
+            query=(Parameter("timestampMs", "Milliseconds since 1970."),),
+            problems=("in-the-future",),
+        ),
+        Operation(
+            "POST",
+            "/v1/tables/{tableId}/published",
+            "confirm_published",
+            "Say that the log holds all versions up to one; it is looked at, then believed.",
+            _confirm,
+            body=bodies.UpTo,
+            answer=bodies.Published,
+            pool=Pool.CHANGES,
+            problems=("not-published", "log-diverged"),
+        ),
+        Operation(
+            "POST",
+            "/v1/tables/{tableId}/publication",
+            "publish",
+            "Publish in order up to a version, by default the latest.",
+            lambda call: bodies.Published(
+                published=call.catalog.publish(call.table_id, call.body.upto)
+            ),
+            body=bodies.UpTo,
+            answer=bodies.Published,
+            pool=Pool.CHANGES,
+            problems=("log-diverged",),
+        ),
+        Operation(
+            "POST",
+            "/v1/tables/{tableId}/files",
+            "add_file",
+            "Tell of a checkpoint, a compaction or a checksum.",
+            lambda call: call.catalog.add_file(call.table_id, call.body),
+            body=KnownFile,
+            pool=Pool.CHANGES,
+            problems=("not-published", "log-diverged"),
+        ),
+        Operation(
+            "GET",
+            "/v1/tables",
+            "tables",
+            "List tables, a page at a time.",
+            _tables,
+            answer=bodies.Tables,
+            query=(
+                Parameter("namespace", "Only those in it.", Kind.TEXT),
+                Parameter("dropped", "The dropped ones, too.", Kind.TRUTH),
+                Parameter("after", "What the page before gave as `next`.", Kind.TEXT),
+                Parameter("limit", f"At most so many; {_PAGE} if not said."),
+            ),
+        ),
+        Operation(
+            "POST",
+            "/v1/staging-tables",
+            "stage_table",
+            "Give a place and an id for a table nobody can name yet.",
+            lambda call: call.catalog.stage_table(call.body.location, key=call.key),
+            body=bodies.NewStagingTable,
+            answer=StagingTable,
+            pool=Pool.CHANGES,
+            problems=("not-empty",),
+        ),
+        Operation(
+            "POST",
+            "/v1/tables",
+            "register_table",
+            "Register a staging table; make and name one in one call; or name an external one.",
+            _register,
+            body=bodies.NewTable,
+            answer=Resolved,
+            pool=Pool.CHANGES,
+            problems=_REFUSED,
+        ),
+        Operation(
+            "PATCH",
+            "/v1/tables/{tableId}",
+            "change_table",
+            "Rename a table, or bring a dropped one back.",
+            _change,
+            body=bodies.TableChange,
+            pool=Pool.CHANGES,
+        ),
+        Operation(
+            "DELETE",
+            "/v1/tables/{tableId}",
+            "drop_table",
+            "Take a table's name away; with `purge`, delete the files of a dropped one.",
+            _drop,
+            answer=bodies.Purged,
+            query=(Parameter("purge", "Delete the files of a dropped table.", Kind.TRUTH),),
+            pool=Pool.CHANGES,
+        ),
+        Operation(
+            "GET",
+            "/v1/namespaces",
+            "namespaces",
+            "List the namespaces.",
+            lambda call: bodies.Namespaces(namespaces=tuple(map(str, call.catalog.namespaces()))),
+            answer=bodies.Namespaces,
+        ),
+        Operation(
+            "POST",
+            "/v1/namespaces",
+            "create_namespace",
+            "Make a namespace.",
+            lambda call: call.catalog.create_namespace(
+                SchemaName.parse(call.body.name), key=call.key
+            ),
+            body=bodies.NewNamespace,
+            pool=Pool.CHANGES,
+        ),
+        Operation(
+            "DELETE",
+            "/v1/namespaces/{name}",
+            "drop_namespace",
+            "Remove an empty namespace.",
+            lambda call: call.catalog.drop_namespace(
+                SchemaName.parse(call.path["name"]), key=call.key
+            ),
+            pool=Pool.CHANGES,
+            problems=("not-empty",),
+        ),
+        Operation(
+            "POST",
+            "/v1/checks",
+            "fsck",
+            "Hold one table or all against their logs; mend what can be mended if asked.",
+            lambda call: bodies.Findings(
+                findings=call.catalog.fsck(call.body.table_id, repair=call.body.repair)
+            ),
+            body=bodies.Check,
+            answer=bodies.Findings,
+            pool=Pool.CHANGES,
+        ),
+        Operation(
+            "GET",
+            "/v1/config",
+            "config",
+            "Tell what this server speaks, and its limits.",
+            lambda call: bodies.Config(
+                version=version("headgate"),
+                api="v1",
+                inline_limit_bytes=settings.inline_limit_bytes,
+                transaction_limit_bytes=settings.transaction_limit_bytes,
+                commit_limit_bytes=settings.commit_limit_bytes,
+                transaction_tables=settings.transaction_tables,
+                request_limit_bytes=settings.request_limit_bytes,
+                longest_wait_s=settings.longest_wait_ms // 1000,
+            ),
+            answer=bodies.Config,
+        ),
+    ]
+
+
+_REFUSED = ("invalid-commit", "log-ahead", "unsupported-by-catalog")
+
+
+# Reading
+
+
+def _resolved(call: Call, ref: Any) -> Resolved:
+    resolved = call.catalog.resolve(ref, call.sequence("at"))
+    _refuse_if_behind(call, resolved)
+    return resolved
+
+
+def _resolve_many(call: Call) -> bodies.ResolvedTables:
+    refs = call.refs()
+    if not refs:
+        raise InvalidArgumentError("No table is named.", remedy="Name some: ?name=a&name=b.")
+    found = call.catalog.resolve_many(refs, call.sequence("at"))
+    for resolved in found:
+        _refuse_if_behind(call, resolved)
+    return bodies.ResolvedTables(tables=found)
+
+
+def _refuse_if_behind(call: Call, resolved: Resolved) -> None:
+    """Refuse to answer from before what this client was told already. Spec: CA-03."""
+    least = call.number("minSequence")
+    if least is not None and (resolved.sequence or 0) < least and call.number("at") is None:
+        raise BusyError(f"This server's store is at sequence {resolved.sequence}, before {least}.")
+
+
+def _outcome(call: Call) -> Ratified | Rejected:
+    txn_id = TxnId(call.path["txnId"])
+    found = call.catalog.outcome(txn_id)
+    if found is None:
+        raise NotFoundError(
+            f"Transaction {txn_id} was never decided.", remedy="Propose it, or make a new one."
+        )
+    return found
+
+
+def _sequence_at(call: Call) -> bodies.AtSequence:
+    timestamp_ms = call.number("timestampMs")
+    if timestamp_ms is None:
+        raise InvalidArgumentError("No time is named.", remedy="Name one: ?timestampMs=….")
+    return bodies.AtSequence(sequence=call.catalog.sequence_at(timestamp_ms))
+
+
+def _tables(call: Call) -> bodies.Tables:
+    limit = min(call.number("limit") or _PAGE, _PAGE)
+    found = call.catalog.tables(call.namespace(), dropped=call.truth("dropped"))
+    after = call.text("after")
+    if after is not None:
+        place = next((i for i, entry in enumerate(found) if entry.table_id == after), -1)
+        found = found[place + 1 :]
+    more = len(found) > limit
+    page = found[:limit]
+    return bodies.Tables(tables=page, next=page[-1].table_id if more else None)
+
+
+# Committing
+
+
+def _propose_one_soon(call: Call) -> Future[Any] | None:
+    return _soon(call, call.body.proposal(call.table_id))
+
+
+def _propose_one(call: Call) -> Ratified | problems.Problem:
+    return _propose(call, call.body.proposal(call.table_id))
+
+
+def _propose_many_soon(call: Call) -> Future[Any] | None:
+    return _soon(call, _whole(call))
+
+
+def _propose_many(call: Call) -> Ratified | problems.Problem:
+    return _propose(call, _whole(call))
+
+
+def _whole(call: Call) -> Proposal:
+    proposal: Proposal = call.body
+    if proposal.txn_id != call.path["txnId"]:
+        raise InvalidArgumentError(
+            f"The path says {call.path['txnId'][:60]}, the body {proposal.txn_id[:60]}."
+        )
+    return proposal
+
+
+def _soon(call: Call, proposal: Proposal) -> Future[Any] | None:
+    _refuse_other_key(call, proposal)
+    answer = call.catalog.propose_soon(proposal)
+    if answer is None:
+        return None
+    said: Future[Any] = Future()
+    answer.add_done_callback(lambda done: _say(call, proposal, done, said))
+    return said
+
+
+def _say(call: Call, proposal: Proposal, done: Future[Answer], said: Future[Any]) -> None:
+    error = done.exception()
+    if error is not None:
+        said.set_exception(error)
+    else:
+        said.set_result(_as_body(call, proposal, done.result()))
+
+
+def _propose(call: Call, proposal: Proposal) -> Ratified | problems.Problem:
+    _refuse_other_key(call, proposal)
+    return _as_body(call, proposal, call.catalog.propose(proposal))
+
+
+def _as_body(call: Call, proposal: Proposal, answer: Answer) -> Ratified | problems.Problem:
+    if isinstance(answer, Ratified):
+        return answer
+    is_staged = any(not isinstance(part.content, Inline) for part in proposal.parts)
+    return problems.from_answer(answer, is_staged=is_staged, request_id=call.request_id)
+
+
+def _refuse_other_key(call: Call, proposal: Proposal) -> None:
+    if call.key is not None and call.key.key != proposal.txn_id:
+        raise InvalidArgumentError(
+            f"The idempotency key of a proposal is its txnId, {proposal.txn_id[:60]}."
+        )
+
+
+# Changing
+
+
+def _confirm(call: Call) -> bodies.Published:
+    if call.body.upto is None:
+        raise InvalidArgumentError("No version is named.", remedy="Say `upto`.")
+    published = call.catalog.confirm_published(call.table_id, call.body.upto)
+    return bodies.Published(published=published)
+
+
+def _register(call: Call) -> Resolved:
+    body: bodies.NewTable = call.body
+    name = TableName.parse(body.name)
+    match body:
+        case bodies.NewTable(external=bodies.External() as external, table_id=None, first=None):
+            return call.catalog.register_external(
+                name, external.location, external.format, external.schema_string, key=call.key
+            )
+        case bodies.NewTable(table_id=str() as table_id, first=None, txn_id=None, external=None):
+            return call.catalog.register_table(name, table_id, key=call.key)
+        case bodies.NewTable(
+            table_id=str() as table_id,
+            first=Inline() as first,
+            txn_id=str() as txn_id,
+            external=None,
+        ):
+            return call.catalog.create_table(name, table_id, txn_id, first)
+        case _:
+            raise InvalidArgumentError(
+                "A table is registered by `tableId`; by `tableId`, `txnId` and `first`; or by "
+                "`external`."
+            )
+
+
+def _change(call: Call) -> None:
+    body: bodies.TableChange = call.body
+    name = None if body.name is None else TableName.parse(body.name)
+    if body.state is bodies.Wanted.ACTIVE:
+        call.catalog.undrop_table(call.table_id, name, key=call.key)
+    elif name is not None:
+        call.catalog.rename_table(call.table_id, name, key=call.key)
+    else:
+        raise InvalidArgumentError("Nothing is to be changed.", remedy="Say `name` or `state`.")
+
+
+def _drop(call: Call) -> bodies.Purged:
+    if call.truth("purge"):
+        return bodies.Purged(files=call.catalog.purge_table(call.table_id))
+    with suppress(AnsweredError):
+        call.catalog.drop_table(call.table_id, key=call.key)
+    return bodies.Purged(files=0)

@@ -1,0 +1,221 @@
+"""The root of the server: settings in the environment become a catalog behind HTTP.
+
+granian loads the application in a process of its own, also with one worker, so `create_app` builds
+everything there, from the environment: no secret stands on a command line. On SQLite there is one
+worker, always; on PostgreSQL each worker is a full server.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import logging.config
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+from granian.server import Server as Granian
+
+from headgate.clock import RandomIds, SystemClock
+from headgate.connecting import embedded_catalog, is_postgres, open_store
+from headgate.errors import InvalidArgumentError
+from headgate.http import app, routes
+from headgate.http.auth import Tokens
+from headgate.settings import Settings
+
+DEFAULT_PORT = 8750
+_STORE = "HEADGATE_STORE"
+_AUTH = "HEADGATE_AUTH"
+_LOG_LEVEL = "HEADGATE_LOG_LEVEL"
+_GRACE_S = 40  # longer than any proposal is held back
+_HEADERS_MS = 10_000
+_CONNECTIONS = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How a server is to be run."""
+
+    store: str
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    workers: int = 1
+    auth: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
+    log_level: str = "info"
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        scheme = "http" if self.certificate is None else "https"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}"
+
+    @property
+    def shown_store(self) -> str:
+        """The store's address without a password."""
+        scheme, _, rest = self.store.rpartition("://")
+        user, at, place = rest.rpartition("@")
+        return f"{scheme}://{user.partition(':')[0]}{at}{place}" if scheme else self.store
+
+    def refuse_if_wrong(self) -> None:
+        """Refuse what cannot be served, or should not be."""
+        if self.workers > 1 and not is_postgres(self.store):
+            raise InvalidArgumentError(
+                f"{self.workers} workers cannot share one SQLite file.",
+                remedy="Use one worker, or a store on PostgreSQL.",
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise InvalidArgumentError("A certificate needs its key, and a key its certificate.")
+        for path in (self.certificate, self.key):
+            if path is not None and not path.is_file():
+                raise InvalidArgumentError(f"{path} is no file.")
+        if not _is_loopback(self.host) and not self.auth:
+            raise InvalidArgumentError(
+                f"{self.host} can be reached from elsewhere, and nobody is asked for a token.",
+                remedy="Add --auth (and make tokens: `headgate token create NAME`), or listen on "
+                "127.0.0.1.",
+            )
+
+
+def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None:
+    """Run a server until it is told to stop; every request that came is answered first."""
+    serving.refuse_if_wrong()
+    _refuse_if_taken(serving)
+    # Looked at here, so that what is wrong is said to who started it, and migrated once.
+    store, _ = open_store(serving.store, SystemClock())
+    store.close()
+    os.environ |= {
+        _STORE: serving.store,
+        _AUTH: "1" if serving.auth else "",
+        _LOG_LEVEL: serving.log_level,
+    }
+    granian = Granian(
+        "headgate.serve:create_app",
+        factory=True,
+        address=serving.host,
+        port=serving.port,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        workers=serving.workers,
+        backlog=_CONNECTIONS,
+        backpressure=_CONNECTIONS,
+        http1_settings=HTTP1Settings(header_read_timeout=_HEADERS_MS),
+        respawn_failed_workers=True,
+        respawn_interval=0.1,
+        workers_kill_timeout=_GRACE_S,
+        ssl_cert=serving.certificate,
+        ssl_key=serving.key,
+        log_level=LogLevels(serving.log_level),
+        log_dictconfig=_logging(serving.log_level),
+    )
+    granian.on_startup(on_ready)
+    granian.serve()
+
+
+def create_app() -> app.Application:
+    """Make the application, in the worker's process."""
+    _leave_with_parent()
+    environment = os.environ
+    logging.config.dictConfig(_logging(environment.get(_LOG_LEVEL, "info")))
+    settings = Settings.from_environment(environment)
+    clock = SystemClock()
+    ids = RandomIds(clock)
+    catalog = embedded_catalog(
+        environment[_STORE],
+        settings=settings,
+        publisher=True,
+        clock=clock,
+        ids=ids,
+        housekeeping=True,
+    )
+    server = app.Server(
+        catalog=catalog,
+        settings=settings,
+        clock=clock,
+        ids=ids,
+        tokens=Tokens(catalog.principal_of, clock) if environment.get(_AUTH) else None,
+    )
+
+    return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
+
+
+def _leave_with_parent() -> None:
+    """Stop when the process that started this one is gone: nobody else would stop it."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        clock = SystemClock()
+        while os.getppid() == parent:
+            clock.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        clock.sleep(_GRACE_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="headgate-parent", daemon=True).start()
+
+
+def _refuse_if_taken(serving: Serving) -> None:
+    """Refuse a port another holds: several servers would share it without a word."""
+    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((serving.host, serving.port))
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"{serving.host}:{serving.port} cannot be listened on: {error.strerror}.",
+                remedy="Choose another --port, or stop who holds it.",
+            ) from error
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class LogLines(logging.Formatter):
+    """One JSON object a line: when, how bad, who says what, and of which request."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "from": record.name,
+            "says": record.getMessage(),
+        }
+        request_id = getattr(record, "request_id", None)
+        if request_id is not None:
+            said["requestId"] = request_id
+        if record.exc_info is not None:
+            said["trace"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def _logging(level: str) -> dict[str, Any]:
+    handler = {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "lines"}
+    loud = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"lines": {"()": "headgate.serve.LogLines"}},
+        "handlers": {"stderr": handler},
+        "loggers": {"headgate": loud, "_granian": loud, "granian.access": loud},
+    }

@@ -1,0 +1,94 @@
+"""An application in this process, spoken to by synchronous clients, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+Application = Any  # of ASGI
+
+
+class AsgiTransport(httpx.BaseTransport):
+    """Hands requests to an application that runs in a loop of its own thread."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        body = request.read()
+        return asyncio.run_coroutine_threadsafe(self._answer(request, body), self._loop).result()
+
+    async def _answer(self, request: httpx.Request, body: bytes) -> httpx.Response:
+        path, _, query = request.url.raw_path.partition(b"?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": request.url.scheme,
+            "path": request.url.path,
+            "raw_path": path,
+            "root_path": "",
+            "query_string": query,
+            "headers": [(name.lower(), value) for name, value in request.headers.raw],
+            "client": ("127.0.0.1", 1),
+            "server": ("testserver", 80),
+        }
+        sent: list[dict[str, Any]] = []
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            if messages:
+                return messages.pop()
+            await asyncio.Event().wait()  # the sender stays
+            raise AssertionError
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self._app(scope, receive, send)
+        content = b"".join(message.get("body", b"") for message in sent[1:])
+        return httpx.Response(
+            sent[0]["status"], headers=sent[0].get("headers", []), content=content
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the application's lifespan, and the loop."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        try:
+            yield
+        finally:
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _start(self) -> None:
+        self._orders: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._replies: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._life = asyncio.ensure_future(
+            self._app(
+                {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}},
+                self._orders.get,
+                self._replies.put,
+            )
+        )
+        await self._order("lifespan.startup")
+
+    async def _stop(self) -> None:
+        await self._order("lifespan.shutdown")
+        await self._life
+
+    async def _order(self, kind: str) -> None:
+        await self._orders.put({"type": kind})
+        reply = await self._replies.get()
+        assert reply["type"] == f"{kind}.complete", reply

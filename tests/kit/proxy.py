@@ -1,0 +1,256 @@
+"""A TCP proxy that loses, doubles, cuts and delays: HTTP by the request, anything else by bytes.
+
+`HttpProxy` reads whole requests and asks a plan what to do with each; the plan is a function of
+the request's number, drawn from a seed or written down. `ByteProxy` passes bytes on and can cut a
+connection when it sees a pattern, before or after passing it on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+class Fault(enum.Enum):
+    """What may happen to a request."""
+
+    PASS = "pass"
+    DROP_BEFORE = "drop before"  # the server never sees it
+    DROP_AFTER = "drop after"  # done, and the answer is lost
+    CUT_BODY = "cut body"  # the server sees half of it
+    CUT_ANSWER = "cut answer"  # the client sees half of it
+    DOUBLE = "double"  # two copies at the same time; one answer comes back
+    DELAY = "delay"
+    ANSWER_500 = "answer 500"  # by the proxy itself: the server never sees it
+    ANSWER_503 = "answer 503"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it came."""
+
+    number: int  # from 1
+    method: str
+    path: str
+    raw: bytes
+    head: int  # how many of the bytes are its head
+
+
+Plan = Callable[[Request], Fault]
+
+
+def passing(_: Request) -> Fault:
+    return Fault.PASS
+
+
+class _Proxy:
+    """Listens, and has each connection handled in a thread of its own."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.target = target
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self):  # type: ignore[no-untyped-def]  # the kind it is called on
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._listening.close()
+        self.cut_all()
+
+    def cut_all(self) -> None:
+        """End every connection, now."""
+        with self._lock:
+            for connection in self._open:
+                _end(connection)
+
+    def _accept(self) -> None:
+        while not self._is_closed:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._keep(client)
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        try:
+            with contextlib.suppress(OSError):
+                self._handle(client)
+        finally:
+            self._forget(client)
+
+    def _handle(self, client: socket.socket) -> None:
+        raise NotImplementedError
+
+    def _connect(self) -> socket.socket:
+        server = socket.create_connection(self.target, timeout=60)
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._keep(server)
+        return server
+
+    def _keep(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.add(connection)
+
+    def _forget(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open.discard(connection)
+        _end(connection)
+
+
+class HttpProxy(_Proxy):
+    """Does to each request what its plan says."""
+
+    def __init__(self, target: tuple[str, int], plan: Plan = passing, delay_s: float = 0.2) -> None:
+        self.plan = plan
+        self.seen: list[tuple[Request, Fault]] = []
+        self._delay_s = delay_s
+        super().__init__(target)
+
+    def _handle(self, client: socket.socket) -> None:
+        server: socket.socket | None = None
+        try:
+            while True:
+                got = _message(client)
+                if got is None:
+                    return
+                request, fault = self._planned(*got)
+                if server is None:
+                    server = self._connect()
+                answer = self._carried_out(request, fault, server)
+                if answer is None:
+                    return
+                client.sendall(answer)
+        finally:
+            if server is not None:
+                self._forget(server)
+
+    def _planned(self, raw: bytes, head: int) -> tuple[Request, Fault]:
+        method, path, *_ = raw.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        with self._lock:
+            request = Request(len(self.seen) + 1, method, path, raw, head)
+            fault = self.plan(request)
+            self.seen.append((request, fault))
+        return request, fault
+
+    def _carried_out(self, request: Request, fault: Fault, server: socket.socket) -> bytes | None:
+        """Give what the client hears; None: the connection ends."""
+        match fault:
+            case Fault.DROP_BEFORE:
+                return None
+            case Fault.CUT_BODY:
+                server.sendall(request.raw[: (request.head + len(request.raw)) // 2])
+                return None
+            case Fault.ANSWER_500 | Fault.ANSWER_503:
+                status = fault.value.partition(" ")[2]
+                return f"HTTP/1.1 {status} Proxy\r\ncontent-length: 0\r\n\r\n".encode()
+            case Fault.DELAY:
+                time.sleep(self._delay_s)
+            case Fault.DOUBLE:
+                twin = threading.Thread(target=self._twin, args=(request.raw,), daemon=True)
+                twin.start()
+            case _:
+                pass
+        server.sendall(request.raw)
+        answer = _message(server)
+        if answer is None or fault is Fault.DROP_AFTER:
+            return None
+        return answer[0][: len(answer[0]) // 2] if fault is Fault.CUT_ANSWER else answer[0]
+
+    def _twin(self, raw: bytes) -> None:
+        server = self._connect()
+        with contextlib.suppress(OSError):
+            server.sendall(raw)
+            _message(server)
+        self._forget(server)
+
+
+@dataclass(slots=True)
+class Cut:
+    """A wish to cut a connection when the client sends these bytes."""
+
+    pattern: bytes
+    is_passed_on: bool  # the server still gets them; its answer is lost
+    times: int = 1
+    done: int = field(default=0)
+
+
+class ByteProxy(_Proxy):
+    """Passes bytes on, both ways, and cuts when asked to."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.cut: Cut | None = None
+        super().__init__(target)
+
+    def _handle(self, client: socket.socket) -> None:
+        server = self._connect()
+        back = threading.Thread(target=self._pass_back, args=(server, client), daemon=True)
+        back.start()
+        try:
+            while data := client.recv(1 << 16):
+                cut = self.cut
+                if cut is not None and cut.done < cut.times and cut.pattern in data:
+                    cut.done += 1
+                    if cut.is_passed_on:
+                        # What the server says to it must not come back.
+                        _end(client)
+                        server.sendall(data)
+                        time.sleep(0.2)
+                    return
+                server.sendall(data)
+        finally:
+            self._forget(server)
+
+    def _pass_back(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(1 << 16):
+                client.sendall(data)
+        _end(client)
+
+
+def _message(connection: socket.socket) -> tuple[bytes, int] | None:
+    """Read one request or answer whole; None when the other side ended."""
+    raw = b""
+    while b"\r\n\r\n" not in raw:
+        data = connection.recv(1 << 16)
+        if not data:
+            return None
+        raw += data
+    head = raw.index(b"\r\n\r\n") + 4
+    length = 0
+    for line in raw[:head].split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    while len(raw) < head + length:
+        data = connection.recv(1 << 16)
+        if not data:
+            return None
+        raw += data
+    return raw, head
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    with contextlib.suppress(OSError):
+        connection.close()
