@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from headgate.client.session import Session
     from headgate.client.table import Table
     from headgate.connecting import connect, open
+    from headgate.protocol.events import Event, Listener
 
-__all__ = ["Session", "Table", "connect", "errors", "open"]
+__all__ = ["Event", "Listener", "Session", "Table", "connect", "errors", "open"]
 
 _HOMES = {
+    "Event": "headgate.protocol.events",
+    "Listener": "headgate.protocol.events",
     "Session": "headgate.client.session",
     "Table": "headgate.client.table",
     "connect": "headgate.connecting",

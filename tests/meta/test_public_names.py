@@ -7,7 +7,15 @@ import headgate
 
 
 def test_the_public_names_are_these() -> None:
-    assert sorted(headgate.__all__) == ["Session", "Table", "connect", "errors", "open"]
+    assert sorted(headgate.__all__) == [
+        "Event",
+        "Listener",
+        "Session",
+        "Table",
+        "connect",
+        "errors",
+        "open",
+    ]
 
 
 def test_every_public_name_can_be_had() -> None:

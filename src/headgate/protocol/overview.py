@@ -1,0 +1,66 @@
+"""What an operator asks a catalog for: how it stands, who is told, who may come in."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.protocol.actions import Sequence, TableId
+
+
+class ListenerEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A registered listener, and how far it is."""
+
+    name: str
+    kind: str  # webhook, or callable: in the process that brought it
+    target: str  # where it is told
+    position: Sequence  # it has heard of everything up to here
+    behind: int = 0  # how many events are still to be told
+    created_ms: int
+    failing: str | None = None  # why it could not be told more
+
+
+class TokenEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A token, without its secret."""
+
+    name: str
+    created_ms: int
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+
+
+class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A table's commits that are ratified and not yet published."""
+
+    table_id: TableId
+    name: str | None = None
+    unpublished: int
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A table that is not published, and why.
+
+    Stopped: until somebody mends it. Otherwise it is tried again and again.
+    """
+
+    table_id: TableId
+    name: str | None = None
+    reason: str
+    is_stopped: bool = False
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How a catalog stands, from one instant."""
+
+    version: str  # of Headgate
+    store: str  # what the rows lie in, and their schema
+    root: str  # where tables are put
+    sequence: Sequence
+    clock_ms: int
+    tables: dict[str, int]  # how many are in each state
+    external: int = 0  # of the active ones
+    unpublished: int = 0
+    tails: tuple[Tail, ...] = ()  # the longest first
+    publisher_lag_ms: int = 0  # how long the oldest unpublished commit has been waiting
+    troubles: tuple[Trouble, ...] = ()
+    listeners: tuple[ListenerEntry, ...] = ()
+    tokens: int = 0  # that are not revoked
