@@ -85,6 +85,11 @@ def fold(part: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", part).casefold())
 
 
+def plain_name(text: str) -> str:
+    """Read the name of what is no table and has no parts: a listener, a token."""
+    return _part(text)
+
+
 def _parts(text: str) -> list[str]:
     # A dot cannot be part of a name, quoted or not, so splitting is safe; backticks are allowed
     # because people copy names out of SQL.

@@ -12,13 +12,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 
 import headgate
 from headgate.client.session import Session
 from headgate.client.table import Table
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, NotFoundError
 from headgate.settings import Settings
 
 SETTINGS = Settings.from_environment(os.environ)
@@ -155,6 +156,30 @@ def flat_out(lake: str, number: int) -> None:
         tell(done=done)
 
 
+def listens(lake: str, number: int) -> None:
+    """Hear of five commits and more, writing down each; go on where one was."""
+    heard = Path(lake).parent / "heard"
+
+    def hear(event: headgate.Event) -> None:
+        with heard.open("a") as notes:
+            notes.write(f"{number} {event.sequence}\n")
+
+    with headgate.connect(lake, publisher=False) as session:
+        try:
+            one = session.table("one")
+        except NotFoundError:
+            one = create(session, "one")
+        session.listen("witness", hear, after=0)
+        for value in range(5):
+            append(one, 10 * number + value)
+        latest = session.status().sequence
+        clock = session._clock  # the process's own clock, which nobody set
+        until = clock.monotonic() + 30
+        while session.listeners()[0].position < latest and clock.monotonic() < until:
+            clock.sleep(0.02)
+        tell(position=session.listeners()[0].position, latest=latest)
+
+
 SCENARIOS: dict[str, Callable[[str, int], None]] = {
     function.__name__: function
     for function in (
@@ -167,6 +192,7 @@ SCENARIOS: dict[str, Callable[[str, int], None]] = {
         repair,
         many,
         flat_out,
+        listens,
     )
 }
 

@@ -1,0 +1,298 @@
+"""Listeners: who is told after a ratification, and how far each one is.
+
+A listener is a row (name, kind, target, position) and, in one process at a time, a thread that
+tells it. Those that came as a callable are told by the process that brought them; of other kinds
+a process takes those it knows how to tell. Spec: EV-01, EV-02.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from headgate.catalog.feed import Feed
+from headgate.catalog.keys import RequestKey, once
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores.port import CatalogStore, ListenerRow, Writing
+from headgate.catalog.telling import Choice, Teller
+from headgate.clock import Clock
+from headgate.errors import (
+    AlreadyExistsError,
+    HeadgateError,
+    InTheFutureError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from headgate.names import TableName, plain_name
+from headgate.protocol.actions import Sequence
+from headgate.protocol.events import Listener
+from headgate.protocol.overview import ListenerEntry
+from headgate.settings import Settings
+
+Result = TypeVar("Result")
+
+CALLABLE: Final = "callable"
+WEBHOOK: Final = "webhook"
+_LOOK_EVERY_S: Final = 1.0
+_LONGEST_TARGET: Final = 2_000
+_GRACE_S: Final = 1.0  # for a listener that is just hearing something
+
+_log = logging.getLogger(__name__)
+
+
+class Listeners:
+    """Keeps the rows, and a teller for each that is told from here."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        ratifier: Ratifier,
+        feed: Feed,
+        clock: Clock,
+        settings: Settings,
+        holder: str,
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._feed = feed
+        self._clock = clock
+        self._settings = settings
+        self._holders = (f"{holder}:{number}" for number in itertools.count(1))
+        self._makers: dict[str, Callable[[str], Listener]] = {}
+        self._tellers: dict[str, Teller] = {}
+        self._targets: dict[str, str] = {}  # of those told by what a maker made
+        self._changing = threading.RLock()
+        self._poked = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+
+    def entries(self) -> tuple[ListenerEntry, ...]:
+        """List all listeners, and how far each one is."""
+        with self._store.read() as unit:
+            latest = unit.clock().sequence
+            return tuple(entry(row, latest) for row in unit.listeners())
+
+    def listen(
+        self,
+        name: str,
+        listener: Listener,
+        *,
+        tables: Collection[TableName] | None = None,
+        together: bool = False,
+        after: Sequence | None = None,
+    ) -> None:
+        """Tell a callable from here, from where its name stands, or a new one from now on."""
+        name = plain_name(name)
+        if tables is not None and not tables:
+            raise InvalidArgumentError(f"The listener {name} names no table.")
+        if together and tables is None:
+            raise InvalidArgumentError(
+                f"The listener {name} waits for tables and names none.", remedy="Name them."
+            )
+        target = f"{getattr(listener, '__module__', '')}.{_spelled(listener)}"
+        with self._changing:
+            if name in self._tellers and self._tellers[name].is_alive:
+                raise AlreadyExistsError(
+                    f"The listener {name} is told in this process already.",
+                    remedy="Choose another name.",
+                )
+            self._put(name, CALLABLE, target[:_LONGEST_TARGET], after, keeps_position=True)
+            self._tell(name, listener, Choice(tables, together=together))
+            self._watch()
+
+    def deliver(self, kind: str, make: Callable[[str], Listener]) -> None:
+        """Tell the listeners of a kind from here; `make` makes one of its target."""
+        with self._changing:
+            self._makers[kind] = make
+            self._watch()
+
+    def put(
+        self,
+        name: str,
+        target: str,
+        after: Sequence | None = None,
+        key: RequestKey | None = None,
+    ) -> ListenerEntry:
+        """Register a webhook; one that is there gets another target and goes on."""
+        _refuse_unless_url(target)
+        put = self._put(plain_name(name), WEBHOOK, target, after, key)
+        self._poked.set()
+        return put
+
+    def delete(self, name: str, key: RequestKey | None = None) -> None:
+        """Forget a listener; whoever is just telling it does not begin again."""
+
+        def delete(unit: Writing) -> None:
+            if _find(unit.listeners(), name) is None:
+                raise NotFoundError(
+                    f"There is no listener {name}.", remedy="See `headgate listener list`."
+                )
+            unit.delete_listener(name)
+
+        self._do(name, delete, key)
+        with self._changing:
+            teller = self._tellers.pop(name, None)
+            self._targets.pop(name, None)
+        if teller is not None:
+            teller.stop()
+
+    def close(self) -> None:
+        """Tell what is there already, for a moment, and stop; one that hangs is left behind."""
+        if os.getpid() != self._process:  # threads do not cross a fork
+            return
+        with self._changing:
+            self._is_closed = True
+            tellers = list(self._tellers.values())
+        deadline = self._clock.monotonic() + self._settings.publish_on_close_ms / 1000
+        for teller in tellers:
+            teller.stop(last_until=deadline)
+        for teller in tellers:
+            if not teller.join(deadline + _GRACE_S - self._clock.monotonic()):
+                _log.warning("listener %s does not return: closing without it", teller.name)
+        self._poked.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _put(
+        self,
+        name: str,
+        kind: str,
+        target: str,
+        after: Sequence | None,
+        key: RequestKey | None = None,
+        *,
+        keeps_position: bool = False,
+    ) -> ListenerEntry:
+        now_ms = self._clock.now_ms()
+
+        def put(unit: Writing) -> ListenerEntry:
+            latest = unit.clock().sequence
+            known = _find(unit.listeners(), name)
+            if after is not None and after > latest:
+                raise InTheFutureError(
+                    f"The catalog is at sequence {latest} and has not come to {after} yet."
+                )
+            if known is not None and known.kind != kind:
+                raise AlreadyExistsError(
+                    f"There is a listener {name} already, a {known.kind}.",
+                    remedy="Choose another name, or remove that one.",
+                )
+            row = ListenerRow(name, kind, target, latest if after is None else after, now_ms)
+            if known is not None:
+                is_kept = after is None or keeps_position
+                position = known.position if is_kept else row.position
+                row = known._replace(target=target, position=position)
+            if row != known:
+                unit.put_listener(row)
+            return entry(row, latest)
+
+        return self._do(name, put, key)
+
+    def _do(
+        self,
+        name: str,
+        work: Callable[[Writing], Result],
+        key: RequestKey | None,
+    ) -> Result:
+        if key is not None:
+            work = once(key, work, self._clock.now_ms(), self._settings.rejections_kept_ms)
+        return self._ratifier.submit(f"listener {name}", work).result()
+
+    def _tell(self, name: str, listener: Listener, choice: Choice) -> None:
+        teller = Teller(
+            name,
+            listener,
+            choice,
+            store=self._store,
+            ratifier=self._ratifier,
+            feed=self._feed,
+            clock=self._clock,
+            lease_ms=self._settings.lease_ms,
+            holder=next(self._holders),
+        )
+        self._tellers[name] = teller
+        teller.start()
+
+    def _watch(self) -> None:
+        self._poked.set()
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, name="headgate-listeners", daemon=True
+            )
+            self._thread.start()
+
+    def _run(self) -> None:
+        """Keep leases, and look which listeners came, went or moved."""
+        every = min(_LOOK_EVERY_S, self._settings.lease_ms / 3000)
+        while True:
+            self._poked.wait(every)
+            self._poked.clear()
+            if self._is_closed:
+                return
+            try:
+                for teller in list(self._tellers.values()):
+                    teller.renew()
+                if self._makers:
+                    self._look()
+            except HeadgateError as error:
+                _log.warning("looking after listeners failed: %s", error)
+            except Exception:  # a thread that dies keeps no lease any more
+                _log.exception("looking after listeners failed")
+
+    def _look(self) -> None:
+        with self._store.read() as unit:
+            rows = {row.name: row for row in unit.listeners() if row.kind in self._makers}
+        with self._changing:
+            if self._is_closed:
+                return
+            for name, target in list(self._targets.items()):
+                row, teller = rows.get(name), self._tellers[name]
+                is_same = row is not None and row.target == target
+                # A position goes forward by itself; who put it back wants it told again.
+                if row is None or not is_same or row.position < teller.recorded:
+                    teller.stop()
+                    del self._tellers[name], self._targets[name]
+            for name, row in rows.items():
+                if name not in self._tellers or not self._tellers[name].is_alive:
+                    self._targets[name] = row.target
+                    self._tell(name, self._makers[row.kind](row.target), Choice())
+
+
+def entry(row: ListenerRow, latest: Sequence) -> ListenerEntry:
+    """Say of a row how far it is."""
+    return ListenerEntry(
+        name=row.name,
+        kind=row.kind,
+        target=row.target,
+        position=row.position,
+        behind=max(0, latest - row.position),
+        created_ms=row.created_ms,
+        failing=row.failing,
+    )
+
+
+def _refuse_unless_url(text: str) -> None:
+    remedy = "Write http://HOST/… or https://HOST/…, without a user and a password."
+    try:
+        parts = urlsplit(text)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_url = is_url and parts.username is None and (parts.port is None or parts.port > 0)
+    except ValueError:  # brackets that do not close, a port that is no number
+        is_url = False
+    # Who is told is listed for everybody: a secret must not stand there.
+    if not is_url or len(text) > _LONGEST_TARGET or not text.isprintable() or " " in text:
+        raise InvalidArgumentError(f"{text[:80]!r} is no URL to post to.", remedy=remedy)
+
+
+def _find(rows: list[ListenerRow], name: str) -> ListenerRow | None:
+    return next((row for row in rows if row.name == name), None)
+
+
+def _spelled(listener: Listener) -> str:
+    return str(getattr(listener, "__qualname__", type(listener).__qualname__))
