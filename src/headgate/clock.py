@@ -51,6 +51,10 @@ class Ids(Protocol):
         """Give a UUIDv7, which begins with the time: transaction ids."""
         ...
 
+    def secret(self) -> bytes:
+        """Give 256 bits that nobody can guess: tokens."""
+        ...
+
 
 class RandomIds:
     """Ids from the system's source of chance."""
@@ -63,6 +67,9 @@ class RandomIds:
 
     def ordered(self) -> uuid.UUID:
         return uuid7(self._clock.now_ms(), os.urandom(10))
+
+    def secret(self) -> bytes:
+        return os.urandom(32)
 
 
 def uuid7(now_ms: int, chance: bytes) -> uuid.UUID:

@@ -62,6 +62,9 @@ class CountedIds:
         number = self._salt << 32 | next(self._numbers)
         return uuid7(START_MS, number.to_bytes(10, "big"))
 
+    def secret(self) -> bytes:
+        return (self._salt << 32 | next(self._numbers)).to_bytes(32, "big")
+
 
 def new_txn_id(number: int = 0, now_ms: int = START_MS) -> TxnId:
     """Give a transaction id; the same number, the same id. Zero: a fresh one."""

@@ -106,6 +106,9 @@ class WorldIds:
     def ordered(self) -> uuid.UUID:
         return uuid7(self._clock.now_ms(), (self._salt << 32 | self._next()).to_bytes(10, "big"))
 
+    def secret(self) -> bytes:
+        return (self._salt << 32 | self._next()).to_bytes(32, "big")
+
     def _next(self) -> int:
         self._last += 1
         return self._last

@@ -1,0 +1,64 @@
+"""How a catalog stands: gathered from one instant of its store, for whoever watches it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Final
+
+from headgate.catalog.listeners import entry
+from headgate.catalog.stores.port import CatalogStore, Reading
+from headgate.protocol.actions import TableId
+from headgate.protocol.overview import Status, Tail, Trouble
+
+_TAILS_TOLD: Final = 10
+
+
+def gather(
+    store: CatalogStore, root: str, failure: Callable[[TableId], str | None], now_ms: int
+) -> Status:
+    """Say how everything stands; `failure` knows what publishing in this process met."""
+    with store.read() as unit:
+        clock, counts, behind = unit.clock(), unit.counts(), unit.unpublished()
+        longest = heapq.nlargest(_TAILS_TOLD, behind, key=lambda row: row.head - row.published)
+        tails = tuple(
+            Tail(
+                table_id=row.id,
+                name=_name(unit, row.id),
+                unpublished=row.head - row.published,
+            )
+            for row in longest
+        )
+        troubles = tuple(
+            Trouble(
+                table_id=row.id,
+                name=_name(unit, row.id),
+                reason=reason,
+                is_stopped=row.diverged is not None,
+            )
+            for row in behind
+            if (reason := row.diverged or failure(row.id)) is not None
+        )
+        listeners = tuple(entry(row, clock.sequence) for row in unit.listeners())
+    oldest_ms = counts.oldest_unpublished_ms
+    return Status(
+        version=version("headgate"),
+        store=store.describe(),
+        root=root,
+        sequence=clock.sequence,
+        clock_ms=max(clock.clock_ms, now_ms),
+        tables={state.value: count for state, count in counts.tables.items()},
+        external=counts.external,
+        unpublished=counts.unpublished,
+        tails=tails,
+        publisher_lag_ms=0 if oldest_ms is None else max(0, now_ms - oldest_ms),
+        troubles=troubles,
+        listeners=listeners,
+        tokens=counts.tokens,
+    )
+
+
+def _name(unit: Reading, table_id: TableId) -> str | None:
+    name = unit.name_of(table_id)
+    return None if name is None else str(name)

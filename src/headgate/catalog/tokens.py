@@ -1,0 +1,92 @@
+"""Tokens: who may come in. The catalog keeps a hash; the secret is shown once.
+
+A secret has 256 bits of chance, so a plain hash is enough: there is nothing to guess from.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores.port import CatalogStore, TakenError, TokenRow, Writing
+from headgate.clock import Clock, Ids
+from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from headgate.names import plain_name
+from headgate.protocol.overview import TokenEntry
+
+_MARK = "hg_"  # so that a secret that got into a text can be found
+
+
+class TokenKeeper:
+    """Makes tokens, knows them again and revokes them."""
+
+    def __init__(self, store: CatalogStore, ratifier: Ratifier, clock: Clock, ids: Ids) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._clock = clock
+        self._ids = ids
+
+    def principal_of(self, secret: str) -> str | None:
+        """Say whose secret it is; None if nobody's, or not any more."""
+        with self._store.read() as unit:
+            row = unit.token(_hashed(secret))
+        if row is None or row.revoked_ms is not None:
+            return None
+        if row.expires_ms is not None and row.expires_ms <= self._clock.now_ms():
+            return None
+        return row.name
+
+    def create(self, name: str, expires_ms: int | None = None) -> str:
+        """Make a token and give its secret, which nobody can give again."""
+        name, now_ms = plain_name(name), self._clock.now_ms()
+        if expires_ms is not None and expires_ms <= now_ms:
+            raise InvalidArgumentError(
+                f"The token {name} would have expired already.", remedy="Name a time to come."
+            )
+        chance = base64.urlsafe_b64encode(self._ids.secret()).decode().rstrip("=")
+        secret = f"{_MARK}{chance}"
+        row = TokenRow(name, _hashed(secret), now_ms, expires_ms)
+
+        def create(unit: Writing) -> None:
+            try:
+                unit.insert_token(row)
+            except TakenError:
+                raise AlreadyExistsError(
+                    f"There is a token {name} already.",
+                    remedy="Choose another name; also that of a revoked token stays taken.",
+                ) from None
+
+        self._ratifier.submit(f"token {name}", create).result()
+        return secret
+
+    def entries(self) -> tuple[TokenEntry, ...]:
+        """List all tokens, also those that open nothing any more."""
+        with self._store.read() as unit:
+            rows = unit.tokens()
+        return tuple(
+            TokenEntry(
+                name=row.name,
+                created_ms=row.created_ms,
+                expires_ms=row.expires_ms,
+                revoked_ms=row.revoked_ms,
+            )
+            for row in rows
+        )
+
+    def revoke(self, name: str) -> None:
+        """Have a token open nothing from now on; again is fine."""
+        now_ms = self._clock.now_ms()
+
+        def revoke(unit: Writing) -> None:
+            if all(row.name != name for row in unit.tokens()):
+                raise NotFoundError(
+                    f"There is no token {name}.", remedy="See `headgate token list`."
+                )
+            unit.revoke_token(name, now_ms)
+
+        self._ratifier.submit(f"token {name}", revoke).result()
+
+
+def _hashed(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
