@@ -27,11 +27,13 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server as Granian
 
+from headgate.catalog.listeners import WEBHOOK
 from headgate.clock import RandomIds, SystemClock
 from headgate.connecting import embedded_catalog, is_postgres, open_store
 from headgate.errors import InvalidArgumentError
-from headgate.http import app, routes
+from headgate.http import app, feed, routes
 from headgate.http.auth import Tokens
+from headgate.http.webhooks import Webhook
 from headgate.settings import Settings
 
 DEFAULT_PORT = 8750
@@ -148,9 +150,15 @@ def create_app() -> app.Application:
         clock=clock,
         ids=ids,
         tokens=Tokens(catalog.principal_of, clock) if environment.get(_AUTH) else None,
+        gauges=lambda: feed.gauges(catalog.status()),
     )
+    catalog.deliver(WEBHOOK, Webhook)
 
-    return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
+    return app.create(
+        server,
+        [*routes.all_operations(settings), *feed.operations(settings)],
+        on_stop=catalog.close,
+    )
 
 
 def _leave_with_parent() -> None:

@@ -1,0 +1,132 @@
+"""Events over HTTP: the feed by long poll, listeners, and how the catalog stands.
+
+Whoever waits for an event holds no thread: the answer is a future of the catalog's feed.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+from headgate.catalog.feed import LARGEST_PAGE
+from headgate.http.operations import Call, Operation, Parameter, Pool
+from headgate.protocol.actions import Sequence
+from headgate.protocol.events import Event
+from headgate.protocol.overview import ListenerEntry, Status
+from headgate.settings import Settings
+from headgate.wire.feed import EventPage, ListenerList, NewListener
+
+
+def operations(settings: Settings) -> list[Operation]:
+    """List what can be asked of events, listeners and the catalog itself."""
+    longest_s = settings.longest_wait_ms // 1000
+
+    def soon(call: Call) -> Future[Any] | None:
+        wait_s = min(call.number("wait") or 0, longest_s)
+        if not wait_s:
+            return None
+        page: Future[EventPage] = Future()
+        events = call.catalog.events_soon(_after(call), _limit(call), wait_s)
+        events.add_done_callback(lambda done: _hand_on(done, page))
+        return page
+
+    return [
+        Operation(
+            "GET",
+            "/v1/events",
+            "events",
+            "Give what happened after a sequence, in order; wait for the next if asked to.",
+            lambda call: EventPage(events=call.catalog.events(_after(call), _limit(call))),
+            answer=EventPage,
+            query=(
+                Parameter("after", "The last sequence seen; 0 if not said."),
+                Parameter("wait", f"Seconds to wait while there is nothing, up to {longest_s}."),
+                Parameter("limit", f"At most so many; {LARGEST_PAGE} if not said."),
+            ),
+            soon=soon,
+            problems=("in-the-future",),
+        ),
+        Operation(
+            "GET",
+            "/v1/listeners",
+            "listeners",
+            "List who is told of events, and how far each one is.",
+            lambda call: ListenerList(listeners=call.catalog.listeners()),
+            answer=ListenerList,
+        ),
+        Operation(
+            "PUT",
+            "/v1/listeners/{name}",
+            "put_listener",
+            "Have every event posted to a URL, in order and at least once.",
+            lambda call: call.catalog.put_listener(
+                call.path["name"], call.body.url, call.body.after, key=call.key
+            ),
+            body=NewListener,
+            answer=ListenerEntry,
+            pool=Pool.CHANGES,
+            problems=("invalid-name", "in-the-future"),
+        ),
+        Operation(
+            "DELETE",
+            "/v1/listeners/{name}",
+            "delete_listener",
+            "Tell a listener no more, and forget how far it was.",
+            lambda call: call.catalog.delete_listener(call.path["name"], key=call.key),
+            pool=Pool.CHANGES,
+        ),
+        Operation(
+            "GET",
+            "/v1/status",
+            "status",
+            "Say how the catalog stands.",
+            lambda call: call.catalog.status(),
+            answer=Status,
+        ),
+    ]
+
+
+def gauges(status: Status) -> dict[str, tuple[str, float]]:
+    """Say a status in numbers, for whoever keeps an eye on them."""
+    stopped = sum(trouble.is_stopped for trouble in status.troubles)
+    failing = sum(listener.failing is not None for listener in status.listeners)
+    return {
+        "sequence": ("The last sequence.", status.sequence),
+        "tables_active": ("Tables that can be used.", status.tables.get("active", 0)),
+        "tables_dropped": ("Tables that can be undropped.", status.tables.get("dropped", 0)),
+        "unpublished_commits": ("Ratified and not yet published.", status.unpublished),
+        "publisher_lag_seconds": (
+            "How long the oldest unpublished commit has been waiting.",
+            status.publisher_lag_ms / 1000,
+        ),
+        "publishing_stopped_tables": ("Tables whose publishing stopped until mended.", stopped),
+        "publishing_failing_tables": (
+            "Tables whose publishing fails and is tried again.",
+            len(status.troubles) - stopped,
+        ),
+        "listeners": ("Registered listeners.", len(status.listeners)),
+        "listeners_failing": ("Listeners that could not be told at the last try.", failing),
+        "listeners_behind_events": (
+            "Events that the listener farthest behind is still to be told.",
+            max((listener.behind for listener in status.listeners), default=0),
+        ),
+    }
+
+
+def _after(call: Call) -> Sequence:
+    return call.sequence("after") or Sequence(0)
+
+
+def _limit(call: Call) -> int:
+    limit = call.number("limit")
+    return LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE)
+
+
+def _hand_on(done: Future[tuple[Event, ...]], page: Future[EventPage]) -> None:
+    if not page.set_running_or_notify_cancel():
+        return  # whoever asked is gone
+    error = done.exception()
+    if error is not None:
+        page.set_exception(error)
+    else:
+        page.set_result(EventPage(events=done.result()))
