@@ -67,6 +67,7 @@ class Figures:
     peak_rss: int
     samples: int
     is_durable: bool = True
+    facts: Mapping[str, float] = field(default_factory=dict)  # what else it told, with its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,8 @@ class _Running:
     laps: list[dict[str, list[float]]] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     peak_rss: int = 0
+    facts: list[dict[str, float]] = field(default_factory=list)
+    worst: list[dict[str, float]] = field(default_factory=list)
     _process: subprocess.Popen[str] | None = None
     _errors: IO[str] | None = None
 
@@ -197,11 +200,14 @@ class _Running:
         self.laps.append(laps)
         self.cpu.extend(used / units for used in answer["cpu"])
         self.peak_rss = max(self.peak_rss, answer["peak_rss"])
+        self.facts.append(answer["facts"])
+        self.worst.append(answer["worst"])
         self.seen = Seen(**answer["seen"])
 
     def forget(self) -> None:
         """Let the warm-up count for nothing."""
         self.turns, self.laps, self.cpu, self.peak_rss = [], [], [], 0
+        self.facts, self.worst = [], []
 
     def figures(self) -> Figures:
         medians = [statistics.median(turn) for turn in self.turns]
@@ -220,6 +226,10 @@ class _Running:
             peak_rss=self.peak_rss,
             samples=len(samples),
             is_durable=self.side.is_durable,
+            facts={
+                **{name: statistics.median(f[name] for f in self.facts) for name in self.facts[0]},
+                **{name: max(found[name] for found in self.worst) for name in self.worst[0]},
+            },
         )
 
     def end(self) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
 
+from bench.curves import slope
 from bench.harness import MOVED, Figures, Measured
 from bench.scenario import Claim, Counts, Scenario, Sense, Sizes, floor_of
 
@@ -55,6 +56,7 @@ class Result:
     counts: Counts
     uncounted: str | None
     ratios: Sequence[Ratio]
+    lacking: Sequence[str] = ()  # what was not run, and why
 
     @property
     def title(self) -> str:
@@ -72,12 +74,13 @@ def result_of(
     counted: Counts = {} if isinstance(counts, str) else counts
     claims = [
         claim
-        if sizes == scenario.full or claim.sense is Sense.COUNT
+        if sizes == scenario.full or claim.sense in (Sense.COUNT, Sense.FACT)
         else dataclasses.replace(claim, limit=None)
         for claim in scenario.claims(sizes)
     ]
     ratios = [judge(claim, measured, counted, uncounted) for claim in claims]
-    return Result(scenario, sizes, measured, counted, uncounted, ratios)
+    lacking = (*scenario.not_yet, *scenario.not_run())
+    return Result(scenario, sizes, measured, counted, uncounted, ratios, lacking)
 
 
 def judge(
@@ -89,15 +92,19 @@ def judge(
         if found is None:
             return Ratio(claim, None, Verdict.NONE, uncounted or "it was not counted")
         return _judged(claim, found, "")
-    blocks = [_block_of(name, measured) for name in (claim.side, claim.against) if name is not None]
+    names = [*claim.points] or [claim.side, claim.against]
+    blocks = [_block_of(name, measured) for name in names if name is not None]
     for block in blocks:
         if block is None:
             return Ratio(claim, None, Verdict.NONE, "it was not measured")
         if block.failure is not None:
             return Ratio(claim, None, Verdict.NONE, block.failure)
-    ours = _figures(claim.side, measured)
+    ours = _figures(names[0] or claim.side, measured)
     theirs = None if claim.against is None else _figures(claim.against, measured)
-    value = _value(claim, ours, theirs)
+    if claim.sense is Sense.SLOPE:
+        value = slope(curve(claim, measured))
+    else:
+        value = _value(claim, ours, theirs)
     unsteady = [block for block in blocks if block is not None and not block.is_steady]
     if unsteady:
         worst = max(block.floor_moved for block in unsteady)
@@ -107,6 +114,13 @@ def judge(
     if theirs is not None and not theirs.is_durable:
         return Ratio(claim, value, Verdict.NOT_DURABLE, f"{claim.against} is not durable")
     return _judged(claim, value, _share_of_floor(ours, blocks[0]))
+
+
+def curve(claim: Claim, measured: Sequence[Measured]) -> dict[float, float]:
+    """Give the points of a curve: size -> seconds."""
+    return {
+        size: _seconds(_figures(name, measured), claim.lap) for name, size in claim.points.items()
+    }
 
 
 def fallen(
@@ -146,7 +160,9 @@ def _judged(claim: Claim, value: float, share: str) -> Ratio:
             is_met, short = value >= claim.limit, claim.limit / value if value else 0.0
         case Sense.FLAT:
             is_met, short = abs(value - 1) <= claim.limit, value
-        case Sense.SHARE | Sense.SECONDS | Sense.BYTES | Sense.COUNT:
+        case Sense.SLOPE:
+            is_met, short, share = abs(value) <= claim.limit, 0.0, ""
+        case Sense.SHARE | Sense.SECONDS | Sense.BYTES | Sense.COUNT | Sense.FACT:
             is_met = value <= claim.limit
             short = value / claim.limit if claim.limit else value
         case _:
@@ -176,8 +192,11 @@ def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float:
         case Sense.SHARE | Sense.FLAT:
             assert theirs is not None
             return mine / _seconds(theirs, claim.against_lap)
-        case Sense.COUNT:
-            raise AssertionError("counts are no figures")
+        case Sense.FACT:
+            assert claim.lap is not None
+            return ours.facts[claim.lap]
+        case Sense.COUNT | Sense.SLOPE:
+            raise AssertionError("made of more than two figures, or of none")
         case _:
             assert_never(claim.sense)
 
@@ -220,8 +239,7 @@ def table(results: Sequence[Result], *, red: str = "{}") -> list[str]:
             )
             title = "..."
         lines.extend(
-            f"| {result.scenario.number} | {title} | | | {said} |"
-            for said in result.scenario.not_yet
+            f"| {result.scenario.number} | {title} | | | {said} |" for said in result.lacking
         )
     return lines
 
@@ -239,6 +257,10 @@ def value_text(ratio: Ratio) -> str:
             text = bytes_text(ratio.value)
         case Sense.COUNT:
             text = f"{_figure(ratio.value)} calls"
+        case Sense.FACT:
+            text = _figure(ratio.value)
+        case Sense.SLOPE:
+            text = f"slope {ratio.value:+.2f}"
         case _:
             assert_never(ratio.claim.sense)
     return f"({text})" if ratio.verdict is Verdict.NONE else text
@@ -259,8 +281,10 @@ def target_text(claim: Claim) -> str:
             return f"<= {time_text(claim.limit)}"
         case Sense.BYTES:
             return f"< {bytes_text(claim.limit)}"
-        case Sense.COUNT:
+        case Sense.COUNT | Sense.FACT:
             return f"<= {_figure(claim.limit)}"
+        case Sense.SLOPE:
+            return f"0 ± {claim.limit:g}"
         case _:
             assert_never(claim.sense)
 
@@ -294,12 +318,14 @@ def details(result: Result) -> list[str]:
     lines = [f"### {result.scenario.number}. {result.title}", "", _how(result), ""]
     for block in result.measured:
         lines += [*_block_lines(block), ""]
+    if curves := [line for ratio in result.ratios for line in _curve_lines(ratio, result.measured)]:
+        lines += [*curves, ""]
     if result.counts:
-        lines += [*_count_lines(result.counts), ""]
+        lines += [*_count_lines(result.counts, result.scenario.counted), ""]
     if result.uncounted is not None:
-        lines += [f"Calls: {result.uncounted}.", ""]
-    lines += [f"- {said}" for said in result.scenario.not_yet]
-    return lines + ([""] if result.scenario.not_yet else [])
+        lines += [f"{result.scenario.counted.capitalize()}: {result.uncounted}.", ""]
+    lines += [f"- {said}" for said in result.lacking]
+    return lines + ([""] if result.lacking else [])
 
 
 def _how(result: Result) -> str:
@@ -333,19 +359,49 @@ def _block_lines(block: Measured) -> list[str]:
             f"| {time_text(found.cpu)} | {bytes_text(found.peak_rss)} "
             f"| {_figure(found.median / block.floor.median)} |"
         )
-    return lines
+    return lines + _fact_lines(block.sides)
 
 
-def _count_lines(counts: Counts) -> list[str]:
-    kinds = list(dict.fromkeys(kind for found in counts.values() for kind in found))
+def _fact_lines(sides: Mapping[str, Figures]) -> list[str]:
+    """Tell what sides said beyond their times; who has nothing to say to a thing says nothing."""
+    kinds = list(dict.fromkeys(kind for found in sides.values() for kind in found.facts))
+    if not kinds:
+        return []
     return [
-        f"| calls | {' | '.join(kinds)} |",
+        "",
+        f"| side | {' | '.join(kinds)} |",
         f"|---|{'---|' * len(kinds)}",
         *(
-            f"| {name} | {' | '.join(_figure(found[kind]) for kind in kinds)} |"
-            for name, found in counts.items()
+            f"| {name} | "
+            + " | ".join(
+                _figure(found.facts[kind]) if kind in found.facts else "" for kind in kinds
+            )
+            + " |"
+            for name, found in sides.items()
+            if found.facts
         ),
     ]
+
+
+def _curve_lines(ratio: Ratio, measured: Sequence[Measured]) -> list[str]:
+    if ratio.claim.sense is not Sense.SLOPE or ratio.value is None:
+        return []
+    points = curve(ratio.claim, measured)
+    said = ", ".join(f"{size:,.0f}: {time_text(cost)}" for size, cost in points.items())
+    return [f"- {ratio.claim.says}: slope {ratio.value:+.3f} ({said})"]
+
+
+def _count_lines(counts: Counts, counted: str) -> list[str]:
+    kinds = list(dict.fromkeys(kind for found in counts.values() for kind in found))
+    return [
+        f"| {counted} | {' | '.join(kinds)} |",
+        f"|---|{'---|' * len(kinds)}",
+        *(f"| {name} | {_cells(found, kinds)} |" for name, found in counts.items()),
+    ]
+
+
+def _cells(found: Mapping[str, float], kinds: Sequence[str]) -> str:
+    return " | ".join(_figure(found[kind]) if kind in found else "" for kind in kinds)
 
 
 def page(results: Sequence[Result], about: Mapping[str, str], *, when: str, minutes: float) -> str:
@@ -377,7 +433,8 @@ def page(results: Sequence[Result], about: Mapping[str, str], *, when: str, minu
         "## In detail",
         "",
         "Median of the alternations' medians and their spread; p99 of all samples where there are",
-        "a thousand or more; CPU is user and system time, peak RSS that of the side's process.",
+        "a thousand or more; CPU is user and system time, peak RSS that of the side's process,",
+        "both with the servers and load generators that it started.",
         "",
     ]
     for result in results:
@@ -410,7 +467,7 @@ def as_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
                 "blocks": [dataclasses.asdict(block) for block in result.measured],
                 "counts": result.counts,
                 "uncounted": result.uncounted,
-                "notYet": list(result.scenario.not_yet),
+                "notYet": list(result.lacking),
             }
             for result in results
         ],

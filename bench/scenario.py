@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bench.harness import Block
 
@@ -21,6 +21,8 @@ class Sense(enum.Enum):
     SECONDS = "time"  # at most
     BYTES = "peak RSS"  # at most
     COUNT = "calls"  # at most
+    FACT = "told by the side"  # at most
+    SLOPE = "slope"  # of a curve over several sides: that far from 0 at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,10 @@ class Claim:
     sense: Sense
     limit: float | None = None
     against: str | None = None
-    lap: str | None = None  # a part of our time, or a kind of call
+    lap: str | None = None  # a part of our time, a kind of call, or a fact
     against_lap: str | None = None
     why: str = ""  # where our time goes: told when the target is missed
+    points: Mapping[str, float] = field(default_factory=dict)  # of a curve: side -> size
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,9 @@ class Scenario:
     blocks: Callable[[Sizes], Sequence[Block]]
     claims: Callable[[Sizes], Sequence[Claim]]
     counts: Callable[[Sizes], Counts | str] | None = None  # a text says why nothing was counted
+    counted: str = "calls"
     not_yet: tuple[str, ...] = ()
+    not_run: Callable[[], Sequence[str]] = tuple  # what this machine lacks, found when asked
     is_quick: bool = False  # part of the short run
 
 

@@ -1,7 +1,9 @@
-"""What one side is measured with: time, processor time and memory of its own process.
+"""What one side is measured with: time, processor time and memory.
 
 A side calls `measure` around what counts, as often as it has samples, and `lap` where a sample has
-parts that are worth telling apart. What it does outside of `measure` costs it nothing.
+parts that are worth telling apart. What it does outside of `measure` costs it nothing. A side that
+starts servers, or has very many short samples, measures them `together`: time for each `sample`,
+processor time and memory for all, of every process below this one.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 
 BEGIN = "/headgate-bench-begins"
 END = "/headgate-bench-ends"
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,14 @@ class Watch:
     laps: dict[str, list[float]] = field(default_factory=dict)
     cpu: list[float] = field(default_factory=list)
     peak_rss: int = 0
+    facts: dict[str, float] = field(default_factory=dict)  # told as the median of the turns
+    worst: dict[str, float] = field(default_factory=dict)  # told as the greatest of the turns
     _since: float = 0.0
+
+    def begin(self) -> None:
+        """Forget the turn before."""
+        self.samples, self.laps, self.cpu, self.peak_rss = [], {}, [], 0
+        self.facts, self.worst = {}, {}
 
     @contextmanager
     def measure(self) -> Iterator[None]:
@@ -59,6 +69,25 @@ class Watch:
         _mark(END)
         self.samples.append(seconds)
         self.peak_rss = max(self.peak_rss, _peak())
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Measure processor time and memory of many samples at once, servers included."""
+        _forget_peak()
+        already = len(self.samples)
+        cpu = _cpu() + tree_cpu(os.getpid())
+        yield
+        used = _cpu() + tree_cpu(os.getpid()) - cpu
+        self.cpu.append(used / max(1, len(self.samples) - already))
+        below = sum(map(_peak_of, descendants(os.getpid())))
+        self.peak_rss = max(self.peak_rss, _peak() + below)
+
+    @contextmanager
+    def sample(self) -> Iterator[None]:
+        """Measure the time of one sample of many."""
+        start = self._since = time.perf_counter()
+        yield
+        self.samples.append(time.perf_counter() - start)
 
     def lap(self, name: str) -> None:
         """End a part of the sample under way."""
@@ -100,9 +129,40 @@ def _forget_peak() -> None:
 
 
 def _peak() -> int:
+    return _peak_of("self") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _peak_of(pid: int | str) -> int:
     try:
-        status = Path("/proc/self/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # it is gone, or nobody can tell here
+        return 0
+    lines = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(lines[0].split()[1]) * 1024 if lines else 0
+
+
+def descendants(pid: int) -> list[int]:
+    """List the processes below one, nearest first."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(path.parent.name))
+    found = list(children.get(pid, []))
+    for child in found:  # it grows while it is walked
+        found += children.get(child, [])
+    return found
+
+
+def tree_cpu(pid: int) -> float:
+    """Sum up the processor time of all processes below one that are still there."""
+    return sum(map(process_cpu, descendants(pid)))
+
+
+def process_cpu(pid: int) -> float:
+    """Tell the processor time of one process and of those it has seen end."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
-    return int(line.split()[1]) * 1024
+        return 0.0
+    return sum(map(int, fields[11:15])) / _TICKS

@@ -26,7 +26,7 @@ def main(name: str) -> None:
     rounds: Iterator[Seen] | None = None
     watch = Watch()
     for _ in sys.stdin:
-        watch.samples, watch.laps, watch.cpu, watch.peak_rss = [], {}, [], 0
+        watch.begin()
         if inspect.isgeneratorfunction(side):
             rounds = rounds or side(watch, **arguments)
             seen = next(rounds)
@@ -37,6 +37,8 @@ def main(name: str) -> None:
             "laps": watch.laps,
             "cpu": watch.cpu,
             "peak_rss": watch.peak_rss,
+            "facts": watch.facts,
+            "worst": watch.worst,
             "seen": dataclasses.asdict(seen),
         }
         print(json.dumps(answer), file=answers, flush=True)

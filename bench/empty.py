@@ -1,0 +1,63 @@
+"""`python -m bench.empty --port N`: Starlette on granian, set up like our server, doing nothing.
+
+It reads the body and answers as long an answer as a commit gets. What a load generator reaches
+here is the most it can reach anywhere.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from granian.constants import HTTPModes, Interfaces
+from granian.log import LogLevels
+from granian.server import Server
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from bench.server import die_with_parent
+
+_ANSWER = b'{"version":1,"timestampMs":0,"content":"%s"}' % (b"x" * 1_400)
+_HEADERS = [
+    (b"content-length", str(len(_ANSWER)).encode()),
+    (b"content-type", b"application/json"),
+]
+
+
+class _Handler:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            while (await receive()).get("more_body", False):
+                pass
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        await send({"type": "http.response.body", "body": _ANSWER})
+
+
+def create_app() -> Starlette:
+    """Make the application, in the worker's process, which ends with its parent."""
+    die_with_parent()
+    return Starlette(
+        routes=[
+            Route("/v1/tables/{tableId}/commits", _Handler(), methods=["POST"]),
+            Route("/health", _Handler(), methods=["GET"]),
+        ]
+    )
+
+
+def main(port: int) -> None:
+    """Serve until killed."""
+    Server(
+        "bench.empty:create_app",
+        factory=True,
+        address="127.0.0.1",
+        port=port,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        workers=1,
+        log_level=LogLevels("warning"),
+    ).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[-1]))
