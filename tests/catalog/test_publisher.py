@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import random
 import threading
 import time
@@ -18,6 +19,7 @@ import pytest
 from headgate import failpoints
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.catalog.workers import FEW
 from headgate.clock import SystemClock
 from headgate.connecting import embedded_catalog
 from headgate.errors import (
@@ -319,12 +321,6 @@ def test_a_table_that_cannot_be_published_holds_up_no_other_and_the_cut_shows_bo
         storage.before = lambda call: None
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="one thread publishes all tables in turn: a put that hangs holds up the others' until "
-    "it ends, though nobody else and no publish() that is asked for",
-)
-@pytest.mark.slow
 def test_a_table_whose_storage_hangs_holds_up_no_other(tmp_path: Path, storage: Storage) -> None:
     is_hanging, may_go_on = threading.Event(), threading.Event()
     with opened(tmp_path, publish_on_close_ms=0) as house:
@@ -342,10 +338,39 @@ def test_a_table_whose_storage_hangs_holds_up_no_other(tmp_path: Path, storage: 
             assert is_hanging.wait(PATIENCE)
             commit(house, free)
             assert house.catalog.resolve(free).latest == 1
-            eventually(lambda: recorded(house, free) == 1, within=0.5)
+            eventually(lambda: recorded(house, free) == 1, within=PATIENCE / 2)
+            assert recorded(house, stuck) == 0
         finally:
             storage.before = lambda call: None
             may_go_on.set()
+
+
+def test_more_tables_that_hang_than_there_are_threads_hold_up_no_other(
+    tmp_path: Path, storage: Storage
+) -> None:
+    are_hanging: set[str] = set()
+    may_go_on = threading.Event()
+    with opened(tmp_path, publish_on_close_ms=0) as house:
+        stuck = [house.create(f"stuck{number}").table_id for number in range(2 * FEW)]
+        free = house.create("free").table_id
+        eventually(lambda: all(recorded(house, table_id) == 0 for table_id in (*stuck, free)))
+
+        def hang(call: Call) -> None:
+            if is_publishing(call) and not is_publishing(call, free):
+                are_hanging.add(call.paths[0])
+                assert may_go_on.wait(PATIENCE)
+
+        storage.before = hang
+        try:
+            for table_id in stuck:
+                commit(house, table_id)
+            eventually(lambda: len(are_hanging) == len(stuck))
+            commit(house, free)
+            eventually(lambda: recorded(house, free) == 1, within=PATIENCE / 2)
+        finally:
+            storage.before = lambda call: None
+            may_go_on.set()
+        eventually(lambda: all(recorded(house, table_id) == 1 for table_id in stuck))
 
 
 @req("MT-07")
@@ -620,8 +645,7 @@ def test_closing_does_not_wait_for_storage_that_hangs_and_what_it_put_is_found_l
         storage.before = hang
         commit(house, table.table_id, 2)
         assert is_hanging.wait(PATIENCE)
-        thread = house.database._publisher._thread
-        assert thread is not None
+        [thread] = house.database._publisher._workers._threads
         closing = threading.Thread(target=house.close)
         closing.start()
         closing.join(PATIENCE / 2)
@@ -634,6 +658,52 @@ def test_closing_does_not_wait_for_storage_that_hangs_and_what_it_put_is_found_l
     with opened(tmp_path) as house:
         house.clock.ms += house.settings.lease_ms  # nobody gave the lease back
         eventually(lambda: recorded(house, table.table_id) == 2)
+
+
+def test_closing_publishes_the_tails_of_other_tables_while_one_hangs(
+    tmp_path: Path, storage: Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_hanging, may_go_on = threading.Event(), threading.Event()
+    with opened(tmp_path, publish_every_ms=NEVER, publish_on_close_ms=100) as house:
+        stuck, free = house.create("stuck").table_id, house.create("free").table_id
+        eventually(lambda: recorded(house, stuck) == recorded(house, free) == 0)
+        break_for(storage, free, lambda: UnavailableError("Gone for now."))
+        commit(house, free)
+        eventually(lambda: house.database._publisher.failure(free) is not None)
+
+        def hang(call: Call) -> None:
+            if is_publishing(call, stuck):
+                is_hanging.set()
+                assert may_go_on.wait(PATIENCE)
+
+        storage.before = hang
+        commit(house, stuck)
+        assert is_hanging.wait(PATIENCE)
+        [thread] = house.database._publisher._workers._threads
+        house.close()
+        assert "does not answer" in caplog.text
+        assert in_log(tmp_path, free) == [0, 1]
+        assert in_log(tmp_path, stuck) == [0]
+    storage.before = lambda call: None
+    may_go_on.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_a_forked_child_closes_at_once_and_leaves_the_publishing_to_its_parent(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publish_every_ms=NEVER) as house:
+        table = house.create()
+        eventually(lambda: recorded(house, table.table_id) == 0)
+        child = os.fork()
+        if child == 0:
+            house.database._publisher.close()
+            os._exit(len(house.database._publisher._workers._threads))
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        commit(house, table.table_id)
+        eventually(lambda: recorded(house, table.table_id) == 1)
 
 
 # A put nobody can vouch for

@@ -126,6 +126,45 @@ def test_a_staged_file_altered_after_it_was_ratified_is_not_published(lake: Hous
     assert published(lake, table.table_id) == []
 
 
+@req("CM-46", "CM-24")
+def test_a_staged_file_altered_after_its_twin_was_published_is_told_and_stops_nothing(
+    inline_lake: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = inline_lake
+    lake.way = Way.STAGED
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    file_name = answer.commits[table.table_id].file_name
+    store, path = lake.log(table.table_id).store, f"{STAGED}/{file_name}"
+    ratified = store.get(path)
+    # As if a publisher had died between the put and its record.
+    store.put(PublishedCommit(Version(1)).path, ratified)
+    store.put(path, ratified.replace(b"WRITE", b"WROTE"))
+    assert lake.catalog.publish(table.table_id) == 1
+    assert lake.log(table.table_id).read_published(Version(1)) == ratified
+    [alarm] = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert str(file_name) in alarm.getMessage()
+
+
+@req("CM-46", "PB-02")
+def test_a_staged_file_and_its_twin_that_were_both_altered_stop_publishing(
+    inline_lake: House,
+) -> None:
+    lake = inline_lake
+    lake.way = Way.STAGED
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    store = lake.log(table.table_id).store
+    path = f"{STAGED}/{answer.commits[table.table_id].file_name}"
+    altered = store.get(path).replace(b"WRITE", b"WROTE")
+    store.put(path, altered)
+    store.put(PublishedCommit(Version(1)).path, altered)
+    with pytest.raises(LogDivergedError, match="not those that were ratified"):
+        lake.catalog.publish(table.table_id)
+
+
 @req("PB-01")
 @shows("FP7", "FX6", "S12")
 def test_a_claim_of_having_published_is_looked_at_before_it_is_believed(lake: House) -> None:

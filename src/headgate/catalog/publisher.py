@@ -2,19 +2,22 @@
 
 A lease per table lets one publisher work at a time; two at once would do no harm, only double
 work. The order is: put (synced), record, and only then may content be forgotten. After a crash
-between the first two, the next publisher finds the file, compares it and records it.
+between the first two, the next publisher finds the file, compares it and records it. In the
+background one thread looks for what is due and touches no storage; `workers` do the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
+from headgate.catalog.workers import Workers
 from headgate.clock import Clock
 from headgate.errors import (
     HeadgateError,
@@ -60,6 +63,8 @@ class Publisher:
         self._refused: dict[str, float] = {}  # since when a lease is another's
         self._is_stopping = False
         self._deadline: float | None = None  # of all that is done in the background
+        self._process = os.getpid()
+        self._workers = Workers(self._try)
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -75,23 +80,22 @@ class Publisher:
             self._wakeups.notify()
 
     def close(self) -> None:
-        """Stop the thread, then publish the tails of this process's own tables, for a while."""
-        deadline = self._clock.monotonic() + self._settings.publish_on_close_ms / 1000
+        """Publish the tails of this process's own tables, for a while, and stop."""
+        seconds = self._settings.publish_on_close_ms / 1000
+        deadline = self._clock.monotonic() + seconds
+        thread, self._thread = self._thread, None
+        if thread is None or os.getpid() != self._process:  # threads do not cross a fork
+            return
         with self._wakeups:
             self._is_stopping = True
             self._deadline = deadline
+            touched = set(self._touched)
             self._wakeups.notify()
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
         # Storage that hangs would hold up whoever closes; what it still puts, others will find.
-        thread.join(self._settings.publish_on_close_ms / 1000 + _GRACE)
-        if thread.is_alive():
+        thread.join(seconds + _GRACE)
+        left = deadline + _GRACE - self._clock.monotonic()
+        if not self._workers.close(touched, left):
             _log.warning("storage does not answer: closing without waiting for it")
-            return
-        for table_id in self._touched:
-            if self._clock.monotonic() < deadline:
-                self._try(table_id)
 
     def failure(self, table_id: TableId) -> str | None:
         """Say why the last try to publish this table failed, if it did."""
@@ -174,23 +178,34 @@ class Publisher:
     def _content(self, row: TableRow, log: DeltaLog, commit: CommitRow) -> bytes:
         if commit.content is not None:
             return commit.content
-        content = None
+        staged = None
         if commit.file_name is not None:
             with suppress(NotFoundError):
-                content = log.read(f"{STAGED}/{commit.file_name}")
-        if content is None:  # gone after it was published: the twin will do, if it is one
-            content = log.read_published(commit.version)
-        if content is None:
-            raise InvariantError(
-                f"Version {commit.version} of table {row.id} is ratified, and its content "
-                f"({commit.file_name}) is gone."
-            )
+                staged = log.read(f"{STAGED}/{commit.file_name}")
         # A staged file that changed after it was ratified is not what was ratified. Spec: CM-46.
-        self._compare(row, commit, content)
-        return content
+        if staged is not None and _is_ratified(staged, commit):
+            return staged
+        published = log.read_published(commit.version)
+        if published is not None and _is_ratified(published, commit):
+            if staged is not None:
+                _log.error(
+                    "table %s: %s was altered after it was ratified as version %d; "
+                    "what is published is right",
+                    row.id,
+                    commit.file_name,
+                    commit.version,
+                )
+            return published
+        found = staged if published is None else published
+        if found is not None:
+            self._compare(row, commit, found)
+        raise InvariantError(
+            f"Version {commit.version} of table {row.id} is ratified, and its content "
+            f"({commit.file_name}) is gone."
+        )
 
     def _compare(self, row: TableRow, commit: CommitRow, content: bytes) -> None:
-        if hashlib.sha256(content).digest() != commit.sha256:
+        if not _is_ratified(content, commit):
             path = PublishedCommit(commit.version).path
             message = (
                 f"Version {commit.version} of table {row.id}: the bytes found for {path} "
@@ -251,14 +266,12 @@ class Publisher:
             if woken:
                 self._clock.sleep(self._settings.publish_linger_ms / 1000)
             try:
+                self._workers.give(woken)
                 # Also while there is always something woken: others must not be left behind.
                 if not woken or self._clock.monotonic() >= looked + every:
                     looked = self._clock.monotonic()
-                    woken.update(self._left_behind())
-                for table_id in woken:
-                    if self._is_stopping:
-                        return
-                    self._try(table_id)
+                    at_work = self._workers.look()
+                    self._workers.give(id for id in self._left_behind() if id not in at_work)
             except HeadgateError as error:
                 _log.warning("looking for unpublished commits failed: %s", error)
             except Exception:  # a thread that dies publishes nothing any more
@@ -269,6 +282,8 @@ class Publisher:
             return [row.id for row in unit.unpublished() if row.diverged is None]
 
     def _try(self, table_id: TableId) -> None:
+        if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+            return
         try:
             self.publish(table_id, wait=False)
             self._failing.pop(table_id, None)
@@ -286,3 +301,7 @@ class Publisher:
 def lease_of(table_id: TableId) -> str:
     """Name the lease of the one who publishes a table."""
     return f"publish:{table_id}"
+
+
+def _is_ratified(content: bytes, commit: CommitRow) -> bool:
+    return hashlib.sha256(content).digest() == commit.sha256

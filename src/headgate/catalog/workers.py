@@ -1,0 +1,100 @@
+"""A few threads for many tables; a table is one thread's at a time.
+
+A table whose storage hangs keeps its thread until it ends, and then does not count among the few:
+another thread may come in its place, up to a bound. Threads end when there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from headgate.protocol.actions import TableId
+
+FEW: Final = 4  # tables worked on side by side
+MOST: Final = 64  # threads, those that hang included; beyond it tables wait for one of them
+_LOOKS_AT_CLOSING: Final = 4
+
+
+class Workers:
+    """Gives tables their turns, each at its own speed."""
+
+    def __init__(self, work: Callable[[TableId], None]) -> None:
+        self._work = work
+        self._changes = threading.Condition()
+        self._due: dict[TableId, None] = {}  # in the order in which they came
+        self._at_work: dict[TableId, int] = {}  # how many looks each turn has lasted
+        self._threads: set[threading.Thread] = set()
+        self._is_closing = False
+
+    def give(self, table_ids: Iterable[TableId]) -> None:
+        """Let each have a turn; one that has its turn now has another one afterwards."""
+        with self._changes:
+            if not self._is_closing:
+                self._due.update(dict.fromkeys(table_ids))
+                self._start()
+
+    def look(self) -> frozenset[TableId]:
+        """Count out the turns that have lasted since the look before; give all that are on."""
+        with self._changes:
+            for table_id in self._at_work:
+                self._at_work[table_id] += 1
+            self._start()
+            return frozenset(self._at_work)
+
+    def close(self, last: Iterable[TableId], seconds: float) -> bool:
+        """Give these a last turn and nobody another; say whether all ended in the time given."""
+        with self._changes:
+            self._is_closing = True
+            self._due = dict.fromkeys(last)
+            self._start()
+        for _ in range(_LOOKS_AT_CLOSING):
+            with self._changes:
+                if self._changes.wait_for(self._has_ended, max(seconds, 0) / _LOOKS_AT_CLOSING):
+                    return True
+            self.look()
+        with self._changes:
+            self._due.clear()
+        return False
+
+    def _has_ended(self) -> bool:
+        return not self._threads
+
+    def _start(self) -> None:
+        """Have as many threads as there are tables to take, and room for."""
+        hanging = sum(looks > 1 for looks in self._at_work.values())
+        room = min(FEW + hanging, MOST)
+        waiting = sum(table_id not in self._at_work for table_id in self._due)
+        # Those that have no table yet are about to take one.
+        wanted = min(room, len(self._at_work) + waiting)
+        while len(self._threads) < wanted:
+            thread = threading.Thread(target=self._run, name="headgate-publishing", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _run(self) -> None:
+        try:
+            while (table_id := self._take()) is not None:
+                try:
+                    self._work(table_id)
+                finally:
+                    with self._changes:
+                        del self._at_work[table_id]
+        finally:
+            with self._changes:
+                self._end()
+
+    def _take(self) -> TableId | None:
+        with self._changes:
+            for table_id in self._due:
+                if table_id not in self._at_work:
+                    del self._due[table_id]
+                    self._at_work[table_id] = 0
+                    return table_id
+            self._end()  # in the same breath: what comes from now on starts another thread
+            return None
+
+    def _end(self) -> None:
+        self._threads.discard(threading.current_thread())
+        self._changes.notify_all()
