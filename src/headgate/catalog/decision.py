@@ -70,7 +70,11 @@ _CONFLICTS_TOLD = 100
 _WINNERS_SENT = 1_000  # a client that is further behind reads the table anew
 
 
-class BacklogError(Exception):
+class NotYetError(Exception):
+    """Something must be done outside of any lock before this can be decided."""
+
+
+class BacklogError(NotYetError):
     """So much of a table is unpublished that its writers must wait."""
 
     def __init__(self, row: TableRow) -> None:
@@ -78,8 +82,12 @@ class BacklogError(Exception):
         self.row = row
 
 
-class FarBehindError(Exception):
+class FarBehindError(NotYetError):
     """So many winners that they are to be looked at before the lock is taken."""
+
+
+class FilesToSeeError(NotYetError):
+    """The partitioning changes: whether every old file goes was not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +110,9 @@ class Pending:
     proposed_ms: int
     # Winners up to these versions were held against it already, outside of any lock.
     checked: Mapping[TableId, Version] = field(default_factory=dict)
-    # Tables whose old files all go with this proposal, so that it may partition them anew.
-    replaced: frozenset[TableId] = frozenset()
+    # Tables whose old files all go with this proposal, so that it may partition them anew; None
+    # when nobody looked.
+    replaced: frozenset[TableId] | None = frozenset()
     is_held_back: bool = False  # waiting for the publisher was in vain
     found: tuple[Conflict, ...] = ()  # outside of any lock: final, since winners only grow
 
@@ -329,18 +338,19 @@ class Decider:
                 )
                 continue
             found += attempt.examined.violations
-            found += [
-                violation
-                for violation in admission.judge(
-                    attempt.examined,
-                    self.facts(row),
-                    now_ms=now_ms,
-                    max_ahead_ms=max_ahead_ms,
-                    txn_id=pending.proposal.txn_id,
-                )
-                if violation.rule != admission.PARTITIONING_CHANGED
-                or row.id not in pending.replaced
-            ]
+            for violation in admission.judge(
+                attempt.examined,
+                self.facts(row),
+                now_ms=now_ms,
+                max_ahead_ms=max_ahead_ms,
+                txn_id=pending.proposal.txn_id,
+            ):
+                if violation.rule == admission.PARTITIONING_CHANGED:
+                    if pending.replaced is None:
+                        raise FilesToSeeError
+                    if row.id in pending.replaced:
+                        continue
+                found.append(violation)
         return found
 
     def _ratify(

@@ -257,9 +257,8 @@ class Catalog:
     def propose_soon(self, proposal: Proposal) -> Future[Answer] | None:
         """Put a proposal into the queue without waiting for anything; None if it needs to.
 
-        What comes inline, adds no file that must be looked for and leaves the metadata alone
-        needs nothing but its turn. The future may end in `BacklogError` or `FarBehindError`: then
-        `propose` does the waiting.
+        What comes inline and adds no file that must be looked for needs nothing but its turn. The
+        future may end in `NotYetError`: then `propose` does what has to be done first.
         """
         if not self._looked_ahead.issuperset(part.table_id for part in proposal.parts):
             return None
@@ -268,11 +267,9 @@ class Catalog:
         proposed_ms = self._clock.now_ms()
         self._refuse_if_too_large(proposal)
         attempts = tuple(self._attempt(part) for part in proposal.parts)
-        if any(a.examined.metadata is not None for a in attempts):
-            return None
         if any(self._wanted_files(attempt, proposal.txn_id) for attempt in attempts):
             return None
-        pending = Pending(proposal, attempts, proposed_ms)
+        pending = Pending(proposal, attempts, proposed_ms, replaced=None)
         answer = self._submit(pending)
         answer.add_done_callback(self._wake_when_done)
         return answer
@@ -403,9 +400,9 @@ class Catalog:
         self._registry.undrop(table_id, name, key)
         self._publisher.wake(table_id)
 
-    def purge_table(self, table_id: TableId) -> int:
+    def purge_table(self, table_id: TableId, *, key: RequestKey | None = None) -> int:
         """Delete a dropped table's files, resumably; give how many went. Spec: CM-40."""
-        return self._registry.purge(table_id)
+        return self._registry.purge(table_id, key)
 
     def expire_staging(self, older_than_ms: int) -> tuple[TableId, ...]:
         """Give up places that were staged and never registered."""

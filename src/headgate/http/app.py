@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.catalog.decision import BacklogError, FarBehindError
+from headgate.catalog.decision import NotYetError
 from headgate.catalog.keys import AnsweredError, RequestKey
 from headgate.catalog.service import Catalog
 from headgate.clock import Clock, Ids
@@ -43,14 +46,18 @@ from headgate.http import openapi
 from headgate.http.auth import Tokens
 from headgate.http.metrics import CONTENT_TYPE, Metrics
 from headgate.http.operations import Call, Operation, Pool
+from headgate.http.routing import Routes
+from headgate.protocol.encoding import replaced
 from headgate.settings import Settings
 from headgate.wire import bodies, problems
 
-Application = Starlette
+Application = ASGIApp
 
 _log = logging.getLogger("headgate.http")
 _ID = re.compile(r"[\w.:-]{1,128}")
 _RETRY_AFTER = b"1"
+_KEY_HEADER = bodies.KEY_HEADER.encode()
+_REQUEST_HEADER = bodies.REQUEST_HEADER.encode()
 
 
 @dataclass(slots=True)
@@ -63,10 +70,16 @@ class Server:
     ids: Ids
     tokens: Tokens | None = None  # None: whoever can reach the server may use it
     metrics: Metrics = field(default_factory=Metrics)
+    answers: Answers = field(default_factory=lambda: Answers())
+    name: str = field(init=False)  # begins the ids of requests, which are then counted
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     is_stopping: bool = False
     # None: no gauges of its own.
     gauges: Callable[[], dict[str, tuple[str, float]]] = dict
     pools: dict[Pool, ThreadPoolExecutor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.name = self.ids.random().hex[:16]
 
     def start(self) -> None:
         """Have threads ready."""
@@ -110,15 +123,9 @@ def create(
         gauges = await loop.run_in_executor(server.pools[Pool.READS], server.gauges)
         return Response(server.metrics.text(gauges), media_type=CONTENT_TYPE)
 
-    routes: list[BaseRoute] = [
-        Route(operation.path, _Endpoint(server, operation), methods=[operation.method])
-        for operation in operations
-    ]
-    routes += [
-        Route("/openapi.json", described),
-        Route("/metrics", metrics),
-        Route("/health", healthy),
-    ]
+    routes: Routes[_Endpoint] = Routes()
+    for operation in operations:
+        routes.add(operation.method, operation.path, _Endpoint(server, operation))
 
     @asynccontextmanager
     async def whole(_: Starlette) -> AsyncIterator[None]:
@@ -129,11 +136,76 @@ def create(
             server.stop()
             on_stop()
 
-    return Starlette(
-        routes=routes,
+    others = Starlette(
+        routes=[
+            Route("/openapi.json", described),
+            Route("/metrics", metrics),
+            Route("/health", healthy),
+        ],
         lifespan=whole,
         exception_handlers={HTTPException: _unknown_route, Exception: _broken},
     )
+    return _Application(routes, others)
+
+
+class Answers:
+    """Brings what other threads found into the loop, many at one call.
+
+    A batch of commits is answered in one moment: to wake the loop for each would cost more than
+    deciding them.
+    """
+
+    def __init__(self) -> None:
+        self._came: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self._is_called = False
+
+    def awaited(self, soon: Future[Any]) -> asyncio.Future[Any]:
+        """Give a future of the loop for one of a thread."""
+        loop = asyncio.get_running_loop()
+        here: asyncio.Future[Any] = loop.create_future()
+
+        def tell(done: Future[Any]) -> None:
+            self._came.append((here, done))
+            if not self._is_called:
+                self._is_called = True
+                with suppress(RuntimeError):  # the loop is gone, and with it who asked
+                    loop.call_soon_threadsafe(self._tell)
+
+        soon.add_done_callback(tell)
+        return here
+
+    def _tell(self) -> None:
+        # In this order: what comes after the flag is down calls again.
+        self._is_called = False
+        while self._came:
+            here, done = self._came.popleft()
+            if here.done():
+                continue  # who asked has left
+            error = done.exception()
+            if error is None:
+                here.set_result(done.result())
+            else:
+                here.set_exception(error)
+
+
+class _Application:
+    """Operations by the shortest way; everything else by Starlette's."""
+
+    def __init__(self, routes: Routes[_Endpoint], others: Starlette) -> None:
+        self._routes = routes
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            found = self._routes.find(scope["raw_path"].decode("latin-1"))
+            if found is not None:
+                endpoint = found.methods.get(scope["method"])
+                if endpoint is None:
+                    await _wrong_method(scope, send, found.methods)
+                else:
+                    await endpoint(scope, found.parts, receive, send)
+                return
+        await self._others(scope, receive, send)
 
 
 class _Endpoint:
@@ -145,17 +217,19 @@ class _Endpoint:
         self._limit = server.settings.request_limit_bytes
         self._body_s = server.settings.request_body_ms / 1000
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(
+        self, scope: Scope, parts: Mapping[str, str], receive: Receive, send: Send
+    ) -> None:
         server, operation = self._server, self._operation
         began = server.clock.monotonic()
         headers = dict(scope["headers"])
-        request_id = _request_id(headers, server.ids)
+        request_id = _request_id(headers, server)
         server.metrics.under_way += 1
         extra: tuple[tuple[bytes, bytes], ...] = ()
         problem: problems.Problem | None = None
         status, content, kind = 500, b"", bodies.JSON
         try:
-            answer = await self._answered(scope, receive, headers, request_id)
+            answer = await self._answered(scope, parts, receive, headers, request_id)
             if isinstance(answer, problems.Problem):
                 problem = answer
             elif answer is None:
@@ -184,7 +258,12 @@ class _Endpoint:
         await _respond(send, status, content, kind, request_id, extra)
 
     async def _answered(
-        self, scope: Scope, receive: Receive, headers: dict[bytes, bytes], request_id: str
+        self,
+        scope: Scope,
+        parts: Mapping[str, str],
+        receive: Receive,
+        headers: dict[bytes, bytes],
+        request_id: str,
     ) -> object:
         server, operation = self._server, self._operation
         if server.is_stopping:
@@ -203,7 +282,7 @@ class _Endpoint:
             raw = await self._body(receive, headers)
         call = Call(
             catalog=server.catalog,
-            path=scope["path_params"],
+            path=parts,
             query=_query(scope["query_string"]) if scope["query_string"] else {},
             body=None if operation.body is None else bodies.decode(raw, operation.body),
             key=self._key(scope, headers, raw) if operation.is_changing else None,
@@ -214,13 +293,14 @@ class _Endpoint:
             soon = operation.soon(call)
             if soon is not None:
                 try:
-                    return await asyncio.wrap_future(soon)
-                except (BacklogError, FarBehindError):
-                    pass  # it has to wait for something, and does so in a thread
+                    came = await server.answers.awaited(soon)
+                    return came if operation.then is None else operation.then(call, came)
+                except NotYetError:
+                    pass  # something has to be done first, and is done in a thread
         return await loop.run_in_executor(server.pools[operation.pool], operation.do, call)
 
     def _key(self, scope: Scope, headers: dict[bytes, bytes], raw: bytes) -> RequestKey | None:
-        text = headers.get(bodies.KEY_HEADER.encode())
+        text = headers.get(_KEY_HEADER)
         if text is None:
             return None
         asked = hashlib.sha256()
@@ -234,26 +314,22 @@ class _Endpoint:
             raise InvalidArgumentError("The length of the body is no number.")
         if int(declared) > self._limit:
             raise self._too_large()
+        chunks: list[bytes] = []
+        size, more = 0, True
         try:
             async with asyncio.timeout(self._body_s):
-                message = await receive()
-                whole: bytes = message.get("body", b"")
-                if not message.get("more_body", False):
-                    if len(whole) > self._limit:
-                        raise self._too_large()
-                    return whole
-                chunks, size = [whole], len(whole)
-                while message.get("more_body", False):
+                while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
                         raise UnavailableError("The sender left in the middle of the request.")
                     chunks.append(message.get("body", b""))
+                    more = message.get("more_body", False)
                     size += len(chunks[-1])
                     if size > self._limit:
                         raise self._too_large()
-                return b"".join(chunks)
         except TimeoutError:
             raise TooSlowError(f"The body did not come within {self._body_s:.0f} s.") from None
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _too_large(self) -> TooLargeError:
         return TooLargeError(f"A request has at most {self._limit} bytes.")
@@ -268,8 +344,8 @@ async def _respond(
     extra: tuple[tuple[bytes, bytes], ...] = (),
 ) -> None:
     headers = [
-        (b"content-length", str(len(content)).encode()),
-        (bodies.REQUEST_HEADER.encode(), request_id.encode()),
+        (b"content-length", b"%d" % len(content)),
+        (_REQUEST_HEADER, request_id.encode()),
         *extra,
     ]
     if content:
@@ -289,13 +365,13 @@ def _query(raw: bytes) -> dict[str, list[str]]:
         raise InvalidArgumentError(f"The query cannot be read: {error}.") from None
 
 
-def _request_id(headers: dict[bytes, bytes], ids: Ids) -> str:
-    given = headers.get(bodies.REQUEST_HEADER.encode())
+def _request_id(headers: dict[bytes, bytes], server: Server) -> str:
+    given = headers.get(_REQUEST_HEADER)
     if given is not None:
         text = given.decode("latin-1")
         if _ID.fullmatch(text):
             return text
-    return ids.random().hex
+    return f"{server.name}-{next(server.numbers):x}"
 
 
 def _unexpected(request_id: str) -> problems.Problem:
@@ -308,17 +384,21 @@ def _unexpected(request_id: str) -> problems.Problem:
     )
 
 
+async def _wrong_method(scope: Scope, send: Send, methods: Iterable[str]) -> None:
+    said = InvalidArgumentError(
+        f"{scope['method']} is not for {scope['path'][:200]}.", remedy="See /openapi.json."
+    )
+    problem = replaced(problems.from_error(said), status=405, title="Method Not Allowed")
+    allowed = ", ".join(sorted(methods)).encode()
+    await _respond(send, 405, bodies.encode(problem), bodies.PROBLEM, "-", ((b"allow", allowed),))
+
+
 async def _unknown_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        said: HeadgateError = InvalidArgumentError(
-            f"{request.method} is not for {request.url.path[:200]}.", remedy="See /openapi.json."
-        )
-    else:
-        said = NotFoundError(
-            f"There is nothing at {request.url.path[:200]}.", remedy="See /openapi.json."
-        )
-    problem = problems.from_error(said)
+    said = NotFoundError(
+        f"{request.method} {request.url.path[:200]} leads nowhere.", remedy="See /openapi.json."
+    )
+    problem = replaced(problems.from_error(said), status=error.status_code)
     return Response(
         bodies.encode(problem),
         status_code=error.status_code,

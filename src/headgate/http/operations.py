@@ -125,6 +125,7 @@ class Operation:
     pool: Pool = Pool.READS
     # Straight into the queue, with the answer to come; None when it has to wait for something.
     soon: Callable[[Call], Future[Any] | None] | None = None
+    then: Callable[[Call, Any], object] | None = None  # makes a body of what came
     problems: tuple[str, ...] = field(default=())  # codes beyond those anything can answer
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib.metadata import version
@@ -21,7 +22,7 @@ from headgate.protocol.catalog_port import (
     Resolved,
     StagingTable,
 )
-from headgate.protocol.commits import Inline, Proposal
+from headgate.protocol.commits import Inline, Part, Proposal
 from headgate.settings import Settings
 from headgate.wire import bodies, problems
 
@@ -49,7 +50,8 @@ def operations(settings: Settings) -> list[Operation]:
             body=bodies.OnePart,
             answer=Ratified,
             pool=Pool.PROPOSALS,
-            soon=_propose_one_soon,
+            soon=lambda call: _soon(call, call.body.proposal(call.table_id)),
+            then=lambda call, answer: _as_body(call, _parts_of(call), answer),
             problems=("conflict", "version-taken", "must-restage", "txn-id-reused", *_REFUSED),
         ),
         Operation(
@@ -117,7 +119,8 @@ def operations(settings: Settings) -> list[Operation]:
             body=Proposal,
             answer=Ratified,
             pool=Pool.PROPOSALS,
-            soon=_propose_many_soon,
+            soon=lambda call: _soon(call, _whole(call)),
+            then=lambda call, answer: _as_body(call, _parts_of(call), answer),
             problems=("conflict", "version-taken", "must-restage", "txn-id-reused", *_REFUSED),
         ),
         Operation(
@@ -350,16 +353,8 @@ def _tables(call: Call) -> bodies.Tables:
 # Committing
 
 
-def _propose_one_soon(call: Call) -> Future[Any] | None:
-    return _soon(call, call.body.proposal(call.table_id))
-
-
 def _propose_one(call: Call) -> Ratified | problems.Problem:
     return _propose(call, call.body.proposal(call.table_id))
-
-
-def _propose_many_soon(call: Call) -> Future[Any] | None:
-    return _soon(call, _whole(call))
 
 
 def _propose_many(call: Call) -> Ratified | problems.Problem:
@@ -375,33 +370,27 @@ def _whole(call: Call) -> Proposal:
     return proposal
 
 
-def _soon(call: Call, proposal: Proposal) -> Future[Any] | None:
+def _soon(call: Call, proposal: Proposal) -> Future[Answer] | None:
     _refuse_other_key(call, proposal)
-    answer = call.catalog.propose_soon(proposal)
-    if answer is None:
-        return None
-    said: Future[Any] = Future()
-    answer.add_done_callback(lambda done: _say(call, proposal, done, said))
-    return said
-
-
-def _say(call: Call, proposal: Proposal, done: Future[Answer], said: Future[Any]) -> None:
-    error = done.exception()
-    if error is not None:
-        said.set_exception(error)
-    else:
-        said.set_result(_as_body(call, proposal, done.result()))
+    return call.catalog.propose_soon(proposal)
 
 
 def _propose(call: Call, proposal: Proposal) -> Ratified | problems.Problem:
     _refuse_other_key(call, proposal)
-    return _as_body(call, proposal, call.catalog.propose(proposal))
+    return _as_body(call, proposal.parts, call.catalog.propose(proposal))
 
 
-def _as_body(call: Call, proposal: Proposal, answer: Answer) -> Ratified | problems.Problem:
+def _parts_of(call: Call) -> Iterable[bodies.OnePart | Part]:
+    body: bodies.OnePart | Proposal = call.body
+    return body.parts if isinstance(body, Proposal) else (body,)
+
+
+def _as_body(
+    call: Call, parts: Iterable[bodies.OnePart | Part], answer: Answer
+) -> Ratified | problems.Problem:
     if isinstance(answer, Ratified):
         return answer
-    is_staged = any(not isinstance(part.content, Inline) for part in proposal.parts)
+    is_staged = any(not isinstance(part.content, Inline) for part in parts)
     return problems.from_answer(answer, is_staged=is_staged, request_id=call.request_id)
 
 
@@ -459,7 +448,10 @@ def _change(call: Call) -> None:
 
 def _drop(call: Call) -> bodies.Purged:
     if call.truth("purge"):
-        return bodies.Purged(files=call.catalog.purge_table(call.table_id))
+        try:
+            return bodies.Purged(files=call.catalog.purge_table(call.table_id, key=call.key))
+        except AnsweredError as answered:
+            return bodies.Purged(files=bodies.decode(answered.answer, int))
     with suppress(AnsweredError):
         call.catalog.drop_table(call.table_id, key=call.key)
     return bodies.Purged(files=0)

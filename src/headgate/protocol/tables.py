@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from functools import lru_cache
 from uuid import UUID
 
 from headgate.errors import InvalidArgumentError, InvariantError
@@ -63,6 +64,7 @@ def allows(state: State, event: Event) -> bool:
     return event in LIFECYCLE[state]
 
 
+@lru_cache(10_000)
 def parse_table_id(text: str) -> TableId:
     """Read a table id: a UUID in its usual spelling."""
     try:

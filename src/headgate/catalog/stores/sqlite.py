@@ -84,6 +84,10 @@ _TAILS: Final = (
     "WHERE published < head AND state = 'active'"
 )
 _TOKENS: Final = "SELECT name, secret_sha256, created_ms, expires_ms, revoked_ms FROM tokens"
+_HEARD_OF: Final = (
+    "SELECT txn_id FROM commits WHERE txn_id IN (SELECT value FROM json_each(?)) "
+    "UNION SELECT txn_id FROM rejections WHERE txn_id IN (SELECT value FROM json_each(?))"
+)
 _INSERT_TABLE: Final = (
     f"INSERT INTO tables VALUES (NULL, {', '.join('?' * (len(TableRow._fields) - 1))})"
 )
@@ -137,6 +141,7 @@ class SQLiteStore:
             unit = _Writing(self._writer)
             try:
                 yield unit
+                unit.finish()
                 unit.refuse_if_lost()
             except BaseException:
                 if self._writer.in_transaction:
@@ -551,21 +556,58 @@ class _Reading:
 
 
 class _Writing(_Reading):
+    """While it lasts nobody else writes: what it read stays true until it changes it itself."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        super().__init__(connection)
+        self._clock: Clock | None = None  # as this unit will leave it
+        self._is_advanced = False
+        self._tables: dict[TableId, TableRow | None] = {}
+        self._unheard_of: set[TxnId] = set()  # expected, and nothing is recorded of them
+
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         self.refuse_if_lost()
+        clock = self._clock
         self._connection.execute("SAVEPOINT one")
         try:
             with _translated():
                 yield
         except BaseException:
+            self._clock = clock
+            self._tables.clear()
+            self._unheard_of.clear()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK TO one; RELEASE one")
             raise
         self._connection.execute("RELEASE one")
 
     def expect(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
-        """Nothing is far away."""
+        """Learn with one question which of the transactions to come were never heard of."""
+        wanted = json.dumps(list(txn_ids))
+        known = {txn_id for [txn_id] in self._all(_HEARD_OF, wanted, wanted)}
+        self._unheard_of.update(txn_id for txn_id in txn_ids if txn_id not in known)
+
+    def finish(self) -> None:
+        """Write what is written once for the whole unit."""
+        if self._is_advanced and self._clock is not None:
+            self._do("UPDATE clock SET sequence = ?, clock_ms = ?", *self._clock)
+
+    def clock(self) -> Clock:
+        if self._clock is None:
+            self._clock = super().clock()
+        return self._clock
+
+    def table(self, table_id: TableId) -> TableRow | None:
+        if table_id not in self._tables:
+            self._tables[table_id] = super().table(table_id)
+        return self._tables[table_id]
+
+    def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+        return [] if txn_id in self._unheard_of else super().ratified_under(txn_id)
+
+    def rejection(self, txn_id: TxnId) -> RejectionRow | None:
+        return None if txn_id in self._unheard_of else super().rejection(txn_id)
 
     def refuse_if_lost(self) -> None:
         """Refuse to go on in a unit that SQLite took back whole, as it does on a full disk."""
@@ -577,7 +619,7 @@ class _Writing(_Reading):
 
     def advance_clock(self, clock: Clock, txn_id: TxnId | None) -> None:
         self._do("INSERT INTO sequences VALUES (?, ?, ?)", *clock, txn_id)
-        self._do("UPDATE clock SET sequence = ?, clock_ms = ?", *clock)
+        self._clock, self._is_advanced = clock, True
 
     def set_setting(self, key: str, value: str) -> None:
         self._do("INSERT OR REPLACE INTO settings VALUES (?, ?)", key, value)
@@ -614,12 +656,15 @@ class _Writing(_Reading):
 
     def insert_table(self, row: TableRow) -> TableRow:
         self._do(_INSERT_TABLE, *_values(row)[1:])
+        self._tables.pop(row.id, None)
         return row._replace(key=self._connection.last_insert_rowid())
 
     def update_table(self, row: TableRow) -> None:
         self._do(_UPDATE_TABLE, *_values(row)[1:], row.key)
+        self._tables[row.id] = row
 
     def insert_commit(self, key: int, row: CommitRow) -> None:
+        self._unheard_of.discard(row.txn_id)
         self._do(
             "INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             key,
@@ -629,12 +674,14 @@ class _Writing(_Reading):
         )
 
     def insert_rejection(self, row: RejectionRow) -> None:
+        self._unheard_of.discard(row.txn_id)
         self._do("INSERT INTO rejections VALUES (?, ?, ?, ?)", *row)
 
     def forget_rejections(self, before_ms: int) -> None:
         self._do("DELETE FROM rejections WHERE decided_ms < ?", before_ms)
 
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
+        self._tables.clear()
         self._do(
             "UPDATE commits SET published_ms = ? WHERE table_key = ? "
             "AND version BETWEEN ? AND ? AND published_ms IS NULL",
@@ -646,9 +693,11 @@ class _Writing(_Reading):
         self._do("UPDATE tables SET published = ? WHERE key = ? AND published < ?", last, key, last)
 
     def set_diverged(self, key: int, message: str | None) -> None:
+        self._tables.clear()
         self._do("UPDATE tables SET diverged = ? WHERE key = ?", message, key)
 
     def forget_content(self, key: int, upto: Version) -> None:
+        self._tables.clear()
         self._do(
             "UPDATE commits SET content = NULL WHERE table_key = ? AND version "
             "BETWEEN (SELECT held_from FROM tables WHERE key = ?) AND ?",
