@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate import connecting
+from headgate.catalog import restoring
 from headgate.cli import commands
 from headgate.cli.main import app
 from headgate.client.session import Session
@@ -14,9 +15,14 @@ from headgate.client.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-OWNERS = (Session, Table, connecting)
+OWNERS = (Session, Table, restoring, connecting)
 # What a command of one word shows takes several calls, and `create` is short for what it makes.
-CALLED = {"create": ("create_table",), "show": ("tables", "namespaces", "snapshot", "to_arrow")}
+CALLED = {
+    "token": ("create_token", "tokens", "revoke_token"),
+    "listener": ("put_listener", "listeners", "delete_listener"),
+    "create": ("create_table",),
+    "show": ("tables", "namespaces", "snapshot", "to_arrow"),
+}
 
 Command = Callable[..., None]
 

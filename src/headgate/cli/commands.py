@@ -15,6 +15,7 @@ import typer
 from headgate.cli import views
 from headgate.cli.context import Globals
 from headgate.cli.inputs import Rows, format_of, on_disk
+from headgate.cli.operating import backup, events, listener, restore, status, token
 from headgate.cli.render import many, moment
 from headgate.cli.serving import serve
 from headgate.errors import InvalidArgumentError
@@ -454,6 +455,12 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     undrop,
     purge,
     fsck,
+    events,
+    status,
+    backup,
+    restore,
+    token,
+    listener,
 )
 
 
