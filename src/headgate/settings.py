@@ -57,7 +57,7 @@ class Settings:
     housekeeping_ms: int = 3600 * 1000
     request_limit_bytes: int = 16 << 20  # of a request's body
     request_body_ms: int = 30_000  # within which a body must have come
-    longest_wait_ms: int = 60_000  # a reader of events may wait for the next one
+    longest_wait_ms: int = 10_000  # for the next event, then ask again: a server that stops waits
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
