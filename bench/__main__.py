@@ -24,12 +24,16 @@ from bench.scenarios import (
     calls,
     checkpoint,
     cold_load,
+    many_tables,
+    metadata_commit,
     publish,
     refresh,
     wide_snapshot,
 )
 
 SCENARIOS: tuple[Scenario, ...] = (
+    metadata_commit.SCENARIO,
+    many_tables.SCENARIO,
     append.SCENARIO,
     cold_load.SCENARIO,
     wide_snapshot.SCENARIO,

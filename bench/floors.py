@@ -44,6 +44,27 @@ def put_and_commit(watch: Watch, place: str, count: int, size: int) -> Seen:
     return Seen(rows=count)
 
 
+def compare_and_set(watch: Watch, place: str, count: int, size: int) -> Seen:
+    """Commit as a catalog must: read the head, insert the commit, move the head if it stood."""
+    folder = _fresh(place)
+    database = _database(folder / "floor.db")
+    database.execute("CREATE TABLE heads (id INTEGER PRIMARY KEY, head INTEGER NOT NULL)")
+    database.execute("INSERT INTO heads VALUES (1, 0)")
+    content = os.urandom(size)
+    with watch.together():
+        for _ in range(count):
+            with watch.sample():
+                database.execute("BEGIN IMMEDIATE")
+                [head] = database.execute("SELECT head FROM heads WHERE id = 1").fetchone()
+                database.execute("INSERT INTO commits VALUES (?, ?)", (head + 1, content))
+                database.execute(
+                    "UPDATE heads SET head = ? WHERE id = 1 AND head = ?", (head + 1, head)
+                )
+                database.execute("COMMIT")
+    database.close()
+    return Seen(rows=count)
+
+
 def read_rows(watch: Watch, place: str, count: int, size: int) -> Seen:
     """Read many contents out of a database that was just opened."""
     path = _filled(place, count, size)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
-from bench.harness import PATHS, ROOT
+from bench.harness import PATHS, ROOT, SideError
 from bench.watch import descendants, process_cpu
 
 HOST = "127.0.0.1"
@@ -79,14 +79,14 @@ class Server:
                 return
             self.refuse_if_dead()
             if time.monotonic() > deadline:
-                raise RuntimeError(f"it does not answer: {self._last_words()}")
+                raise SideError(f"it does not answer: {self._last_words()}")
             time.sleep(0.002)
 
     def refuse_if_dead(self) -> None:
         """Raise when the program has ended by itself."""
         assert self._process is not None
         if self._process.poll() is not None:
-            raise RuntimeError(f"the server ended: {self._last_words()}")
+            raise SideError(f"the server ended: {self._last_words()}")
 
     def kill(self) -> None:
         """Kill all its processes at once; again is fine."""
@@ -104,7 +104,7 @@ class Server:
         assert self._said is not None
         self._said.seek(0)
         lines = self._said.read().strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return " / ".join(lines[-3:]) or "it said nothing"
 
 
 def headgate(store: str, environment: Mapping[str, str] | None = None) -> Server:
@@ -133,7 +133,7 @@ def ask(
     finally:
         connection.close()
     if answer.status >= 300:
-        raise RuntimeError(f"{method} {path}: {answer.status} {raw[:300]!r}")
+        raise SideError(f"{method} {path}: {answer.status} {raw[:300]!r}")
     return json.loads(raw) if raw else None
 
 

@@ -1,0 +1,246 @@
+"""Where a commit's time goes in the server: HTTP, decoding, judging, database, sync, publishing.
+
+`python -m bench.laps --port N` is our server with clocks around its steps; the clocks are put
+around functions from here, and the product has none. They cost a few microseconds a commit
+themselves. A step's time is its own, without the steps inside it. `GET /laps` tells the sums.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.scenario import Counts
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_DECIDING = "deciding"
+_STATEMENTS = "its statements"
+_COMMIT = "COMMIT and sync"
+_OTHERS = "publisher's statements"
+_READING, _JUDGING, _ANSWERING = "decoding", "judging content", "encoding"
+_SOCKETS, _LOOP, _PUBLISHING = "granian", "ASGI and hops", "publishing"
+
+_stacks = threading.local()
+
+
+class _Sums:
+    """Time and processor time of each step, over all threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.seconds: collections.Counter[str] = collections.Counter()
+        self.cpu: collections.Counter[str] = collections.Counter()
+
+    def add(self, step: str, seconds: float, cpu: float) -> None:
+        with self._lock:
+            self.seconds[step] += seconds
+            self.cpu[step] += cpu
+
+
+_sums = _Sums()
+
+
+def laps(tables: int, count: int) -> Counts:
+    """Run the server with its clocks; give microseconds for one commit, by step."""
+    from bench.load import Plan, load
+    from bench.prepared import WORK, fresh
+    from bench.server import Server, ask, publish_all
+
+    folder = WORK / "laps"
+    fresh(folder)
+    made = _made(str(folder), tables)
+    found: dict[str, Mapping[str, float]] = {}
+    with Server("-m", "bench.laps", environment={"HEADGATE_STORE": str(folder)}) as server:
+        load(server.port, [Plan(table_id, 1, 5, 0) for table_id in made])
+        done = dict.fromkeys(made, 5)
+        for clients, each in ((1, count * 2), (tables, count)):
+            chosen = made[:clients]
+            publish_all(server.port, made)
+            before, cpu = ask(server.port, "GET", "/laps"), server.cpu
+            loaded = load(server.port, [Plan(t, done[t] + 1, each, done[t]) for t in chosen])
+            publish_all(server.port, made)
+            after, cpu = ask(server.port, "GET", "/laps"), server.cpu - cpu
+            for table_id in chosen:
+                done[table_id] += each
+            name = f"{clients} client{'s' if clients > 1 else ''}"
+            if clients == 1:
+                waited = sum(loaded.latencies)
+                found[f"{name}, time"] = _time_row(before, after, waited, loaded.good)
+            found[f"{name}, processor"] = _cpu_row(before, after, cpu, loaded.good)
+    return found
+
+
+def _made(lake: str, tables: int) -> list[str]:
+    from bench.ours import NAME, connect
+    from bench.prepared import SCHEMA
+
+    with connect(lake) as session:
+        return [
+            session.create_table(f"{NAME}{number}", SCHEMA, partition_by=["day"]).id
+            for number in range(tables)
+        ]
+
+
+def _time_row(before: Any, after: Any, waited: float, commits: int) -> dict[str, float]:
+    """Take the latency of one client apart; what no clock saw is HTTP and hops of threads."""
+    steps = {
+        name: seconds - before["seconds"].get(name, 0.0)
+        for name, seconds in after["seconds"].items()
+        if name != _OTHERS
+    }
+    rest = waited - sum(steps.values())
+    row = {"all": waited, _LOOP: rest, **{name: steps.get(name, 0.0) for name in _ORDER}}
+    return {name: seconds / commits * 1e6 for name, seconds in row.items()}
+
+
+def _cpu_row(before: Any, after: Any, cpu: float, commits: int) -> dict[str, float]:
+    """Take processor time apart: by thread, and within the threads by step."""
+    steps = {name: seconds - before["cpu"].get(name, 0.0) for name, seconds in after["cpu"].items()}
+    threads = {
+        name: seconds - before["threads"].get(name, 0.0)
+        for name, seconds in after["threads"].items()
+    }
+    in_loop = sum(steps.get(name, 0.0) for name in (_READING, _JUDGING, _ANSWERING))
+    in_ratifier = sum(steps.get(name, 0.0) for name in (_DECIDING, _STATEMENTS, _COMMIT, _OTHERS))
+    # Threads that publish come and go, and take their count with them: they are the rest.
+    stayed = sum(threads.get(name, 0.0) for name in ("granian", "loop", "ratifier"))
+    row = {
+        "all": cpu,
+        _SOCKETS: threads.get("granian", 0.0),
+        _LOOP: threads.get("loop", 0.0) - in_loop,
+        **{name: steps.get(name, 0.0) for name in _ORDER},
+        "ratifier's own": threads.get("ratifier", 0.0) - in_ratifier,
+        _OTHERS: steps.get(_OTHERS, 0.0),
+        _PUBLISHING: cpu - stayed,
+    }
+    return {name: seconds / commits * 1e6 for name, seconds in row.items()}
+
+
+_ORDER = (_READING, _JUDGING, _DECIDING, _STATEMENTS, _COMMIT, _ANSWERING)
+
+
+# In the server's process
+
+
+def create_app() -> Any:
+    """Make the application with clocks around its steps, in the worker's process."""
+    _put_clocks()
+    from headgate.serve import create_app as create
+
+    inner: Any = create()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] != "/laps":
+            await inner(scope, receive, send)
+            return
+        said = {"seconds": _sums.seconds, "cpu": _sums.cpu, "threads": _threads()}
+        content = json.dumps(said).encode()
+        headers = [(b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    return application
+
+
+def _put_clocks() -> None:
+    import apsw
+
+    from headgate.catalog.decision import Decider
+    from headgate.protocol import examination
+    from headgate.wire import bodies
+
+    class Connection(apsw.Connection):
+        def execute(self, statements: str, *arguments: Any, **options: Any) -> Any:
+            step = _step_of(statements)
+            if step is None:
+                return super().execute(statements, *arguments, **options)
+            return _timed(step, super().execute, statements, *arguments, **options)
+
+    apsw.Connection = Connection  # type: ignore[misc]
+    bodies.decode = functools.partial(_timed, _READING, bodies.decode)
+    bodies.encode = functools.partial(_timed, _ANSWERING, bodies.encode)
+    examination.examine = functools.partial(_timed, _JUDGING, examination.examine)
+    decide = Decider.decide
+    Decider.decide = lambda *a, **k: _timed(_DECIDING, decide, *a, **k)  # type: ignore[method-assign]
+
+
+def _step_of(statements: str) -> str | None:
+    """Tell whose a statement is; those of readers and of the threads that publish are nobody's."""
+    if threading.current_thread().name != "headgate-ratifier":
+        return None
+    if statements == "COMMIT":
+        return _COMMIT
+    return _STATEMENTS if _DECIDING in _stack() or "POINT" in statements else _OTHERS
+
+
+def _timed(step: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    stack = _stack()
+    inner = stack[step] = [0.0, 0.0]
+    cpu, start = time.thread_time(), time.perf_counter()
+    try:
+        return function(*arguments, **options)
+    finally:
+        seconds, used = time.perf_counter() - start, time.thread_time() - cpu
+        del stack[step]
+        _sums.add(step, seconds - inner[0], used - inner[1])
+        if stack:
+            outer = next(reversed(stack.values()))
+            outer[0] += seconds
+            outer[1] += used
+
+
+def _stack() -> dict[str, list[float]]:
+    """Give the steps this thread is in, each with the time that went to steps inside it."""
+    if not hasattr(_stacks, "steps"):
+        _stacks.steps = {}
+    found: dict[str, list[float]] = _stacks.steps
+    return found
+
+
+def _threads() -> dict[str, float]:
+    """Sum up processor time by kind of thread; threads Python knows nothing of are granian's."""
+    known = {str(thread.native_id): thread.name for thread in threading.enumerate()}
+    found: collections.Counter[str] = collections.Counter()
+    for task in Path("/proc/self/task").iterdir():
+        fields = (task / "stat").read_text().rpartition(")")[2].split()
+        found[_kind(known.get(task.name))] += (int(fields[11]) + int(fields[12])) / _TICKS
+    return dict(found)
+
+
+def _kind(name: str | None) -> str:
+    if name is None:
+        return "granian"
+    if name == "headgate-ratifier":
+        return "ratifier"
+    return "publishing" if name.startswith("headgate-publish") else "loop"
+
+
+def main(port: int) -> None:
+    """Serve until killed, set up like `headgate serve`."""
+    from granian.constants import HTTPModes, Interfaces
+    from granian.log import LogLevels
+    from granian.server import Server as Granian
+
+    Granian(
+        "bench.laps:create_app",
+        factory=True,
+        address="127.0.0.1",
+        port=port,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        workers=1,
+        log_level=LogLevels("warning"),
+    ).serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[-1]))
