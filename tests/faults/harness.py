@@ -62,8 +62,8 @@ class Running:
         return Told(self.process.returncode, lines, err)
 
 
-def start(scenario: str, lake: Path, number: int = 0, *, fail: str = "") -> Running:
-    """Start a scenario in a process of its own."""
+def start(scenario: str, lake: Path | str, number: int = 0, *, fail: str = "") -> Running:
+    """Start a scenario in a process of its own, on a lake or against a server."""
     environment = {
         **os.environ,
         "HEADGATE_FAIL": fail,
@@ -83,7 +83,7 @@ def start(scenario: str, lake: Path, number: int = 0, *, fail: str = "") -> Runn
     )
 
 
-def run(scenario: str, lake: Path, number: int = 0, *, fail: str = "") -> Told:
+def run(scenario: str, lake: Path | str, number: int = 0, *, fail: str = "") -> Told:
     """Run a scenario in a process of its own, to its end."""
     return start(scenario, lake, number, fail=fail).wait()
 

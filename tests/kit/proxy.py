@@ -72,7 +72,7 @@ class _Proxy:
 
     def close(self) -> None:
         self._is_closed = True
-        self._listening.close()
+        _end(self._listening)  # who waits in `accept` hears of a shutdown, and not of a close
         self.cut_all()
 
     def cut_all(self) -> None:
@@ -140,6 +140,8 @@ class HttpProxy(_Proxy):
                 if answer is None:
                     return
                 client.sendall(answer)
+                if fault is Fault.CUT_ANSWER:
+                    return
         finally:
             if server is not None:
                 self._forget(server)
