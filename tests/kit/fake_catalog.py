@@ -8,20 +8,24 @@ from uuid import UUID
 
 from headgate.log.checkpoint_writing import Form, write_checkpoint
 from headgate.log.snapshots import Snapshot, load
+from headgate.protocol import replay
 from headgate.protocol.actions import (
     Action,
     CommitInfo,
     Metadata,
+    Protocol,
     Sequence,
     TableId,
     TxnId,
     Version,
+    decode,
     encode,
     join,
 )
 from headgate.protocol.catalog_port import Answer, KnownFile, RatifiedCommits, Ref, Resolved
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Proposal, RatifiedCommit, Way
+from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import PublishedCommit, StagedCommit
 from headgate.storage.objects import ObjectStore
 
@@ -46,7 +50,9 @@ class FakeCatalog:
         self.checkpoint: KnownFile | None = None
         self.compactions: tuple[KnownFile, ...] = ()
         self.checksum: VersionChecksum | None = None
+        self.protocol: Protocol | None = None
         self.metadata: Metadata | None = None
+        self.tells = False  # whether `resolve` brings protocol, metadata and counts. Spec: CM-22
         self.calls: list[str] = []
         self.after_resolve: Callable[[], None] = lambda: None
 
@@ -113,10 +119,32 @@ class FakeCatalog:
             checkpoint=self.checkpoint,
             compactions=self.compactions,
             checksum=self.checksum,
+            protocol=self.protocol,
             metadata=self.metadata,
         )
+        if self.tells:
+            resolved = self._with_told(resolved)
         self.after_resolve()
         return resolved
+
+    def _with_told(self, resolved: Resolved) -> Resolved:
+        whole = b"\n".join(self.contents[: resolved.latest + 1])
+        state = replay.apply(replay.EMPTY, resolved.latest, decode(whole))
+        assert state.protocol is not None
+        assert state.metadata is not None
+        checksum = VersionChecksum(
+            table_size_bytes=state.size_in_bytes,
+            num_files=state.num_files,
+            metadata=state.metadata,
+            protocol=state.protocol,
+            domain_metadata=tuple(state.domains.values()),
+        )
+        return replaced(
+            resolved,
+            protocol=state.protocol,
+            metadata=state.metadata,
+            checksum=self.checksum or checksum,
+        )
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None

@@ -454,6 +454,7 @@ class Catalog:
         store = self._store_for(row.location)
         try:
             snapshot = snapshots.load(self, table_id, version=row.head, store_for=self._store_for)
+            state = snapshot.state  # read now: what the catalog counted is what is looked at
         except HeadgateError as error:
             return [
                 Finding(
@@ -475,9 +476,7 @@ class Catalog:
                 now = _require(unit, table_id)
                 if now.head == snapshot.version:
                     unit.update_table(
-                        now._replace(
-                            num_files=snapshot.num_files, size_bytes=snapshot.size_in_bytes
-                        )
+                        now._replace(num_files=state.num_files, size_bytes=state.size_in_bytes)
                     )
 
             self._ratifier.submit(table_id, recount).result()

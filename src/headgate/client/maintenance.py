@@ -56,10 +56,11 @@ def write_checksum(catalog: ManagingCatalog, table_id: TableId, snapshot: Snapsh
 
 
 def checksum_of(snapshot: Snapshot) -> VersionChecksum:
-    """Sum a snapshot up."""
+    """Sum a snapshot up, by what its log holds and not by what the catalog counted."""
+    state = snapshot.state
     return VersionChecksum(
-        table_size_bytes=snapshot.size_in_bytes,
-        num_files=snapshot.num_files,
+        table_size_bytes=state.size_in_bytes,
+        num_files=state.num_files,
         metadata=snapshot.metadata,
         protocol=snapshot.protocol,
         in_commit_timestamp_opt=snapshot.timestamp_ms,

@@ -31,7 +31,7 @@ from headgate.failpoints import fail_point
 from headgate.log import snapshots
 from headgate.log.files import DeltaLog
 from headgate.log.snapshots import Snapshot
-from headgate.protocol import composing, conflicts, examination, features, row_ids
+from headgate.protocol import checksums, composing, conflicts, examination, features, row_ids
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -48,7 +48,6 @@ from headgate.protocol.catalog_port import (
     ManagingCatalog,
     Ratified,
     Rejected,
-    Resolved,
     VersionTaken,
 )
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
@@ -309,7 +308,7 @@ class _Attempt:
         self._isolation = isolation
         self._examined = examination.examine(inline)
         self._metadata = change.base.metadata
-        self._domains = list(change.base.domains.values())
+        self._domains: list[DomainMetadata] = []  # of the winners
         self._passed: list[_Passed] = []
         self._composed: bytes | None = None
         self.is_too_large_for_inline = False
@@ -332,7 +331,9 @@ class _Attempt:
     def compose(self, txn_id: TxnId, version: Version, timestamp_ms: int) -> bytes:
         """Write the whole content for one version and one time. Spec: CM-36, CM-41."""
         is_tracked = features.is_supported(self.change.base.protocol, "rowTracking")
-        high_water = _high_water(self._domains) if is_tracked else None
+        high_water = None
+        if is_tracked:
+            high_water = _high_water([*self.change.base.domains.values(), *self._domains])
         self._composed, _ = composing.compose(
             self._examined,
             txn_id=txn_id,
@@ -385,21 +386,36 @@ class _Attempt:
             commit = replaced(commit, content=self._composed)
         if commit.content is None:
             return None  # an answer given again after the content was forgotten
-        between = [winner.commit for winner in self._passed]
         base = self.change.base
-        return snapshots.load_resolved(
+        protocol, metadata = base.protocol, base.metadata
+        checksum = None if base.answer is None else base.answer.checksum
+        for examined in (*(winner.examined for winner in self._passed), self._written(commit)):
+            protocol, metadata = examined.protocol or protocol, examined.metadata or metadata
+            if checksum is not None:
+                checksum = checksums.advance(
+                    checksum,
+                    adds=examined.adds,
+                    removes=examined.removes,
+                    metadata=metadata,
+                    protocol=protocol,
+                    domains=examined.domains,
+                )
+        between = [winner.commit for winner in self._passed if winner.commit is not None]
+        return snapshots.follow(
             catalog,
-            Resolved(
-                table_id=self.table_id,
-                location=base.location,
-                name=base.name,
-                latest=commit.version,
-                timestamp_ms=commit.timestamp_ms,
-                commits=(*(c for c in between if c is not None), commit),
-            ),
-            base=base,
-            store_for=lambda _: base.store,
+            base,
+            [*between, commit],
+            protocol=protocol,
+            metadata=metadata,
+            checksum=checksum,
         )
+
+    def _written(self, commit: RatifiedCommit) -> Examined:
+        """Give what was committed; where rows have ids, with those that they were given."""
+        is_tracked = features.is_supported(self.change.base.protocol, "rowTracking")
+        if commit.content is None or not is_tracked:
+            return self._examined
+        return examination.examine_file(commit.content)
 
 
 def told(

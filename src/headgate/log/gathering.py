@@ -222,7 +222,9 @@ class ManagedSource(Source):
         return True
 
     def missing(self, version: Version, gap: Gap) -> Exception:
-        if gap.first == 0 and version < self._resolved.latest:
+        # The answer may be old by now: what was the latest then can have been cleaned away since.
+        latest = self._catalog.ratified_commits(self._resolved.table_id, version, version).latest
+        if gap.first == 0 and version < max(latest, self._resolved.latest):
             return _gone(self.label, version, gap)
         return InvariantError(
             f"{self.label} version {version} cannot be read: of versions {gap.first} to "
@@ -393,11 +395,16 @@ def known(state: TableState, label: str) -> TableState:
 
 def readable(state: TableState, label: str) -> TableState:
     """Refuse a state that asks more of its readers than we know, at that version."""
-    if unknown := features.unreadable(cast("Protocol", known(state, label).protocol)):
-        raise UnsupportedFeatureError(
-            f"{label} version {state.version} needs {', '.join(unknown)} of its readers."
-        )
+    refuse_unreadable(cast("Protocol", known(state, label).protocol), label, state.version)
     return state
+
+
+def refuse_unreadable(protocol: Protocol, label: str, version: Version) -> None:
+    """Refuse a protocol that asks more of its readers than we know."""
+    if unknown := features.unreadable(protocol):
+        raise UnsupportedFeatureError(
+            f"{label} version {version} needs {', '.join(unknown)} of its readers."
+        )
 
 
 def _gone(label: str, version: Version, gap: Gap) -> VersionGoneError:

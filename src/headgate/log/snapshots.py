@@ -1,7 +1,8 @@
 """Snapshots: one version of one table, asked for by a name or a path, at latest or in the past.
 
 A snapshot is a value; the next one is made from it and costs what the new commits hold. The
-catalog is asked first; how its answer and the log come to a state is for `gathering`. Spec: RD-01.
+catalog is asked first; how its answer and the log come to a state is for `gathering`. A catalog
+that says what the table is spares its log until files are asked for. Spec: RD-01, CM-22.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Final, cast
 
 import pyarrow as pa
 
@@ -19,9 +21,9 @@ from headgate.errors import InTheFutureError, InvariantError, NotFoundError
 from headgate.log import pruning
 from headgate.log.file_columns import add_files, ground_files, live_files
 from headgate.log.files import DeltaLog
-from headgate.log.gathering import ManagedSource, PlainSource, known, readable
+from headgate.log.gathering import ManagedSource, PlainSource, known, readable, refuse_unreadable
 from headgate.log.time_travel import in_commit_timestamp
-from headgate.protocol import features
+from headgate.protocol import checksums, features
 from headgate.protocol import schema as schemas
 from headgate.protocol.actions import (
     AddFile,
@@ -36,6 +38,8 @@ from headgate.protocol.actions import Sequence as CatalogSequence
 from headgate.protocol.catalog_port import ManagingCatalog, Ref, Resolved
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.column_mapping import physical_path, without_mapping
+from headgate.protocol.commits import RatifiedCommit
+from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.predicates import Predicate
 from headgate.protocol.predicates import columns as columns_of
@@ -49,31 +53,76 @@ _log = logging.getLogger(__name__)
 
 StoreFor = Callable[[str], ObjectStore]
 
+_IN_HAND: Final = 32  # commits kept for who reads the log at last; the others are asked for then
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A version whose catalog said what it is, and whose log is still to be read."""
+
+    version: Version
+    protocol: Protocol
+    metadata: Metadata
+    checksum: VersionChecksum | None  # what the catalog counted, if it did
+    before: TableState | None  # an earlier version, read already
+    gather: Callable[[], TableState]
+
 
 class Snapshot:
-    """One version of one table. Never changes; safe for many threads."""
+    """One version of one table. Never changes; safe for many threads.
+
+    What the catalog told is there at once. The log is read when more is asked for, once, at the
+    version that was told, however late that is; then, and not before, it may fail. Spec: CM-22.
+    """
 
     def __init__(
         self,
         *,
         location: str,
         store: ObjectStore,
-        state: TableState,
+        state: TableState | Unread,
         table_id: TableId | None = None,
         name: str | None = None,
         timestamp_ms: int | None = None,
+        answer: Resolved | None = None,
     ) -> None:
         assert state.protocol is not None
         assert state.metadata is not None
         self.location = location
         self.store = store
-        self.state = state
         self.table_id = table_id
         self.name = name
         self.version = state.version
         self.protocol: Protocol = state.protocol
         self.metadata: Metadata = state.metadata
+        self.answer = answer  # the catalog's, without the commits that were read
         self._timestamp_ms = timestamp_ms
+        self._held = state
+        self._gathering = threading.Lock()
+
+    @property
+    def state(self) -> TableState:
+        """The table as its log tells it."""
+        held = self._held
+        if isinstance(held, Unread):
+            with self._gathering:
+                held = self._held
+                if isinstance(held, Unread):
+                    held = self._held = held.gather()
+                    assert self.answer is not None
+                    self.answer = replaced(self.answer, commits=())
+        return held
+
+    @property
+    def in_hand(self) -> TableState | None:
+        """What was read already: this version, or an earlier one to go on from, or nothing."""
+        held = self._held
+        return held.before if isinstance(held, Unread) else held
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether the log was read."""
+        return not isinstance(self._held, Unread)
 
     @property
     def label(self) -> str:
@@ -107,11 +156,13 @@ class Snapshot:
 
     @property
     def num_files(self) -> int:
-        return self.state.num_files
+        counted = self._counted
+        return self.state.num_files if counted is None else counted.num_files
 
     @property
     def size_in_bytes(self) -> int:
-        return self.state.size_in_bytes
+        counted = self._counted
+        return self.state.size_in_bytes if counted is None else counted.table_size_bytes
 
     @cached_property
     def set_transactions(self) -> Mapping[str, SetTransaction]:
@@ -119,7 +170,16 @@ class Snapshot:
 
     @cached_property
     def domains(self) -> Mapping[str, DomainMetadata]:
-        return self.state.domains
+        counted = self._counted
+        if counted is None or counted.domain_metadata is None:
+            return self.state.domains
+        return {domain.domain: domain for domain in counted.domain_metadata if not domain.removed}
+
+    @property
+    def _counted(self) -> VersionChecksum | None:
+        """What the catalog counted, as long as nobody counted here."""
+        held = self._held
+        return held.checksum if isinstance(held, Unread) else None
 
     def files(self, where: Predicate | None = None) -> list[AddFile]:
         """Give the live files that may hold matching rows, by partition values and statistics."""
@@ -181,11 +241,11 @@ class SnapshotCache:
         with self._lock:
             self._held[snapshot.table_id, snapshot.version] = snapshot
             self._held.move_to_end((snapshot.table_id, snapshot.version))
-            files = sum(held.num_files for held in self._held.values())
+            files = sum(map(_files_in_hand, self._held.values()))
             while len(self._held) > 1 and (
                 files > self._max_files or len(self._held) > self._max_snapshots
             ):
-                files -= self._held.popitem(last=False)[1].num_files
+                files -= _files_in_hand(self._held.popitem(last=False)[1])
 
 
 def load(
@@ -250,7 +310,7 @@ def load_resolved(
         and snapshot.version <= version
     ]
     base = max(usable, key=lambda snapshot: snapshot.version, default=None)
-    snapshot = _managed(source, resolved, version, base)
+    snapshot = _managed(catalog, source, resolved, version, base)
     if cache is not None:
         cache.put(snapshot)
     return snapshot
@@ -296,34 +356,104 @@ def refresh(snapshot: Snapshot, catalog: ManagingCatalog | None = None) -> Snaps
         raise InvariantError(
             f"{source.label} went back from version {snapshot.version} to {resolved.latest}."
         )
-    return _managed(source, resolved, resolved.latest, snapshot)
+    return _managed(catalog, source, resolved, resolved.latest, snapshot)
+
+
+def follow(
+    catalog: ManagingCatalog,
+    base: Snapshot,
+    commits: Sequence[RatifiedCommit],
+    *,
+    protocol: Protocol,
+    metadata: Metadata,
+    checksum: VersionChecksum | None,
+) -> Snapshot:
+    """Give what these commits, the next ones after a snapshot of a catalog's table, make of it."""
+    assert base.answer is not None
+    told, held_from = (*base.answer.commits, *commits), base.answer.held_from
+    resolved = replaced(
+        base.answer,
+        latest=told[-1].version,
+        timestamp_ms=told[-1].timestamp_ms,
+        # Not all of them for ever: a handle may commit for days without a look at the table.
+        commits=told[-_IN_HAND:],
+        held_from=told[0].version if held_from is None else held_from,
+        protocol=protocol,
+        metadata=metadata,
+        checksum=checksum,
+    )
+    source = ManagedSource(catalog, resolved, DeltaLog(base.store))
+    return _managed(catalog, source, resolved, resolved.latest, base)
 
 
 def _managed(
-    source: ManagedSource, resolved: Resolved, version: Version, base: Snapshot | None
+    catalog: ManagingCatalog,
+    source: ManagedSource,
+    resolved: Resolved,
+    version: Version,
+    base: Snapshot | None,
 ) -> Snapshot:
     if base is not None and base.version == version:
         return base
-    before = None if base is None else base.state
-    state = readable(source.state(version, before), source.label)
-    named = cast("Metadata", state.metadata).configuration.get(TABLE_ID_PROPERTY)
-    if named not in (None, resolved.table_id):
-        raise InvariantError(
-            f"The log of {source.label} is that of table {named}, not of {resolved.table_id}."
-        )
+    before = None if base is None else base.in_hand
+    is_latest = version == resolved.latest
     commit = source.held.get(version)
     timestamp_ms = None if commit is None else commit.timestamp_ms
-    if version == resolved.latest:
-        _hold_against(resolved.checksum, state, source.label)
-        timestamp_ms = resolved.timestamp_ms
+    state: TableState | Unread
+    if is_latest and resolved.protocol is not None and resolved.metadata is not None:
+        refuse_unreadable(resolved.protocol, source.label, version)
+        _refuse_another(resolved.metadata, resolved, source.label)
+        state = Unread(
+            version,
+            resolved.protocol,
+            resolved.metadata,
+            resolved.checksum,
+            before,
+            partial(_gathered, catalog, resolved, source.log, version, before),
+        )
+        answer = resolved
+    else:
+        state = _read(source, resolved, version, before)
+        told = None if not is_latest else resolved.checksum
+        answer = replaced(resolved, latest=version, commits=(), checksum=told)
     return Snapshot(
         location=resolved.location,
         store=source.log.store,
         state=state,
         table_id=resolved.table_id,
         name=resolved.name,
-        timestamp_ms=timestamp_ms,
+        timestamp_ms=resolved.timestamp_ms if is_latest else timestamp_ms,
+        answer=answer,
     )
+
+
+def _gathered(
+    catalog: ManagingCatalog,
+    resolved: Resolved,
+    log: DeltaLog,
+    version: Version,
+    before: TableState | None,
+) -> TableState:
+    # A source of its own for each try: what was missing once may be there the next time.
+    return _read(ManagedSource(catalog, resolved, log), resolved, version, before)
+
+
+def _read(
+    source: ManagedSource, resolved: Resolved, version: Version, before: TableState | None
+) -> TableState:
+    state = readable(source.state(version, before), source.label)
+    _refuse_another(cast("Metadata", state.metadata), resolved, source.label)
+    if version == resolved.latest:
+        _hold_against(resolved, state, source.label)
+    return state
+
+
+def _refuse_another(metadata: Metadata, resolved: Resolved, label: str) -> None:
+    named = metadata.configuration.get(TABLE_ID_PROPERTY)
+    if named not in (None, resolved.table_id):
+        raise InvariantError(
+            f"The log of {label} is that of table {named}, not of {resolved.table_id}."
+        )
 
 
 def _plain(source: PlainSource, state: TableState) -> Snapshot:
@@ -341,22 +471,39 @@ def _refreshed_plain(snapshot: Snapshot) -> Snapshot:
     return _plain(source, state)
 
 
-def _hold_against(checksum: VersionChecksum | None, state: TableState, label: str) -> None:
-    """Hold a snapshot against what the catalog says it must come to. Spec: RD-03.
+def _hold_against(resolved: Resolved, state: TableState, label: str) -> None:
+    """Hold a snapshot against what the catalog says it must come to. Spec: RD-03, CM-22.
 
     Said loudly, and no error: every commit was read by its hash, so it is the sum that is off,
     and a writer who declared a wrong size must not lock all readers out.
     """
-    if checksum is None:
+    checksum = resolved.checksum
+    if checksum is not None:
+        said = (checksum.num_files, checksum.table_size_bytes)
+        if (state.num_files, state.size_in_bytes) != said:
+            _log.error(
+                "%s version %d came to %d files of %d bytes; its checksum says %d of %d: "
+                "run `headgate fsck --repair`",
+                label,
+                state.version,
+                state.num_files,
+                state.size_in_bytes,
+                *said,
+            )
+    if resolved.protocol is None or resolved.metadata is None:
         return
-    said = (checksum.num_files, checksum.table_size_bytes)
-    if (state.num_files, state.size_in_bytes) != said:
+    found = checksums.differences(
+        (resolved.protocol, resolved.metadata),
+        (cast("Protocol", state.protocol), cast("Metadata", state.metadata)),
+    )
+    if found:
         _log.error(
-            "%s version %d came to %d files of %d bytes; its checksum says %d of %d: "
-            "run `headgate fsck --repair`",
+            "the log of %s has %s at version %d than its catalog tells: run `headgate fsck`",
             label,
+            " and ".join(found),
             state.version,
-            state.num_files,
-            state.size_in_bytes,
-            *said,
         )
+
+
+def _files_in_hand(snapshot: Snapshot) -> int:
+    return snapshot.num_files if snapshot.is_gathered else 0

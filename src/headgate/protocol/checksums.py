@@ -119,11 +119,15 @@ def mismatches(
         found.append(f"{num_files} files, not {checksum.num_files}")
     if checksum.table_size_bytes != size_bytes:
         found.append(f"{size_bytes} bytes, not {checksum.table_size_bytes}")
-    if checksum.metadata != metadata:
-        found.append("another metaData")
-    if _unordered(checksum.protocol) != _unordered(protocol):
-        found.append("another protocol")
-    return found
+    return found + differences((checksum.protocol, checksum.metadata), (protocol, metadata))
+
+
+def differences(told: tuple[Protocol, Metadata], found: tuple[Protocol, Metadata]) -> list[str]:
+    """Say where a table is not what it was told to be."""
+    said = ["another metaData"] if told[1] != found[1] else []
+    if _unordered(told[0]) != _unordered(found[0]):
+        said.append("another protocol")
+    return said
 
 
 def _unordered(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[str]]:
