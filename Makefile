@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test bench model docs
+.PHONY: help run check test bench model docs postgresql
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,7 +13,7 @@ help: ## print this
 run: $(READY) ## the demonstration: a small lake in ./lake-demo, and what happened to it
 	$(BIN)/python examples/demo.py
 
-check: $(READY) ## the quick gate: format, lint, types, imports, generated docs, fast tests
+check: $(READY) postgresql ## the quick gate: format, lint, types, imports, generated docs, fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -21,7 +21,7 @@ check: $(READY) ## the quick gate: format, lint, types, imports, generated docs,
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python -m pytest -m "not slow and not faults and not interop" -n 2
 
-test: $(READY) ## every test but interop; LONG=1 for the long campaigns
+test: $(READY) postgresql ## every test but interop; LONG=1 for the long campaigns
 	$(if $(LONG),HEADGATE_LONG=1) $(BIN)/python -m pytest -m "not interop" -n 2
 
 bench: $(READY) ## scenarios beside their peers and floors, into docs/benchmarks.md; QUICK=1 for a short run
@@ -32,6 +32,10 @@ model: $(READY) ## the TLA+ model, and its broken variants, which must fail; nee
 
 docs: $(READY) ## write the generated pages anew
 	$(BIN)/python docs/generate.py
+
+# Tests start a server of their own, so the package's is not made. Without it they are skipped, and say so.
+postgresql:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || sh tests/kit/install-postgresql.sh || true
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PY) -m venv .venv

@@ -1,4 +1,4 @@
-"""What tests of two folders or more use: a bucket for each test, and how chance is set."""
+"""What tests of two folders or more use: a bucket, a database, and how chance is set."""
 
 import itertools
 import os
@@ -8,6 +8,8 @@ import hypothesis
 import obstore.store
 import pytest
 from moto.server import ThreadedMotoServer
+
+from tests.kit import postgres
 
 pytest.register_assert_rewrite("tests.storage.object_store_contract")
 
@@ -47,3 +49,11 @@ def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     root = obstore.store.HTTPStore.from_url(s3_endpoint, client_options={"allow_http": True})
     obstore.put(root, name, b"", use_multipart=False)
     return f"s3://{name}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Postgres]:
+    """A PostgreSQL of this process's own; each test makes its own database or schema in it."""
+    server = postgres.start()
+    yield server
+    server.close()
