@@ -9,13 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import httpx
 import pyarrow as pa
 
 import headgate
 from headgate.client import arrow
+from headgate.client.connections import Connections, Reply
 from headgate.client.remote import RemoteCatalog, RemotePatience
 from headgate.client.session import Session
 from headgate.client.table import Table
@@ -58,25 +57,26 @@ class Remembering(RemoteCatalog):
         return super().propose(proposal)
 
 
-class Anyone(httpx.BaseTransport):
+class Anyone:
     """Sends each request to any one of several servers."""
 
-    def __init__(self, addresses: list[str], seed: int = 0) -> None:
-        self._places = [urlsplit(address).netloc for address in addresses]
+    def __init__(self, addresses: list[str], answer_s: float, seed: int = 0) -> None:
+        self._servers = [
+            Connections(address, connect_s=5, answer_s=answer_s) for address in addresses
+        ]
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
-        self._http = httpx.HTTPTransport(limits=httpx.Limits(max_connections=None))
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
+    ) -> Reply:
         with self._lock:
-            place = self._chance.choice(self._places)
-        host, _, port = place.partition(":")
-        request.url = request.url.copy_with(host=host, port=int(port))
-        request.headers["host"] = place
-        return self._http.handle_request(request)
+            server = self._chance.choice(self._servers)
+        return server.send(method, path, headers, content)
 
     def close(self) -> None:
-        self._http.close()
+        for server in self._servers:
+            server.close()
 
 
 def remote(*addresses: str, lost_s: float = 20.0, answer_s: float = 60.0) -> Remembering:
@@ -86,7 +86,7 @@ def remote(*addresses: str, lost_s: float = 20.0, answer_s: float = 60.0) -> Rem
         clock=CLOCK,
         ids=RandomIds(CLOCK),
         patience=RemotePatience(lost_s=lost_s, answer_s=answer_s),
-        transport=Anyone(list(addresses)) if len(addresses) > 1 else None,
+        sender=Anyone(list(addresses), answer_s) if len(addresses) > 1 else None,
     )
     catalog.sent = []
     return catalog

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
+from headgate.client.connections import Reply
 from headgate.client.remote import RemoteCatalog, RemotePatience
 from headgate.client.session import Session
 from headgate.client.table import Table
@@ -462,6 +462,19 @@ def test_while_the_catalog_is_down_pinned_reads_go_on_and_new_ones_say_unavailab
 # Answers that are none
 
 
+class Same:
+    """Gives the same reply to every request."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+
+    def send(self, *_: object) -> Reply:
+        return self._reply
+
+    def close(self) -> None:
+        pass
+
+
 def answering(status: int, content: bytes) -> RemoteCatalog:
     """Connect to something that always gives the same answer."""
     return RemoteCatalog(
@@ -469,7 +482,7 @@ def answering(status: int, content: bytes) -> RemoteCatalog:
         clock=CLOCK,
         ids=RandomIds(CLOCK),
         patience=RemotePatience(lost_s=0.05),
-        transport=httpx.MockTransport(lambda _: httpx.Response(status, content=content)),
+        sender=Same(Reply(status, content)),
     )
 
 

@@ -38,7 +38,7 @@ class Served:
             "http://testserver",
             clock=SystemClock(),
             ids=RandomIds(),
-            transport=self.transport,
+            sender=self.transport,
             **how,
         )
 

@@ -37,7 +37,7 @@ class Served:
         self.catalog = catalog
         self.server = server
         self.http = httpx.Client(base_url="http://testserver", transport=transport, timeout=60)
-        self.remote = RemoteCatalog("http://testserver", clock=CLOCK, ids=IDS, transport=transport)
+        self.remote = RemoteCatalog("http://testserver", clock=CLOCK, ids=IDS, sender=transport)
         self.session, self.far = (
             Session(known, clock=CLOCK, ids=IDS, store_for=locations.store_for)  # type: ignore[arg-type]
             for known in (catalog, self.remote)

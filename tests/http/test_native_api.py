@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import uuid
 from typing import Any
 
 import pytest
@@ -226,7 +225,7 @@ def test_a_used_key_with_another_body_is_409(served: Served) -> None:
     assert "main.b" not in served.http.get("/v1/namespaces").json()["namespaces"]
 
 
-@pytest.mark.parametrize("wrong", ["", "x", str(uuid.uuid4()), "0192" * 100])
+@pytest.mark.parametrize("wrong", ["", "x", "6f9619ff-8b86-4d01-b42d-00cf4fc964ff", "0192" * 100])
 def test_a_key_that_is_no_uuid7_is_refused(served: Served, wrong: str) -> None:
     headers = {"idempotency-key": wrong}
     answer = served.http.post("/v1/namespaces", json={"name": "a"}, headers=headers)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
+
+from headgate.client.connections import Reply
 
 Application = Any  # of ASGI
 
@@ -20,6 +22,16 @@ class AsgiTransport(httpx.BaseTransport):
         self._app = app
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def send(
+        self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
+    ) -> Reply:
+        """Carry a request of a remote catalog."""
+        request = httpx.Request(
+            method, f"http://testserver{path}", headers=dict(headers), content=content
+        )
+        response = self.handle_request(request)
+        return Reply(response.status_code, response.content, response.headers.get("retry-after"))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         body = request.read()

@@ -6,7 +6,7 @@ answered as the first time; when no answer comes at all the outcome is *unknown*
 
 from __future__ import annotations
 
-import ssl
+import math
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Many
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-import httpx
-
+from headgate.client.connections import Connections, LostError, Reply, Sender
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     BusyError,
+    HeadgateError,
     InvalidArgumentError,
     MalformedError,
     NotFoundError,
@@ -43,13 +43,15 @@ from headgate.protocol.catalog_port import (
     VersionTaken,
 )
 from headgate.protocol.commits import Inline, Proposal, Put
+from headgate.protocol.events import Event
+from headgate.protocol.overview import ListenerEntry, Status
 from headgate.wire import bodies, problems
+from headgate.wire.feed import EventPage, ListenerList, NewListener
 
 Body = TypeVar("Body")
 
 _PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 10.0
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +76,25 @@ class RemoteCatalog:
         token: str | None = None,
         certificates: str | None = None,  # a file of authorities to trust
         patience: RemotePatience | None = None,
-        transport: httpx.BaseTransport | None = None,
+        sender: Sender | None = None,  # what carries requests, if not connections of its own
     ) -> None:
         self._clock = clock
         self._ids = ids
         self._patience = patience or RemotePatience()
-        headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        timeout = httpx.Timeout(self._patience.answer_s, connect=self._patience.connect_s)
-        trusted = True if certificates is None else _trusted(certificates)
-        try:
-            self._http = httpx.Client(
-                base_url=address.rstrip("/"),
-                headers=headers,
-                timeout=timeout,
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-                transport=transport,
-                verify=trusted,
-            )
-        except (httpx.InvalidURL, ValueError) as error:
-            raise InvalidArgumentError(f"{address!r} is no address: {error}.") from error
+        self._address = address
+        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        self._sender = sender or Connections(
+            address,
+            connect_s=self._patience.connect_s,
+            answer_s=self._patience.answer_s,
+            certificates=certificates,
+        )
         self._seen = Sequence(0)  # answers never go back for one client. Spec: CA-03
         self._seeing = threading.Lock()
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._http.close()
+        self._sender.close()
 
     # Reading
 
@@ -176,10 +172,10 @@ class RemoteCatalog:
         else:
             path, body = f"/v1/transactions/{_quoted(proposal.txn_id)}/proposal", proposal
         try:
-            answer = bodies.decode(self._send("POST", path, body, proposal.txn_id), Ratified)
+            answer = _understood(self._send("POST", path, body, proposal.txn_id), Ratified)
         except _DecidedError as decided:
             return decided.answer
-        except _LostError as lost:
+        except LostError as lost:
             raise OutcomeUnknownError(proposal.txn_id, lost.why) from lost
         fail_point("remote.after_answer")
         self._saw(answer.sequence)
@@ -295,6 +291,30 @@ class RemoteCatalog:
         """Tell what the server speaks, and its limits."""
         return self._get("/v1/config", bodies.Config)
 
+    def status(self) -> Status:
+        """Say how everything stands."""
+        return self._get("/v1/status", Status)
+
+    def events(self, after: Sequence, limit: int = 1_000, wait_s: float = 0.0) -> tuple[Event, ...]:
+        """Give what happened after a sequence; wait for the next if there is nothing."""
+        wait = math.ceil(min(wait_s, self._patience.answer_s / 2))
+        return self._get(
+            "/v1/events", EventPage, after=after, limit=limit, wait=wait or None
+        ).events
+
+    def listeners(self) -> tuple[ListenerEntry, ...]:
+        """List who is told, and how far each one is."""
+        return self._get("/v1/listeners", ListenerList).listeners
+
+    def put_listener(self, name: str, target: str, after: Sequence | None = None) -> ListenerEntry:
+        """Have a URL told of every event, from now on or from after a sequence."""
+        body = NewListener(url=target, after=after)
+        return self._change("PUT", f"/v1/listeners/{_quoted(name)}", body, ListenerEntry)
+
+    def delete_listener(self, name: str) -> None:
+        """Tell a listener no more, and forget how far it was."""
+        self._changed("DELETE", f"/v1/listeners/{_quoted(name)}", None)
+
     # How it is asked
 
     def _register(self, body: bodies.NewTable) -> Resolved:
@@ -310,25 +330,32 @@ class RemoteCatalog:
         if query:
             path = f"{path}?{urlencode(query)}"
         try:
-            return bodies.decode(self._again(lambda: self._send("GET", path, None)), kind)
-        except _LostError as lost:
+            return _understood(self._again(lambda: self._send("GET", path, None)), kind)
+        except LostError as lost:
             raise UnavailableError(f"The server did not answer: {lost.why}.") from lost
 
     def _change(self, method: str, path: str, body: object, kind: type[Body]) -> Body:
-        return bodies.decode(self._changed(method, path, body), kind)
-
-    def _changed(self, method: str, path: str, body: object) -> bytes:
-        """Have something changed once, however often it must be said."""
         key = str(self._ids.ordered())
         try:
-            return self._again(lambda: self._send(method, path, body, key))
-        except _LostError as lost:
+            return _understood(self._sent(method, path, body, key), kind)
+        except LostError as lost:
             raise OutcomeUnknownError(key, lost.why) from lost
+
+    def _changed(self, method: str, path: str, body: object) -> None:
+        key = str(self._ids.ordered())
+        try:
+            self._sent(method, path, body, key)
+        except LostError as lost:
+            raise OutcomeUnknownError(key, lost.why) from lost
+
+    def _sent(self, method: str, path: str, body: object, key: str) -> bytes:
+        """Have something changed once, however often it must be said."""
+        return self._again(lambda: self._send(method, path, body, key))
 
     def _again(self, ask: Callable[[], bytes]) -> bytes:
         """Ask until an answer comes; once one was lost, a server that is gone leaves doubt."""
         began, pause_s = self._clock.monotonic(), _PAUSE_S
-        lost: _LostError | None = None
+        lost: LostError | None = None
         while True:
             error: Exception
             patience_s = self._patience.lost_s
@@ -338,7 +365,7 @@ class RemoteCatalog:
                 error, patience_s = busy, self._patience.busy_s
             except UnavailableError as gone:
                 error = gone
-            except _LostError as without:
+            except LostError as without:
                 error = lost = without
             if self._clock.monotonic() - began + pause_s > patience_s:
                 raise lost or error
@@ -347,36 +374,32 @@ class RemoteCatalog:
 
     def _send(self, method: str, path: str, body: object, key: str | None = None) -> bytes:
         """Send one request once; give the body of its answer, or raise what it says."""
-        headers = {} if key is None else {bodies.KEY_HEADER: key}
+        headers = dict(self._headers)
         content = None
+        if key is not None:
+            headers[bodies.KEY_HEADER] = key
         if body is not None:
             content = bodies.encode(body)
             headers["content-type"] = bodies.JSON
-        try:
-            response = self._http.request(method, path, content=content, headers=headers)
-        except _NEVER_SENT as error:
-            raise UnavailableError(
-                f"No server answers at {self._http.base_url}: {error}.",
-                remedy="Check the address, and that `headgate serve` runs there.",
-            ) from error
-        except httpx.HTTPError as error:
-            raise _LostError(str(error) or type(error).__name__) from error
-        if response.is_success:
-            return response.content
-        raise self._refusal(response)
+        reply = self._sender.send(method, path, headers, content)
+        if 200 <= reply.status < 300:
+            return reply.content
+        raise self._refusal(reply)
 
-    def _refusal(self, response: httpx.Response) -> Exception:
+    def _refusal(self, reply: Reply) -> Exception:
         try:
-            problem = bodies.decode(response.content, problems.Problem)
+            problem = bodies.decode(reply.content, problems.Problem)
         except MalformedError:  # of a proxy in between, or of something that is no Headgate
-            said = f"{self._http.base_url} answered {response.status_code} in no words of ours"
-            if response.status_code < 500:
+            said = f"{self._address} answered {reply.status} in no words of ours"
+            if reply.status < 500:
                 return InvalidArgumentError(f"{said}.", remedy="Check the address.")
-            return _LostError(said)
+            return LostError(said)
         if problem.answer is not None:
             return _DecidedError(problem.answer)
-        if response.status_code == 429:
-            self._clock.sleep(_retry_after_s(response))
+        if problem.code == HeadgateError.code:  # a mistake of the server's, wherever it was made
+            return LostError(f"{problem.detail.rstrip('.')} (request {problem.request_id})")
+        if reply.status == 429 and reply.retry_after is not None and reply.retry_after.isdigit():
+            self._clock.sleep(min(float(reply.retry_after), _LONGEST_PAUSE_S))
         return problems.to_error(problem)
 
     def _least(self, at: Sequence | None) -> Sequence | None:
@@ -388,14 +411,6 @@ class RemoteCatalog:
                 self._seen = max(self._seen, sequence)
 
 
-class _LostError(Exception):
-    """Sent, and no answer: nobody knows what became of it."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-
-
 class _DecidedError(Exception):
     """A proposal that did not win: an answer, and no error."""
 
@@ -404,11 +419,12 @@ class _DecidedError(Exception):
         self.answer = answer
 
 
-def _trusted(certificates: str) -> ssl.SSLContext:
+def _understood(content: bytes, kind: type[Body]) -> Body:
+    """Read what was answered with success; what cannot be read says nothing, not even no."""
     try:
-        return ssl.create_default_context(cafile=certificates)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidArgumentError(f"{certificates} holds no certificates: {error}.") from error
+        return bodies.decode(content, kind)
+    except MalformedError as error:
+        raise LostError(error.message.rstrip(".")) from error
 
 
 def _table(table_id: TableId) -> str:
@@ -417,8 +433,3 @@ def _table(table_id: TableId) -> str:
 
 def _quoted(text: str) -> str:
     return quote(text, safe="")
-
-
-def _retry_after_s(response: httpx.Response) -> float:
-    text = response.headers.get("retry-after", "")
-    return min(float(text), _LONGEST_PAUSE_S) if text.isdigit() else 0.0

@@ -16,7 +16,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -60,6 +60,44 @@ _KEY_HEADER = bodies.KEY_HEADER.encode()
 _REQUEST_HEADER = bodies.REQUEST_HEADER.encode()
 
 
+class Slowness:
+    """Ends requests whose body does not come in time.
+
+    One look at all of them now and then: a timer for each would cost more than reading it.
+    """
+
+    _EVERY_S = 0.25
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadlines: dict[asyncio.Task[Any], float] = {}
+
+    @contextmanager
+    def watched(self, seconds: float) -> Iterator[None]:
+        """Let the request of this task take so long, and no longer."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._deadlines[task] = self._clock.monotonic() + seconds
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task in self._deadlines:  # not for slowness
+                raise
+            task.uncancel()
+            raise TooSlowError(f"The body did not come within {seconds:g} s.") from None
+        finally:
+            self._deadlines.pop(task, None)
+
+    async def watch(self) -> None:
+        """Look at all of them, for ever."""
+        while True:
+            await asyncio.sleep(self._EVERY_S)
+            now = self._clock.monotonic()
+            for task in [task for task, end in self._deadlines.items() if end < now]:
+                del self._deadlines[task]
+                task.cancel()
+
+
 @dataclass(slots=True)
 class Server:
     """What every request finds: the catalog, the limits, the workers, the counts."""
@@ -71,6 +109,7 @@ class Server:
     tokens: Tokens | None = None  # None: whoever can reach the server may use it
     metrics: Metrics = field(default_factory=Metrics)
     answers: Answers = field(default_factory=lambda: Answers())
+    slowness: Slowness = field(init=False)
     name: str = field(init=False)  # begins the ids of requests, which are then counted
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     is_stopping: bool = False
@@ -80,6 +119,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.name = self.ids.random().hex[:16]
+        self.slowness = Slowness(self.clock)
 
     def start(self) -> None:
         """Have threads ready."""
@@ -130,9 +170,11 @@ def create(
     @asynccontextmanager
     async def whole(_: Starlette) -> AsyncIterator[None]:
         server.start()
+        watching = asyncio.create_task(server.slowness.watch())
         try:
             yield
         finally:
+            watching.cancel()
             server.stop()
             on_stop()
 
@@ -316,19 +358,16 @@ class _Endpoint:
             raise self._too_large()
         chunks: list[bytes] = []
         size, more = 0, True
-        try:
-            async with asyncio.timeout(self._body_s):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise UnavailableError("The sender left in the middle of the request.")
-                    chunks.append(message.get("body", b""))
-                    more = message.get("more_body", False)
-                    size += len(chunks[-1])
-                    if size > self._limit:
-                        raise self._too_large()
-        except TimeoutError:
-            raise TooSlowError(f"The body did not come within {self._body_s:.0f} s.") from None
+        with self._server.slowness.watched(self._body_s):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise UnavailableError("The sender left in the middle of the request.")
+                chunks.append(message.get("body", b""))
+                more = message.get("more_body", False)
+                size += len(chunks[-1])
+                if size > self._limit:
+                    raise self._too_large()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _too_large(self) -> TooLargeError:

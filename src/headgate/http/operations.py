@@ -49,7 +49,7 @@ class Pool(enum.Enum):
     PROPOSALS = "proposals"  # those that cannot go straight into the ratifier's queue
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each request, and that would cost the most
 class Call:
     """One request, understood."""
 
