@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,7 +29,7 @@ from headgate.errors import (
 )
 from headgate.protocol.commits import Way
 from headgate.settings import Settings
-from headgate.storage import locations
+from headgate.storage import local, locations
 from tests.kit import req, shows
 
 WHAT_WORKS = "Name a directory, sqlite:///FILE, or file:///DIRECTORY?catalog=filesystem."
@@ -62,6 +64,36 @@ def test_a_missing_directory_becomes_a_lake(tmp_path: Path, place: str) -> None:
         assert table.location == locations.normalize(f"{lake}/tables/{table.id}")
     assert (lake / "headgate.db").is_file()
     assert (lake / "tables" / table.id / "_delta_log").is_dir()
+
+
+@pytest.mark.parametrize("place", ["lake", "deep/er/lake"])
+def test_a_new_lake_is_named_durably_before_anything_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """What SQLite syncs is of no use when the power takes the directory's own name."""
+    lake, synced = tmp_path / place, list[Path]()
+    sync = local._DISK.sync
+
+    def noting(fds: Sequence[int]) -> None:
+        assert not (lake / "headgate.db").exists()
+        synced.extend(Path(f"/proc/self/fd/{fd}").readlink() for fd in fds)
+        sync(fds)
+
+    monkeypatch.setattr(local._DISK, "sync", noting)
+    monkeypatch.setattr(local._DISK, "durable", {"/"})
+    init(lake)
+    made = [folder for folder in (lake, *lake.parents) if folder.is_relative_to(tmp_path)][:-1]
+    assert {folder.parent.resolve() for folder in made} <= set(synced)
+    synced.clear()
+    with connect(lake):  # it is there: nothing is made, and nothing waited for
+        assert synced == []
+
+
+def test_a_lake_that_was_removed_is_made_again_by_the_same_process(tmp_path: Path) -> None:
+    for _ in range(2):
+        with connect(tmp_path / "deep" / "lake") as session:
+            session.create_table("t", "id long")
+        shutil.rmtree(tmp_path / "deep")
 
 
 def test_an_empty_directory_becomes_a_lake_and_is_one_the_next_time(tmp_path: Path) -> None:

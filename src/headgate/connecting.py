@@ -36,6 +36,7 @@ from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName
 from headgate.protocol.catalog_port import ManagingCatalog
 from headgate.settings import Settings
 from headgate.storage import locations
+from headgate.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from headgate.client.remote import RemoteCatalog
@@ -246,7 +247,8 @@ def _ready(database: Path) -> Path:
             raise InvalidArgumentError(
                 f"{directory} is not a directory.", remedy="Name a directory."
             )
-        directory.mkdir(parents=True, exist_ok=True)
+        if not database.exists():  # what is ratified must not go with the lake's own name
+            LocalStore(directory).make_root()
         # In this order: what another process makes meanwhile is a lake, not somebody else's.
         is_used = any(directory.iterdir())
         is_foreign = is_used and not database.exists()

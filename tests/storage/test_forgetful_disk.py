@@ -530,3 +530,17 @@ def test_no_put_depends_on_a_listing_and_none_on_its_order() -> None:
     for operation in OPERATIONS:
         operation(store)
     assert disk.counts["entries"] == 0
+
+
+@shows("FC12")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_stores_own_folder_is_there_after_a_power_loss(seed: int) -> None:
+    disk = ForgetfulDisk()
+    LocalStore("/deep/er/lake", disk).make_root()
+    disk.crash(random.Random(seed))
+    assert (names(disk), names(disk, "/deep"), names(disk, "/deep/er")) == (
+        ["deep"],
+        ["er"],
+        ["lake"],
+    )
+    LocalStore("/deep/er/lake", disk).make_root()  # again is fine

@@ -48,6 +48,16 @@ class LocalStore:
         self._disk = disk
         self._root = disk.resolve(root).rstrip("/")
 
+    def make_root(self) -> None:
+        """Make the store's own folder; it will still be there after a power loss."""
+        self._refuse_if_failed()
+        root = self._root or "/"
+        try:
+            self._disk.stat(root)
+        except FileNotFoundError:
+            self._disk.durable = {"/"}  # somebody may have removed what was synced once
+        self._make_folder(root)
+
     def get(self, path: str) -> bytes:
         with self._reading(path) as (fd, size):
             return self._read(fd, 0, size)
