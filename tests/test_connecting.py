@@ -19,6 +19,7 @@ from headgate import connecting
 from headgate.connecting import connect, init
 from headgate.errors import (
     AlreadyExistsError,
+    DamagedError,
     HeadgateError,
     InvalidArgumentError,
     NotEmptyError,
@@ -152,7 +153,7 @@ def test_what_cannot_be_a_path_is_refused(
 
 def test_a_lake_whose_database_is_damaged_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "headgate.db").write_bytes(b"not a database" * 1000)
-    with pytest.raises(UnavailableError, match=r"damaged.*Restore it from a backup"):
+    with pytest.raises(DamagedError, match=r"damaged.*Restore it from a backup"):
         connect(tmp_path)
 
 

@@ -18,6 +18,7 @@
         BusyError             held back for a while; the same again may pass
         TooSlowError          a request that did not come in time
       OutcomeUnknownError     proposed, no answer; carries the txnId to ask with
+      DamagedError            the catalog's own database is not what was written
       InvariantError          catalog and log contradict each other
         LogDivergedError      a published file holds other bytes than were ratified
 
@@ -312,6 +313,13 @@ class OutcomeUnknownError(HeadgateError):
     def __init__(self, txn_id: str, why: str) -> None:
         self.txn_id = txn_id
         super().__init__(f"It is not known whether transaction {txn_id} was ratified: {why}.")
+
+
+class DamagedError(HeadgateError):
+    """The catalog's own database is not what was written; nothing more can be done with it."""
+
+    code = "damaged"
+    remedy = "Restore it from a backup."
 
 
 class InvariantError(HeadgateError):

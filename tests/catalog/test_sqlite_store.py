@@ -19,8 +19,10 @@ from headgate.clock import SystemClock
 from headgate.errors import (
     AlreadyExistsError,
     BusyError,
+    DamagedError,
     HeadgateError,
     RefusedError,
+    Retry,
     UnavailableError,
 )
 from headgate.protocol.actions import Sequence, TxnId, Version
@@ -279,8 +281,9 @@ def test_migrations_are_numbered_without_a_gap() -> None:
 )
 def test_a_file_that_is_no_database_is_refused_with_what_to_do(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(UnavailableError, match=r"damaged.*Restore it from a backup"):
+    with pytest.raises(DamagedError, match=r"damaged.*Restore it from a backup") as damaged:
         SQLiteStore(str(path), SystemClock())
+    assert damaged.value.retry is Retry.NEVER
     assert path.read_bytes() == content
 
 
@@ -299,7 +302,7 @@ def test_a_file_damaged_in_its_middle_is_told_when_it_is_met(
         with SQLiteStore(str(path), SystemClock()).read() as unit:
             unit.commits(row.key, Version(0), Version(10**6), content=True)
 
-    with pytest.raises(UnavailableError, match=r"damaged.*Restore it from a backup"):
+    with pytest.raises(DamagedError, match=r"damaged.*Restore it from a backup"):
         read_all()
 
 

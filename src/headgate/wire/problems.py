@@ -57,6 +57,7 @@ STATUS: Final[Mapping[str, int]] = {
     "log-ahead": 422,
     "busy": 429,
     "error": 500,
+    "damaged": 500,
     "invariant": 500,
     "unavailable": 503,
     "outcome-unknown": 503,

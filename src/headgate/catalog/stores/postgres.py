@@ -31,6 +31,7 @@ from headgate.catalog.stores.postgres_writing import WritingUnit
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
     BusyError,
+    DamagedError,
     HeadgateError,
     InvalidArgumentError,
     RefusedError,
@@ -522,9 +523,7 @@ def _said(error: psycopg.Error) -> HeadgateError:
                 remedy="Free space, then try again.",
             )
         case errors.DataCorrupted() | errors.IndexCorrupted():
-            return UnavailableError(
-                f"The catalog's database is damaged: {said}.", remedy="Restore it from a backup."
-            )
+            return DamagedError(f"The catalog's database is damaged: {said}.")
         case errors.InsufficientPrivilege():
             return RefusedError(
                 f"The database user may not do it: {said}.",

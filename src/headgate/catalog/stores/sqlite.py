@@ -35,7 +35,13 @@ from headgate.catalog.stores.port import (
     Writing,
 )
 from headgate.clock import Clock as WallClock
-from headgate.errors import AlreadyExistsError, BusyError, RefusedError, UnavailableError
+from headgate.errors import (
+    AlreadyExistsError,
+    BusyError,
+    DamagedError,
+    RefusedError,
+    UnavailableError,
+)
 from headgate.failpoints import fail_point
 from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
@@ -803,6 +809,4 @@ def _translated() -> Iterator[None]:
     except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.AuthError) as error:
         raise UnavailableError(f"The catalog's file cannot be used: {error}.") from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise UnavailableError(
-            f"The catalog's file is damaged: {error}.", remedy="Restore it from a backup."
-        ) from error
+        raise DamagedError(f"The catalog's file is damaged: {error}.") from error
