@@ -13,6 +13,7 @@ from headgate.names import TableName
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.catalog_port import FileKind, KnownFile, Ratified, Rejected, VersionTaken
 from headgate.protocol.commits import Part, Proposal, Staged, Way
+from headgate.protocol.conflicts import Scan
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.row_ids import domain_for
 from headgate.storage import locations
@@ -321,6 +322,34 @@ def test_what_the_catalog_does_not_know_it_does_not_move(inline_lake: House) -> 
     part = Part(table_id=table.table_id, version=Version(1), content=content)
     answer = inline_lake.catalog.propose(Proposal(txn_id=new_txn_id(), parts=(part,)))
     assert isinstance(answer, VersionTaken)
+
+
+@pytest.mark.parametrize("winners", [60, 70])
+@pytest.mark.parametrize("conflicts", [True, False])
+def test_many_winners_in_a_table_that_was_only_read_are_looked_at_outside_the_lock(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch, winners: int, conflicts: bool
+) -> None:
+    house = inline_lake
+    read, written = house.create("r").table_id, house.create("w").table_id
+    for version in range(1, winners + 1):
+        house.propose(read, version, add())
+    if conflicts:
+        house.propose(read, winners + 1, metadata(read, "id long, more long"))
+    looked: list[Pending] = []
+    checked = house.database._checked
+
+    def noting(pending: Pending) -> Pending:
+        looked.append(pending)
+        return checked(pending)
+
+    monkeypatch.setattr(house.database, "_checked", noting)
+    scan = Scan(table_id=read, version=Version(0))
+    answer = house.propose(written, 1, add(), scans=(scan,))
+    assert isinstance(answer, Rejected if conflicts else Ratified)
+    assert len(looked) == (winners > 64)
+    # An append without a look at anything is not slower for coming late.
+    assert isinstance(house.propose(read, 1, add()), Rejected if conflicts else Ratified)
+    assert len(looked) == (winners > 64)
 
 
 def test_thousands_of_winners_in_conflict_are_told_in_part(inline_lake: House) -> None:

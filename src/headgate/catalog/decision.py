@@ -56,7 +56,7 @@ from headgate.protocol.admission import Facts
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
-from headgate.protocol.conflicts import Changes, Conflict
+from headgate.protocol.conflicts import Changes, Conflict, Scan
 from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.tables import Kind, State
@@ -181,20 +181,15 @@ class Decider:
         """List what winners did that the proposal cannot be moved past, in every table."""
         found: list[Conflict] = []
         proposal = pending.proposal
-        parts = {attempt.part.table_id: attempt for attempt in pending.attempts}
-        for table_id, row in rows.items():
-            attempt = parts.get(table_id)
-            scans = tuple(scan for scan in proposal.scans if scan.table_id == table_id)
-            bases = [scan.version for scan in scans]
-            if attempt is not None:
-                bases.append(Version(attempt.part.version - 1))
-            seen = max(min(bases), pending.checked.get(table_id, Version(-1)))
+        for table_id, claims in _claims(pending).items():
+            row = rows[table_id]
+            attempt, scans = claims.attempt, claims.scans
+            seen = max(claims.base, pending.checked.get(table_id, Version(-1)))
             if seen >= row.head:
                 continue
             # Nothing a winner can do stands in the way of an append but a change of the ground,
             # and the row says when there was the last: it is not slower for coming late.
-            is_append = attempt is not None and not scans and _only_adds(attempt.examined)
-            if is_append and row.metadata_version <= seen:
+            if claims.is_append and row.metadata_version <= seen:
                 continue
             _, metadata = self.protocol_and_metadata(row)
             ours = conflicts.UNCHANGED if attempt is None else attempt.examined.changes
@@ -202,7 +197,7 @@ class Decider:
             found += conflicts.conflicts(
                 conflicts.Attempt(
                     table_id=table_id,
-                    base=Version(min(bases) if attempt is None else attempt.part.version - 1),
+                    base=claims.base if attempt is None else Version(attempt.part.version - 1),
                     changes=ours,
                     removed=frozenset(file.path for file in removes),
                     scans=scans,
@@ -261,10 +256,11 @@ class Decider:
             if is_valid and row.ticket not in (None, pending.proposal.txn_id):
                 raise WaitError
         for attempt in pending.attempts:
-            row = rows[attempt.part.table_id]
-            self._refuse_backlog(row, pending)
-            is_far = row.head - attempt.part.version > _FAR_BEHIND
-            if is_far and row.id not in pending.checked and not _only_adds(attempt.examined):
+            self._refuse_backlog(rows[attempt.part.table_id], pending)
+        # Also of what it only read: many winners there take as long to be looked through.
+        for table_id, claims in _claims(pending).items():
+            is_far = rows[table_id].head - claims.base > _FAR_BEHIND
+            if is_far and table_id not in pending.checked and not claims.is_append:
                 raise FarBehindError
         return rows
 
@@ -631,6 +627,37 @@ def merged_domains(before: bytes, written: Iterable[DomainMetadata]) -> bytes:
     merged = {domain.domain: domain for domain in from_json(before, list[DomainMetadata])}
     merged |= {domain.domain: domain for domain in written}
     return to_json([domain for domain in merged.values() if not domain.removed])
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """What a proposal wants of one table: to write it, to have read it, or both."""
+
+    attempt: Attempt | None
+    scans: tuple[Scan, ...]
+
+    @property
+    def base(self) -> Version:
+        """The version from which on winners matter."""
+        bases = [scan.version for scan in self.scans]
+        if self.attempt is not None:
+            bases.append(Version(self.attempt.part.version - 1))
+        return min(bases)
+
+    @property
+    def is_append(self) -> bool:
+        return self.attempt is not None and not self.scans and _only_adds(self.attempt.examined)
+
+
+def _claims(pending: Pending) -> dict[TableId, _Claims]:
+    """Sort what a proposal wants by table; there may be many tables and many scans."""
+    attempts = {attempt.part.table_id: attempt for attempt in pending.attempts}
+    scans: dict[TableId, list[Scan]] = {table_id: [] for table_id in attempts}
+    for scan in pending.proposal.scans:
+        scans.setdefault(scan.table_id, []).append(scan)
+    return {
+        table_id: _Claims(attempts.get(table_id), tuple(found)) for table_id, found in scans.items()
+    }
 
 
 def _only_adds(examined: Examined) -> bool:
