@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -50,7 +51,10 @@ def serving(
 class Remembering(RemoteCatalog):
     """A client that keeps what it sent, so that a test can send it again."""
 
-    sent: list[Proposal]
+    def __init__(self, *args: Any, sender: Anyone, **named: Any) -> None:
+        super().__init__(*args, sender=sender, **named)
+        self.sent: list[Proposal] = []
+        self.heard = sender.heard
 
     def propose(self, proposal: Proposal) -> Answer:
         self.sent.append(proposal)
@@ -58,7 +62,7 @@ class Remembering(RemoteCatalog):
 
 
 class Anyone:
-    """Sends each request to any one of several servers."""
+    """Sends each request to any one of several servers, and keeps how it was answered."""
 
     def __init__(self, addresses: list[str], answer_s: float, seed: int = 0) -> None:
         self._servers = [
@@ -66,13 +70,16 @@ class Anyone:
         ]
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
+        self.heard: list[tuple[int, str | None]] = []
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
     ) -> Reply:
         with self._lock:
             server = self._chance.choice(self._servers)
-        return server.send(method, path, headers, content)
+        reply = server.send(method, path, headers, content)
+        self.heard.append((reply.status, reply.retry_after))
+        return reply
 
     def close(self) -> None:
         for server in self._servers:
@@ -81,15 +88,13 @@ class Anyone:
 
 def remote(*addresses: str, lost_s: float = 20.0, answer_s: float = 60.0) -> Remembering:
     """Connect to a server, or to any of several with each request."""
-    catalog = Remembering(
+    return Remembering(
         addresses[0],
         clock=CLOCK,
         ids=RandomIds(CLOCK),
         patience=RemotePatience(lost_s=lost_s, answer_s=answer_s),
-        sender=Anyone(list(addresses), answer_s) if len(addresses) > 1 else None,
+        sender=Anyone(list(addresses), answer_s),
     )
-    catalog.sent = []
-    return catalog
 
 
 def session_on(catalog: Remembering, *, staged: bool = False, unknown_s: float = 60.0) -> Session:

@@ -1,0 +1,208 @@
+"""Slow, huge and many: a server answers 408 and 413, stays small, and serves the others."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.faults.serving import Writer, appending, serving, session_at
+from tests.kit import shows
+from tests.kit.builders import new_txn_id
+from tests.kit.server import RunningServer
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
+
+IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
+MANY = 10_000 if IS_LONG else 1_500
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One server, which has a second for a body to come."""
+    _allow_files(2 * MANY)
+    lake = tmp_path_factory.mktemp("limits") / "lake"
+    with serving(lake, environment={"HEADGATE_REQUEST_BODY_MS": "1000"}) as running:
+        with session_at(running.address) as session:
+            session.create_table("t", "value long")
+        yield running
+
+
+def _allow_files(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + 500
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"{wanted} open files are needed, and {hard} are allowed.")
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextlib.contextmanager
+def somebody_else(server: RunningServer) -> Iterator[Writer]:
+    """Have another client write all the while, and see that it got on."""
+    first = time.time_ns() // 1000
+    writer = appending(server.address, "t", first)
+    writer.wait_for(2)
+    try:
+        yield writer
+        writer.wait_for(len(writer.acknowledged) + 5)
+    finally:
+        writer.end()
+
+
+def memory_of(server: RunningServer) -> int:
+    """Give how much memory the worker has, in bytes."""
+    [worker] = server.workers
+    status = Path(f"/proc/{worker}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) * 1024
+
+
+def connected(server: RunningServer) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def head(length: int | None, path: str = "/v1/namespaces") -> bytes:
+    body = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
+    return f"POST {path} HTTP/1.1\r\nhost: x\r\n{body}\r\n\r\n".encode()
+
+
+def answered(connection: socket.socket) -> int | None:
+    """Read an answer's status; None when the connection ended without one."""
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while b"\r\n" not in said:
+            data = connection.recv(1 << 16)
+            if not data:
+                break
+            said += data
+    return int(said.split(b" ", 2)[1]) if said else None
+
+
+def drip(connection: socket.socket, content: bytes, pause_s: float) -> int:
+    """Send byte by byte until the other side has enough; say how many went."""
+    connection.settimeout(pause_s)
+    for sent, byte in enumerate(content):
+        try:
+            connection.send(bytes([byte]))
+            connection.recv(1, socket.MSG_PEEK)
+            return sent  # an answer, or the end, before all was sent
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return sent
+    return len(content)
+
+
+@shows("FS5", "L1")
+def test_headers_sent_byte_by_byte_end_in_a_closed_connection(server: RunningServer) -> None:
+    with somebody_else(server), connected(server) as slow:
+        slow.sendall(b"POST /v1/namespaces HTTP/1.1\r\nhost: x\r\nx-slow: ")
+        began = time.monotonic()
+        sent = drip(slow, b"x" * 500, 0.2)
+        assert sent < 500
+        assert time.monotonic() - began < 90
+        slow.settimeout(60)
+        assert answered(slow) in (None, 408)
+
+
+@shows("FS5", "L1")
+def test_a_body_sent_byte_by_byte_is_408_and_changes_nothing(server: RunningServer) -> None:
+    body = b'{"name": "slow"}' + b" " * 984
+    with somebody_else(server), connected(server) as slow:
+        slow.sendall(head(len(body)))
+        sent = drip(slow, body, 0.1)
+        assert sent < len(body)
+        slow.settimeout(60)
+        assert answered(slow) == 408
+    with httpx.Client(base_url=server.address) as http:
+        assert "main.slow" not in http.get("/v1/namespaces").json()["namespaces"]
+
+
+@shows("FS5")
+def test_a_body_of_100_megabytes_is_413_before_it_is_read(server: RunningServer) -> None:
+    before = memory_of(server)
+    with somebody_else(server):
+        for _ in range(3):
+            with connected(server) as huge:
+                huge.sendall(head(100 * MEGABYTE))
+                huge.sendall(b"{" * 1000)
+                assert answered(huge) == 413
+        assert memory_of(server) - before < 48 * MEGABYTE
+
+
+@shows("FS5")
+def test_a_body_without_an_end_is_cut_off_at_the_limit(server: RunningServer) -> None:
+    before, sent = memory_of(server), 0
+    chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+    with somebody_else(server), connected(server) as huge:
+        huge.sendall(head(None))
+        status: int | None = None
+        try:
+            while sent < 200 * MEGABYTE:
+                huge.sendall(chunk)
+                sent += 0x10000
+        except (ConnectionError, TimeoutError):
+            status = answered(huge)
+        # What lies in the buffers of both sides' systems was sent, and never read.
+        assert sent < 100 * MEGABYTE
+        assert status in (None, 413, 408)
+        assert memory_of(server) - before < 96 * MEGABYTE
+
+
+@shows("FS5", "FM10")
+def test_a_million_actions_are_refused_at_the_limit_and_the_limit_is_named(
+    server: RunningServer,
+) -> None:
+    with httpx.Client(base_url=server.address, timeout=60) as http:
+        table_id = http.get("/v1/names/t").json()["tableId"]
+        latest = http.get("/v1/names/t").json()["latest"]
+        lines = b'{"txn":{}}\n' * 1_000_000
+        body = {
+            "txnId": new_txn_id(now_ms=time.time_ns() // 1_000_000),
+            "version": latest + 1,
+            "content": {
+                "way": "inline",
+                "commitInfo": {"operation": "WRITE"},
+                "actions": base64.b64encode(lines).decode(),
+            },
+        }
+        before = memory_of(server)
+        for _ in range(3):
+            answer = http.post(f"/v1/tables/{table_id}/commits", json=body)
+            assert answer.status_code == 413
+            problem = answer.json()
+            assert problem["code"] == "too-large"
+            assert str(http.get("/v1/config").json()["inlineLimitBytes"]) in problem["detail"]
+        assert memory_of(server) - before < 160 * MEGABYTE
+        assert http.get("/v1/names/t").json()["latest"] == latest
+
+
+@shows("FS5", "L1")
+def test_many_idle_connections_leave_the_others_unaffected(server: RunningServer) -> None:
+    before = memory_of(server)
+    idle: list[socket.socket] = []
+    try:
+        for number in range(MANY):
+            connection = connected(server)
+            idle.append(connection)
+            if number % 2:  # half of them have begun to say something
+                connection.sendall(b"GET /health HT")
+        with somebody_else(server), httpx.Client(base_url=server.address, timeout=30) as http:
+            for _ in range(20):
+                assert http.get("/v1/names/t").status_code == 200
+        assert memory_of(server) - before < 256 * MEGABYTE
+    finally:
+        for connection in idle:
+            connection.close()
