@@ -24,6 +24,7 @@ from bench.scenarios import (
     calls,
     checkpoint,
     cold_load,
+    hot_table,
     many_tables,
     metadata_commit,
     publish,
@@ -34,6 +35,7 @@ from bench.scenarios import (
 SCENARIOS: tuple[Scenario, ...] = (
     metadata_commit.SCENARIO,
     many_tables.SCENARIO,
+    hot_table.SCENARIO,
     append.SCENARIO,
     cold_load.SCENARIO,
     wide_snapshot.SCENARIO,

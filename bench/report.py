@@ -180,6 +180,9 @@ def _share_of_floor(ours: Figures, block: Measured | None) -> str:
 
 
 def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float:
+    if claim.sense is Sense.FACT:
+        assert claim.lap is not None
+        return ours.facts[claim.lap]
     mine = _seconds(ours, claim.lap)
     match claim.sense:
         case Sense.SECONDS:
@@ -192,9 +195,6 @@ def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float:
         case Sense.SHARE | Sense.FLAT:
             assert theirs is not None
             return mine / _seconds(theirs, claim.against_lap)
-        case Sense.FACT:
-            assert claim.lap is not None
-            return ours.facts[claim.lap]
         case Sense.COUNT | Sense.SLOPE:
             raise AssertionError("made of more than two figures, or of none")
         case _:

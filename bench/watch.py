@@ -50,6 +50,7 @@ class Watch:
     facts: dict[str, float] = field(default_factory=dict)  # told as the median of the turns
     worst: dict[str, float] = field(default_factory=dict)  # told as the greatest of the turns
     _since: float = 0.0
+    _things: int = 1  # that the sample under way is about
 
     def begin(self) -> None:
         """Forget the turn before."""
@@ -74,13 +75,18 @@ class Watch:
     def together(self) -> Iterator[None]:
         """Measure processor time and memory of many samples at once, servers included."""
         _forget_peak()
-        already = len(self.samples)
+        already, self._things = len(self.samples), 1
         cpu = _cpu() + tree_cpu(os.getpid())
         yield
         used = _cpu() + tree_cpu(os.getpid()) - cpu
-        self.cpu.append(used / max(1, len(self.samples) - already))
+        self.cpu.append(used / max(1, len(self.samples) - already) / self._things)
         below = sum(map(_peak_of, descendants(os.getpid())))
         self.peak_rss = max(self.peak_rss, _peak() + below)
+
+    def record(self, seconds: float, count: int) -> None:
+        """Put down one sample that was measured elsewhere, of as many things as came of it."""
+        self.samples.append(seconds / max(1, count))
+        self._things = max(1, count)
 
     @contextmanager
     def sample(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ __all__ = [
     "DeltaTable",
     "seen",
     "sync_checkpoint",
+    "sync_commit",
     "sync_written",
     "write_deltalake",
 ]
@@ -42,6 +43,13 @@ def sync_written(root: Path, version: int) -> None:
     actions = map(json.loads, commit.read_bytes().splitlines())
     files = [root / action["add"]["path"] for action in actions if "add" in action]
     for path in (*files, root, commit, log):
+        _sync(path)
+
+
+def sync_commit(root: Path, version: int) -> None:
+    """Make a commit of files that were there before outlive a power loss."""
+    log = root / "_delta_log"
+    for path in (log / f"{version:020d}.json", log):
         _sync(path)
 
 

@@ -1,0 +1,44 @@
+"""DuckLake, DuckDB's own lake format, as it comes: metadata in a DuckDB file, synced by DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+from duckdb_extensions import import_extension  # type: ignore[import-untyped]  # it has none
+
+NAME = "DuckLake"
+REQUIRES = "duckdb==1.5.5, duckdb-extension-ducklake==1.5.5"
+TABLE = "lake.bench"
+
+
+def connect(place: str) -> duckdb.DuckDBPyConnection:
+    """Make a lake with one empty table; others connect by cursors."""
+    import_extension("ducklake")
+    root = Path(place)
+    (root / "data").mkdir(parents=True)
+    connection = duckdb.connect()
+    connection.load_extension("ducklake")
+    connection.execute(
+        f"ATTACH 'ducklake:{root}/metadata.ducklake' AS lake (DATA_PATH '{root}/data')"
+    )
+    connection.execute(f"CREATE TABLE {TABLE} (id BIGINT, name VARCHAR)")
+    return connection
+
+
+def prepare(connection: duckdb.DuckDBPyConnection, place: str, number: int) -> str:
+    """Write a file of one row, to be registered."""
+    path = f"{place}/data/prepared-{number}.parquet"
+    connection.execute(f"COPY (SELECT {number}::BIGINT AS id, 'x' AS name) TO '{path}'")
+    return path
+
+
+def append(connection: duckdb.DuckDBPyConnection, path: str) -> None:
+    """Register a file that is there already."""
+    connection.execute("CALL ducklake_add_data_files('lake', 'bench', ?)", [path])
+
+
+def rows(connection: duckdb.DuckDBPyConnection) -> int:
+    """Count the rows; each append brought one."""
+    [[count]] = connection.execute(f"SELECT count(*) FROM {TABLE}").fetchall()
+    return int(count)
