@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from headgate.catalog.stores.port import AnswerRow, Writing
+from headgate.catalog.stores.port import AnswerRow, Reading, Writing
 from headgate.errors import InvalidArgumentError, KeyReusedError, TransactionExpiredError
 from headgate.protocol.encoding import to_json
 
@@ -45,11 +45,7 @@ def once(
         )
 
     def do(unit: Writing) -> Result:
-        known = unit.answer(key.key)
-        if known is not None:
-            if known.request != key.request:
-                raise KeyReusedError(f"The key {key.key} was used for another request.")
-            raise AnsweredError(known.answer)
+        refuse_if_answered(unit, key)
         result = work(unit)
         answer = b"" if result is None else to_json(result)
         unit.insert_answer(AnswerRow(key.key, key.request, answer, now_ms))
@@ -57,6 +53,15 @@ def once(
         return result
 
     return do
+
+
+def refuse_if_answered(unit: Reading, key: RequestKey) -> None:
+    """Raise the answer that was given under this key before, if there is one."""
+    known = unit.answer(key.key)
+    if known is not None:
+        if known.request != key.request:
+            raise KeyReusedError(f"The key {key.key} was used for another request.")
+        raise AnsweredError(known.answer)
 
 
 def _time_of(key: str) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headgate.catalog.decision import merged_domains
-from headgate.catalog.keys import RequestKey, once
+from headgate.catalog.keys import RequestKey, once, refuse_if_answered
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.ratifier import Ratifier, WaitError
 from headgate.catalog.stores.port import (
@@ -331,15 +331,18 @@ class Registry:
 
         self._do(table_id, undrop, key)
 
-    def purge(self, table_id: TableId) -> int:
+    def purge(self, table_id: TableId, key: RequestKey | None = None) -> int:
         """Delete a dropped table's files, resumably; give how many went. Spec: CM-40.
 
         The table is purged in the catalog first: what is deleted can no longer be undropped,
-        whatever dies in between. A purge that was cut short goes on when it is called again.
+        whatever dies in between. A purge that was cut short goes on when it is called again; one
+        that came to its end is answered under its key.
         """
         deadline = self._clock.monotonic() + self._settings.lease_ms / 1000
 
         def purge(unit: Writing) -> TableRow:
+            if key is not None:
+                refuse_if_answered(unit, key)
             row = _require_table(unit, table_id)
             if not is_unfinished(row):
                 _refuse_unless_allowed(row, Event.PURGE)
@@ -355,8 +358,7 @@ class Registry:
 
         row = self._do(table_id, purge)
         if row.kind is Kind.EXTERNAL:  # its files are not ours
-            self._do(table_id, lambda unit: self._finish_purge(unit, table_id))
-            return 0
+            return self._do(table_id, lambda unit: self._finish_purge(unit, table_id, 0), key)
         files = self._log_of(row.location).store
         paths = sorted(item.path for item in files.list("", recursive=True))
         # Data before the log: what is left of a purge cut short is still known for a table.
@@ -365,14 +367,13 @@ class Registry:
             files.delete(path)
         files.sync(paths)
         fail_point("registry.before_forget_purged")
+        return self._do(table_id, lambda unit: self._finish_purge(unit, table_id, len(paths)), key)
 
-        self._do(table_id, lambda unit: self._finish_purge(unit, table_id))
-        return len(paths)
-
-    def _finish_purge(self, unit: Writing, table_id: TableId) -> None:
+    def _finish_purge(self, unit: Writing, table_id: TableId, files: int) -> int:
         row = _require_table(unit, table_id)
         unit.forget_content(row.key, row.head)
         unit.update_table(row._replace(purged_ms=self._clock.now_ms()))
+        return files
 
     def expire_staging(self, older_than_ms: int) -> list[TableId]:
         """Give up places that were staged and never registered, and delete what lies there."""
