@@ -282,6 +282,49 @@ def test_a_dropped_table_keeps_its_files_refuses_commits_and_frees_its_name(lake
     assert lake.catalog.resolve(T).table_id == again.table_id
 
 
+@req("LC-03")
+def test_an_undrop_told_again_after_a_lost_answer_is_answered_the_same(lake: House) -> None:
+    table, other = lake.create(), lake.create("other")
+    lake.catalog.drop_table(table.table_id)
+    u = TableName.parse("u")
+    for name in (None, T, None):  # as it was, and by its name
+        lake.catalog.undrop_table(table.table_id, name)
+        assert lake.catalog.resolve(T).table_id == table.table_id
+    # Another name was not given, and what was never dropped has no other name either.
+    for table_id in (table.table_id, other.table_id):
+        with pytest.raises(RefusedError, match="cannot undrop"):
+            lake.catalog.undrop_table(table_id, u)
+    lake.catalog.drop_table(table.table_id)
+    for _ in range(2):
+        lake.catalog.undrop_table(table.table_id, u)
+    assert lake.catalog.resolve(u).table_id == table.table_id
+    with pytest.raises(RefusedError, match="cannot undrop"):
+        lake.catalog.undrop_table(table.table_id, T)  # its name of before
+    with pytest.raises(NotFoundError):
+        lake.catalog.undrop_table(new_table_id(), u)
+
+
+@req("CM-40")
+def test_a_purge_told_again_after_a_lost_answer_is_answered_and_touches_nothing(
+    lake: House, tmp_path: Path
+) -> None:
+    place = locations.normalize(str(tmp_path / "elsewhere"))
+    staging = lake.database.stage_table(place)
+    lay(staging, first(staging.table_id))
+    lake.database.register_table(T, staging.table_id)
+    lake.catalog.drop_table(staging.table_id)
+    assert lake.catalog.purge_table(staging.table_id) == 1
+    assert lake.catalog.purge_table(staging.table_id) == 0
+    # The place is free again, and what lies there now is another table's.
+    again = lake.database.stage_table(place)
+    lay(again, first(again.table_id))
+    lake.database.register_table(T, again.table_id)
+    assert lake.catalog.purge_table(staging.table_id) == 0
+    assert lake.log(again.table_id).read_published(Version(0)) is not None
+    with pytest.raises(RefusedError, match="cannot undrop"):
+        lake.catalog.undrop_table(staging.table_id)
+
+
 @req("CM-40")
 def test_purging_removes_the_table_and_only_the_table(house: House, tmp_path: Path) -> None:
     table, neighbour = house.create("t"), house.create("neighbour")

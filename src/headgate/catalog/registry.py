@@ -318,6 +318,8 @@ class Registry:
 
         def undrop(unit: Writing) -> None:
             row = _require_table(unit, table_id)
+            if _is_back(unit, row, name):
+                return
             _refuse_unless_allowed(row, Event.UNDROP)
             wanted = name or unit.last_name_of(table_id)
             assert wanted is not None  # only what had a name can be dropped
@@ -344,7 +346,7 @@ class Registry:
             if key is not None:
                 refuse_if_answered(unit, key)
             row = _require_table(unit, table_id)
-            if not is_unfinished(row):
+            if row.state is not State.PURGED:
                 _refuse_unless_allowed(row, Event.PURGE)
                 lease, now_ms = lease_of(table_id), self._clock.now_ms()
                 until_ms = now_ms + self._settings.lease_ms
@@ -357,6 +359,8 @@ class Registry:
             return row
 
         row = self._do(table_id, purge)
+        if not is_unfinished(row):  # told again: by now another table may lie there
+            return 0
         if row.kind is Kind.EXTERNAL:  # its files are not ours
             return self._do(table_id, lambda unit: self._finish_purge(unit, table_id, 0), key)
         files = self._log_of(row.location).store
@@ -610,6 +614,14 @@ def _refuse_unless_allowed(row: TableRow, event: Event) -> None:
             f"Table {row.id} is {row.state.value}: it cannot {event.value}.",
             remedy="See `headgate show --dropped` for the state of each table.",
         )
+
+
+def _is_back(unit: Reading, row: TableRow, name: TableName | None) -> bool:
+    """Say whether this very undrop was carried out before: its answer may have been lost."""
+    if row.state is not State.ACTIVE:
+        return False
+    now = unit.name_of(row.id)
+    return name is None or (now is not None and now.key == name.key)
 
 
 def _is_registered(unit: Reading, row: TableRow, name: TableName) -> bool:
