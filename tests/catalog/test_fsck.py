@@ -262,3 +262,39 @@ def test_publishing_goes_on_once_the_log_is_right_again(lake: House) -> None:
     assert [f.repaired for f in problems(lake, repair=True) if f.rule == "PB-02"] == [True]
     assert lake.catalog.publish(table.table_id) == 1
     assert problems(lake) == []
+
+
+@req("CM-40")
+def test_what_is_put_where_a_purged_table_was_is_named_and_left(lake: House) -> None:
+    table = lake.create()
+    store = locations.store_for(table.location)
+    lake.catalog.publish(table.table_id)
+    lake.catalog.drop_table(table.table_id)
+    lake.catalog.purge_table(table.table_id)
+    assert problems(lake) == []
+    store.put("late.parquet", b"rows")
+    store.put("much/later.parquet", b"rows")
+    for repair in (False, True):
+        [found] = problems(lake, repair=repair)
+        assert (found.rule, found.severity, found.path) == (
+            "CM-40",
+            Severity.WARNING,
+            "late.parquet",
+        )
+        assert "2 files of 8 bytes" in found.says
+        assert table.location in found.remedy
+    assert store.get("late.parquet") == b"rows"
+
+
+@req("CM-40")
+def test_what_lies_where_a_purged_table_was_may_be_another_tables(
+    lake: House, tmp_path: Path
+) -> None:
+    place = locations.normalize(str(tmp_path / "elsewhere"))
+    gone = lake.database.stage_table(place)
+    lake.clock.ms += 1
+    lake.database.expire_staging(0)
+    staged = lake.database.stage_table(place)
+    assert staged.table_id != gone.table_id
+    locations.store_for(place).put("early.parquet", b"rows")
+    assert problems(lake) == []

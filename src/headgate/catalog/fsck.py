@@ -27,6 +27,7 @@ from headgate.protocol.commits import Part, Proposal, Put
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage import locations
+from headgate.storage.objects import ObjectStore
 
 _RESTORE = "Restore the file from a backup of the storage."
 _FILES_TOLD = 20
@@ -358,6 +359,21 @@ def _beside(row: TableRow, name: str, files: _Files) -> Iterator[Finding]:
                 says="stands for a version that is not published",
                 remedy="Move the file out of the log, or publish the version.",
             )
+
+
+def left_behind(row: TableRow, store: ObjectStore) -> Iterator[Finding]:
+    """Name what lies where a table was that is purged: somebody put it there afterwards."""
+    left = list(store.list("", recursive=True))
+    if left:
+        yield Finding(
+            rule="CM-40",
+            severity=Severity.WARNING,
+            table=row.id,
+            path=min(item.path for item in left),
+            says=f"is purged, and where it was lie {len(left)} files of "
+            f"{sum(item.size for item in left)} bytes that came later",
+            remedy=f"See who wrote them, then delete what is below {row.location}.",
+        )
 
 
 def data_files(

@@ -29,7 +29,7 @@ from headgate.catalog.decision import (
     ratified_answer,
 )
 from headgate.catalog.feed import LARGEST_PAGE, Feed
-from headgate.catalog.fsck import Checker, data_files
+from headgate.catalog.fsck import Checker, data_files, left_behind
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.keys import RequestKey
 from headgate.catalog.listeners import Listeners
@@ -423,9 +423,20 @@ class Catalog:
             else:
                 row = _managed(_active(unit, table_id))
                 tables = [(row, str(unit.name_of(table_id)))]
-            purging = [row for row in unit.nameless(State.PURGED) if is_unfinished(row)]
+            purged = unit.nameless(State.PURGED) if table_id is None else []
+            purging = [row for row in purged if is_unfinished(row)]
+            # Where another table lies by now, what is there is that table's.
+            free = [
+                row
+                for row in purged
+                if row.kind is Kind.MANAGED
+                and not is_unfinished(row)
+                and unit.overlapping(row.location) is None
+            ]
         found: list[Finding] = []
-        for row in purging if table_id is None else ():
+        for row in free:
+            found += left_behind(row, self._store_for(row.location))
+        for row in purging:
             if repair:
                 self._registry.purge(row.id)
             found.append(
