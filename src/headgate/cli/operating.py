@@ -189,7 +189,7 @@ def listener(
         typer.Option(metavar="N", min=0, help="Begin after this sequence; else now."),
     ] = None,
 ) -> None:
-    """Say who is told of every ratification, and how far each one is.
+    """Say who is told of events, and how far each one is.
 
     A server posts each event as JSON to the URL, in order and at least once, until it is answered
     with a status of 200 to 299. Adding one that is there changes its URL; it goes on where it was.
