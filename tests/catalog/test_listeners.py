@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import headgate
+from headgate import connecting
 from headgate.catalog import telling
 from headgate.catalog.listeners import WEBHOOK
 from headgate.catalog.service import Catalog
@@ -26,7 +27,7 @@ from headgate.protocol.actions import Sequence
 from headgate.protocol.events import Listener
 from headgate.protocol.overview import ListenerEntry
 from headgate.settings import Settings
-from tests.kit import req
+from tests.kit import postgres, req
 from tests.kit.hearing import Ear, eventually
 
 QUICK = Settings(publish_on_close_ms=200, lease_ms=600)
@@ -37,21 +38,26 @@ def catalog_of(session: Session) -> Catalog:
     return session.catalog
 
 
-def connect(lake: Path, **changes: Any) -> Session:
+def connect(lake: str, **changes: Any) -> Session:
     return headgate.connect(lake, publisher=False, settings=replace(QUICK, **changes))
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """A lake with the tables `a`, `b` and `c`, at sequence 3."""
-    with connect(tmp_path / "lake") as session:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a lake with the tables `a`, `b` and `c`, at sequence 3."""
+    address = str(tmp_path / "lake")
+    if request.param == "postgresql":
+        server: postgres.Postgres = request.getfixturevalue("postgres_server")
+        address = server.new_database()
+        connecting.init(address, str(tmp_path / "tables"))
+    with connect(address) as session:
         for name in "abc":
             session.create_table(name, "id long")
-    return tmp_path / "lake"
+    return address
 
 
 @pytest.fixture
-def session(lake: Path) -> Iterator[Session]:
+def session(lake: str) -> Iterator[Session]:
     with connect(lake) as session:
         yield session
 
@@ -88,7 +94,7 @@ def test_a_new_one_may_begin_in_the_past_and_not_in_the_future(session: Session)
 
 
 @req("EV-01")
-def test_a_listener_goes_on_where_it_was_whoever_committed_meanwhile(lake: Path) -> None:
+def test_a_listener_goes_on_where_it_was_whoever_committed_meanwhile(lake: str) -> None:
     first, second = Ear(), Ear()
     with connect(lake) as session:
         session.listen("ear", first)
@@ -131,7 +137,7 @@ def test_that_one_fails_is_recorded_and_the_pauses_grow(
 
 
 @req("EV-01")
-def test_one_that_hangs_holds_up_neither_commits_nor_others_nor_closing(lake: Path) -> None:
+def test_one_that_hangs_holds_up_neither_commits_nor_others_nor_closing(lake: str) -> None:
     hanging, ear = Ear(), Ear()
     hanging.may_return.clear()
     session = connect(lake)
@@ -184,7 +190,7 @@ def test_a_pipeline_runs_once_after_all_its_inputs_have_moved(session: Session) 
 
 
 @req("EV-02")
-def test_an_input_that_moved_before_a_restart_counts_after_it(lake: Path) -> None:
+def test_an_input_that_moved_before_a_restart_counts_after_it(lake: str) -> None:
     first, second = Ear(), Ear()
     with connect(lake) as session:
         session.listen("pipeline", first, tables=["a", "b"], together=True)
@@ -199,7 +205,7 @@ def test_an_input_that_moved_before_a_restart_counts_after_it(lake: Path) -> Non
 
 
 def test_events_nobody_wanted_are_not_gone_through_again(
-    lake: Path, monkeypatch: pytest.MonkeyPatch
+    lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telling, "_SKIPPED", 3)
     ear = Ear()
@@ -214,7 +220,7 @@ def test_events_nobody_wanted_are_not_gone_through_again(
 
 @req("EV-01")
 @pytest.mark.slow
-def test_two_processes_tell_one_listener_one_after_the_other(lake: Path) -> None:
+def test_two_processes_tell_one_listener_one_after_the_other(lake: str) -> None:
     ear = Ear()
     with connect(lake) as one, connect(lake) as two:
         one.listen("ear", ear)
@@ -232,7 +238,7 @@ def test_two_processes_tell_one_listener_one_after_the_other(lake: Path) -> None
 @req("EV-01")
 @pytest.mark.slow
 def test_a_listener_that_takes_longer_than_a_lease_is_not_told_elsewhere_meanwhile(
-    lake: Path,
+    lake: str,
 ) -> None:
     slow, other = Ear(), Ear()
     slow.may_return.clear()
@@ -249,7 +255,7 @@ def test_a_listener_that_takes_longer_than_a_lease_is_not_told_elsewhere_meanwhi
 
 
 @pytest.mark.slow
-def test_the_next_process_goes_on_when_one_leaves(lake: Path) -> None:
+def test_the_next_process_goes_on_when_one_leaves(lake: str) -> None:
     first, second = Ear(), Ear()
     with connect(lake) as two:
         with connect(lake) as one:
@@ -311,7 +317,7 @@ class Post:
 ONE, TWO = "http://127.0.0.1:1/one", "http://127.0.0.1:1/two"
 
 
-def test_a_registered_one_is_told_by_a_process_that_knows_how(lake: Path) -> None:
+def test_a_registered_one_is_told_by_a_process_that_knows_how(lake: str) -> None:
     post = Post()
     with connect(lake) as other, connect(lake) as server:
         other.put_listener("hook", ONE, after=1)
@@ -324,7 +330,7 @@ def test_a_registered_one_is_told_by_a_process_that_knows_how(lake: Path) -> Non
         assert the(session, "hook").position == 4
 
 
-def test_another_target_another_place_and_removal_are_obeyed(lake: Path) -> None:
+def test_another_target_another_place_and_removal_are_obeyed(lake: str) -> None:
     post = Post()
     with connect(lake) as other, connect(lake) as server:
         catalog_of(server).deliver(WEBHOOK, post)
