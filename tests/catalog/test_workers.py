@@ -57,9 +57,10 @@ def test_a_table_that_comes_during_its_turn_has_one_more_and_never_two_at_once(
     workers = Workers(work)
     workers.give(names(1))
     eventually(lambda: work.begun["t0"] == 1)
-    for _ in range(3):
-        workers.give(names(1))
+    for turn in range(1, 4):
+        workers.give([*names(1), *names(1, "free")])
         workers.look()
+        eventually(lambda turn=turn: work.begun["free0"] == turn)  # type: ignore[misc]
     assert work.begun["t0"] == 1
     work.may_end.set()
     eventually(lambda: work.begun["t0"] == 2)

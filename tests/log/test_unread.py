@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from headgate.client.maintenance import checksum_of
 from headgate.errors import (
     InvariantError,
     MalformedError,
@@ -259,6 +260,8 @@ def test_what_the_catalog_counted_wrong_is_told_and_what_was_read_counts(
     catalog.checksum = replaced(wrong, num_files=9)
     snapshot = catalog.load()
     assert snapshot.num_files == 9
+    assert checksum_of(catalog.load()).num_files == 3  # what is written down is counted here
+    caplog.clear()
     with caplog.at_level(logging.ERROR):
         assert len(snapshot.files()) == 3
     assert "its checksum says 9" in caplog.text
