@@ -29,6 +29,7 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.tables import State
 from tests.catalog.store_contract import (
     StoreContract,
     commit_row,
@@ -659,6 +660,56 @@ def test_a_batch_costs_as_many_round_trips_as_one_commit(
         assert [event.txn_id for event in events] == txns
         assert all(len(event.commits) == 1 for event in events)
         assert reading.ratified_under(TxnId("never")) == []
+
+
+STRANGE = ["NULL", "", " ", '"', "\\", '\\"', "{}", "{a,b}", "a,b", "'", "\n\t", "é😀", "$1", "%s"]
+
+
+@pytest.mark.parametrize("length", [0, 7, 1 << 19])
+def test_rows_that_were_gathered_come_back_as_they_were(store: PostgresStore, length: int) -> None:
+    [row] = insert(store, 1)
+    content = bytes(range(256)) * (length // 256) + bytes(length % 256)
+    commits = [
+        commit_row(
+            version,
+            txn=f"{text} {version}",
+            file_name=text if version % 2 else None,
+            modified_ms=-(2**63) if version % 2 else None,
+            size=2**63 - 1,
+            sha256=b"",
+            intent=b'\\x"{},',
+            summary=None if version % 2 else content,
+            content=content,
+        )
+        for version, text in enumerate(STRANGE[:5] if length > 9999 else STRANGE)
+    ]
+    with store.write() as unit:
+        unit.expect([commit.txn_id for commit in commits], [row.id])
+        for commit in commits:
+            unit.insert_commit(row.key, commit)
+            unit.update_table(row._replace(head=commit.version, diverged=commit.txn_id))
+            unit.advance_clock(Clock(commit.sequence, commit.version), commit.txn_id)
+    assert found(store).diverged == commits[-1].txn_id
+    with store.read() as reading:
+        kept = reading.commits(row.key, Version(0), Version(99), content=True, summary=True)
+        assert kept == commits
+        events = reading.events(Sequence(0), 99)
+        assert [event.txn_id for event in events] == [commit.txn_id for commit in commits]
+
+
+def test_tables_of_which_different_things_change_are_each_changed(store: PostgresStore) -> None:
+    rows = insert(store, 1, 2, 3, 4)
+    changed = [
+        rows[0]._replace(head=Version(3), num_files=None),
+        rows[1]._replace(head=Version(4), metadata=b"\0\xff"),
+        rows[2]._replace(head=Version(5)),
+        rows[3]._replace(ticket=TxnId("it's me"), state=State.DROPPED, dropped_ms=1),
+    ]
+    with store.write() as unit:
+        for row in changed:
+            unit.update_table(row)
+        unit.update_table(changed[2])  # as it is
+    assert [found(store, number) for number in (1, 2, 3, 4)] == changed
 
 
 def test_what_clashes_in_spite_of_all_undoes_the_whole_unit(

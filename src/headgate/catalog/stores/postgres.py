@@ -26,7 +26,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from headgate.catalog.stores.port import Clock, DoubtError, Reading, TakenError, Writing
-from headgate.catalog.stores.postgres_reading import ReadingUnit, Row, Statement, Values
+from headgate.catalog.stores.postgres_bulk import Statement, Values
+from headgate.catalog.stores.postgres_reading import ReadingUnit, Row
 from headgate.catalog.stores.postgres_writing import WritingUnit
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
@@ -408,7 +409,7 @@ class _Line:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def ask(self, told: list[Statement], asked: list[tuple[str, Values]]) -> list[list[Row]]:
+    def ask(self, told: list[Statement], asked: list[Statement]) -> list[list[Row]]:
         with _translated():
             if len(told) + len(asked) <= 1 or not asked:
                 return _execute(self.connection, told, asked)
@@ -439,12 +440,12 @@ class _ReadingLine(_Line):
         self._renew = renew
         self._has_begun = False
 
-    def ask(self, told: list[Statement], asked: list[tuple[str, Values]]) -> list[list[Row]]:
+    def ask(self, told: list[Statement], asked: list[Statement]) -> list[list[Row]]:
         if self._has_begun:
             with _translated():
                 return _execute(self.connection, told, asked)
         self._has_begun = True
-        begin = [Statement(_READ, [()])]
+        begin: list[Statement] = [(_READ, ())]
         with _translated():
             try:
                 return _execute(self.connection, begin, asked)
@@ -457,25 +458,16 @@ class _ReadingLine(_Line):
 
 
 def _execute(
-    connection: Connection, told: list[Statement], asked: list[tuple[str, Values]]
+    connection: Connection, told: list[Statement], asked: list[Statement]
 ) -> list[list[Row]]:
     """Execute all of it in one round trip."""
     is_small = len(told) + len(asked) <= 1
     with nullcontext() if is_small else connection.pipeline():
-        for statement in told:
-            _tell(connection, statement)
+        for text, values in told:
+            # What needs no values is not worth preparing.
+            connection.execute(text.encode(), values, prepare=None if values else False)
         cursors = [connection.execute(text.encode(), values, binary=True) for text, values in asked]
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
-
-
-def _tell(connection: Connection, statement: Statement) -> None:
-    text = statement.sql.encode()
-    if len(statement.many) == 1:
-        [values] = statement.many
-        # What needs no values is not worth preparing.
-        connection.execute(text, values, prepare=None if values else False)
-    else:
-        connection.cursor().executemany(text, statement.many)
 
 
 def _parsed(dsn: str) -> dict[str, object]:

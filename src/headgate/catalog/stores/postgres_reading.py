@@ -6,7 +6,6 @@ Knows PostgreSQL's SQL, and nothing of connections: those are behind a `Line`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from headgate.catalog.stores import gathering
@@ -21,6 +20,7 @@ from headgate.catalog.stores.port import (
     TableRow,
     TokenRow,
 )
+from headgate.catalog.stores.postgres_bulk import Statement, Values, array
 from headgate.errors import InvalidArgumentError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
@@ -28,7 +28,6 @@ from headgate.protocol.catalog_port import FileKind, KnownFile
 from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.tables import Kind, State
 
-Values: TypeAlias = tuple[object, ...]
 # PostgreSQL gives what the schema says; the callers name the types.
 Row: TypeAlias = tuple[Any, ...]
 
@@ -73,18 +72,10 @@ _RATIFIED_UNDER: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """What to execute, once for each of the values."""
-
-    sql: str
-    many: list[Values]
-
-
 class Line(Protocol):
     """A connection inside a transaction."""
 
-    def ask(self, told: list[Statement], asked: list[tuple[str, Values]]) -> list[list[Row]]:
+    def ask(self, told: list[Statement], asked: list[Statement]) -> list[list[Row]]:
         """Execute all of it in few round trips, and give the rows of what was asked."""
         ...
 
@@ -192,7 +183,7 @@ class ReadingUnit:
             # A table keeps its place until a purge has ended: the last step forgets what was held.
             f"SELECT {TABLE} FROM tables WHERE purged_ms IS NULL AND "
             "(location = ANY ($1::text[]) OR (location > $2 AND location < $3)) LIMIT 1",
-            above,
+            array(above),
             above[0] + "/",
             above[0] + "0",  # the character after the slash
         )
@@ -336,7 +327,7 @@ class ReadingUnit:
     def _all(self, sql: str, *values: object) -> list[Row]:
         return self._each((sql, values))[0]
 
-    def _each(self, *asked: tuple[str, Values]) -> list[list[Row]]:
+    def _each(self, *asked: Statement) -> list[list[Row]]:
         """Ask all of it in one round trip."""
         for _, values in asked:
             refuse_unless_storable(values)

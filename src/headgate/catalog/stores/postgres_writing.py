@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from headgate.catalog.stores import postgres_bulk as bulk
 from headgate.catalog.stores.port import (
     AnswerRow,
     Clock,
@@ -24,13 +25,12 @@ from headgate.catalog.stores.port import (
     TableRow,
     TokenRow,
 )
+from headgate.catalog.stores.postgres_bulk import Statement, Values
 from headgate.catalog.stores.postgres_reading import (
     TABLE,
     Line,
     ReadingUnit,
     Row,
-    Statement,
-    Values,
     as_table,
     is_storable,
     refuse_unless_storable,
@@ -65,11 +65,13 @@ _INSERT_TABLE: Final = (
     f"INSERT INTO tables ({', '.join(TableRow._fields[1:])}) "
     f"VALUES ({_places(len(TableRow._fields) - 1)}) RETURNING key"
 )
-# Of txnIds those that were decided before, beside each of the tables, or beside none.
+_DECIDED: Final = (
+    "SELECT txn_id FROM commits WHERE txn_id = ANY ($1::text[]) "
+    "UNION ALL SELECT txn_id FROM rejections WHERE txn_id = ANY ($1::text[])"
+)
+# Whether any of the txnIds was decided before, beside each of the tables, or beside none.
 _EXPECTED: Final = (
-    "SELECT ARRAY (SELECT txn_id FROM commits WHERE txn_id = ANY ($1::text[]) "
-    "UNION ALL SELECT txn_id FROM rejections WHERE txn_id = ANY ($1::text[])), "
-    f"{', '.join(f'tables.{field}' for field in TableRow._fields)} "
+    f"SELECT EXISTS ({_DECIDED}), {', '.join(f'tables.{field}' for field in TableRow._fields)} "
     "FROM (SELECT) nothing LEFT JOIN tables ON id = ANY ($2::text[])"
 )
 _TAKE_LEASE: Final = (
@@ -81,8 +83,13 @@ _PUBLISHED: Final = (
     "UPDATE commits SET published_ms = $1 WHERE table_key = $2 "
     "AND version BETWEEN $3 AND $4 AND published_ms IS NULL"
 )
-# Rows of these may go together, and before other statements but those that change commits.
-_TOGETHER: Final = frozenset({_INSERT_SEQUENCE, _INSERT_COMMIT})
+# Rows of these go together, up to a statement of another kind, and with what changes in tables.
+_TOGETHER: Final = {
+    _INSERT_SEQUENCE: ("sequences", ("sequence", "clock_ms", "txn_id")),
+    _INSERT_COMMIT: ("commits", ("table_key", *CommitRow._fields)),
+}
+_MERGEABLE: Final = ("INSERT INTO sequences SELECT ", "INSERT INTO commits SELECT ")
+_LARGE: Final = 1 << 20  # bytes of rows that are better handed over as they are
 
 
 @dataclass(slots=True)
@@ -109,7 +116,7 @@ class WritingUnit(ReadingUnit):
         self._rejections: dict[TxnId, RejectionRow | None] = {}
         self._answers: dict[str, AnswerRow | None] = {}
         # What is to be sent: statements in order, then rows that differ from what was sent last.
-        self._pending: list[tuple[str, Values]] = []
+        self._pending: list[Statement] = []
         self._sent: dict[int, TableRow] = {}
         self._sent_clock = {0: clock}
         self._dirty: dict[int, None] = {}
@@ -152,11 +159,14 @@ class WritingUnit(ReadingUnit):
         if not txns and not tables:
             return
         # Nothing of it is pending: who writes a row has read it, or tried it at once.
-        [rows] = self._each_of_the_past((_EXPECTED, (txns, tables)))
+        [rows] = self._each_of_the_past((_EXPECTED, (bulk.array(txns), bulk.array(tables))))
         found = {row[2]: as_table(row[1:]) for row in rows if row[1] is not None}
         for table_id in tables:
             self._know(table_id, found.get(table_id))
-        decided = set(rows[0][0])  # before: few come again, and theirs are read when asked for
+        decided: set[TxnId] = set()  # before: few come again, and theirs are read when asked for
+        if rows[0][0]:
+            [again] = self._each_of_the_past((_DECIDED, (bulk.array(txns),)))
+            decided.update(txn for [txn] in again)
         for txn in txns:
             if txn not in decided:
                 self._set(self._ratified, txn, [])
@@ -232,8 +242,10 @@ class WritingUnit(ReadingUnit):
             return
         if _may_clash(known, row):
             self._flush()  # so that what is tried differs from what was sent by this row alone
-            sql, values = _changes(self._sent[row.key], row)
-            self._tell(sql, values, is_free=False)
+            fields = _differing(self._sent[row.key], row)
+            columns = ", ".join(f"{TableRow._fields[n]} = ${p}" for p, n in enumerate(fields, 2))
+            values = (row.key, *(_values(row)[field] for field in fields))
+            self._tell(f"UPDATE tables SET {columns} WHERE key = $1", values, is_free=False)
             self._set(self._sent, row.key, row)
             if known.id != row.id:
                 self._set(self._tables, known.id, None)
@@ -386,12 +398,12 @@ class WritingUnit(ReadingUnit):
         self._pending.append((f"RELEASE SAVEPOINT {_ATTEMPT}", ()))
         return rows
 
-    def _each(self, *asked: tuple[str, Values]) -> list[list[Row]]:
+    def _each(self, *asked: Statement) -> list[list[Row]]:
         for _, values in asked:
             refuse_unless_storable(values)
         return self._ask(list(asked))
 
-    def _each_of_the_past(self, *asked: tuple[str, Values]) -> list[list[Row]]:
+    def _each_of_the_past(self, *asked: Statement) -> list[list[Row]]:
         """Ask for rows that nothing pending can have changed."""
         self.refuse_if_lost()
         return self._send([], list(asked))
@@ -402,7 +414,7 @@ class WritingUnit(ReadingUnit):
 
     def _ask(
         self,
-        asked: list[tuple[str, Values]],
+        asked: list[Statement],
         *,
         is_change: bool = False,
         savepoint: str | None = None,
@@ -413,7 +425,7 @@ class WritingUnit(ReadingUnit):
         if self._is_behind() or is_change:
             told = self._statements()
         if savepoint is not None:
-            told.append(Statement(f"SAVEPOINT {savepoint}", [()]))
+            told.append((f"SAVEPOINT {savepoint}", ()))
         self.has_written = self.has_written or bool(told) or is_change
         return self._send(told, asked)
 
@@ -428,26 +440,37 @@ class WritingUnit(ReadingUnit):
         for mark in self._savepoints:
             if not mark.is_sent:
                 told += _grouped(self._pending[done : mark.pending])
-                told.append(Statement(f"SAVEPOINT {mark.name}", [()]))
+                told.append((f"SAVEPOINT {mark.name}", ()))
                 done, mark.is_sent = mark.pending, True
             mark.pending = 0
-        told += _grouped(self._pending[done:])
+        last = _grouped(self._pending[done:])
         self._pending.clear()
         # Rows go after the savepoints, whoever changed them: undone, they are to be sent again.
+        changed = self._changed_rows()
+        while last and last[-1][0].startswith(_MERGEABLE):
+            changed.insert(0, last.pop())
+        return [*told, *last, *([bulk.merged(changed)] if changed else [])]
+
+    def _changed_rows(self) -> list[Statement]:
+        """Say what differs: large columns are seldom among it, and stay where they are."""
+        rows: dict[tuple[str, ...], list[Values]] = {}
         for key in list(self._dirty):
             row = self._tables[self._ids[key]]
             assert row is not None  # only what is there is changed
-            if row != self._sent[key]:
-                sql, values = _changes(self._sent[key], row)
-                told.append(Statement(sql, [values]))
+            fields = _differing(self._sent[key], row)
+            values = _values(row)
+            if fields:
+                columns = ("key", *(TableRow._fields[field] for field in fields))
+                rows.setdefault(columns, []).append((key, *(values[field] for field in fields)))
                 self._set(self._sent, key, row)
             self._drop(self._dirty, key)
+        changed = [bulk.updated("tables", columns, many) for columns, many in rows.items()]
         if self._clock[0] != self._sent_clock[0]:
-            told.append(Statement(_UPDATE_CLOCK, [self._clock[0]]))
+            changed.append((_UPDATE_CLOCK, self._clock[0]))
             self._set(self._sent_clock, 0, self._clock[0])
-        return told
+        return changed
 
-    def _send(self, told: list[Statement], asked: list[tuple[str, Values]]) -> list[list[Row]]:
+    def _send(self, told: list[Statement], asked: list[Statement]) -> list[list[Row]]:
         with self._watched():
             return self._line.ask(told, asked)
 
@@ -490,19 +513,26 @@ class WritingUnit(ReadingUnit):
                 self._set(known, key, None)
 
 
-def _grouped(pending: list[tuple[str, Values]]) -> list[Statement]:
+def _grouped(pending: list[Statement]) -> list[Statement]:
     """Put rows of one kind together, as far as that changes nothing."""
-    told: list[Statement] = []
-    open_now: dict[str, Statement] = {}
+    groups: list[tuple[str, list[Values]]] = []
+    open_now: dict[str, list[Values]] = {}
     for sql, values in pending:
         if sql in open_now:
-            open_now[sql].many.append(values)
+            open_now[sql].append(values)
             continue
-        told.append(Statement(sql, [values]))
+        groups.append((sql, [values]))
         if sql in _TOGETHER:
-            open_now[sql] = told[-1]
+            open_now[sql] = groups[-1][1]
         else:
             open_now.clear()
+    told: list[Statement] = []
+    for sql, many in groups:
+        size = sum(len(value) for row in many for value in row if isinstance(value, bytes))
+        if sql in _TOGETHER and size < _LARGE:
+            told.append(bulk.inserted(*_TOGETHER[sql], many))
+        else:
+            told += [(sql, values) for values in many]
     return told
 
 
@@ -516,15 +546,8 @@ def _may_clash(known: TableRow, row: TableRow) -> bool:
     )
 
 
-def _changes(sent: TableRow, row: TableRow) -> tuple[str, Values]:
-    """Say what differs: large columns are seldom among it, and stay where they are."""
-    before, after = _values(sent), _values(row)
-    fields = [n for n in range(1, len(after)) if before[n] != after[n]] or [2]
-    columns = ", ".join(
-        f"{TableRow._fields[field]} = ${place}" for place, field in enumerate(fields, 1)
-    )
-    sql = f"UPDATE tables SET {columns} WHERE key = ${len(fields) + 1}"
-    return sql, (*(after[field] for field in fields), row.key)
+def _differing(sent: TableRow, row: TableRow) -> list[int]:
+    return [n for n in range(1, len(row)) if sent[n] != row[n]]
 
 
 def _values(row: TableRow) -> Values:

@@ -1,0 +1,93 @@
+"""Many rows in one statement of PostgreSQL, and many statements in one.
+
+Rows travel as one array for each column, spelled here: what it costs to hand over a parameter is
+then paid once for each column and not for each value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+Values: TypeAlias = tuple[object, ...]
+Statement: TypeAlias = tuple[str, Values]
+
+_TEXT: Final = frozenset(
+    {"id", "state", "location", "diverged", "ticket", "kind", "txn_id", "way", "file_name"}
+)
+_BYTES: Final = frozenset(
+    {"protocol", "metadata", "domains", "sha256", "intent", "summary", "content"}
+)
+_PLACE: Final = re.compile(r"\$(\d+)")
+
+
+def inserted(table: str, columns: tuple[str, ...], rows: Sequence[Values]) -> Statement:
+    """Insert rows, whose values are those of all columns in order."""
+    return _insert(table, columns), tuple(map(array, zip(*rows, strict=True)))
+
+
+def updated(table: str, columns: tuple[str, ...], rows: Sequence[Values]) -> Statement:
+    """Update rows, each found by the first of the columns."""
+    return _update(table, columns), tuple(map(array, zip(*rows, strict=True)))
+
+
+def merged(statements: Sequence[Statement]) -> Statement:
+    """Make one statement of several of which none sees or touches what another changes."""
+    texts, values = zip(*statements, strict=True)
+    return _merge(texts, tuple(map(len, values))), tuple(v for many in values for v in many)
+
+
+def array(values: Iterable[object]) -> str:
+    """Spell an array."""
+    return "{" + ",".join(map(_element, values)) + "}"
+
+
+def _element(value: object) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return f'"\\\\x{value.hex()}"'
+        case str():
+            return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        case _:
+            return str(value)
+
+
+def _type(column: str) -> str:
+    return "text" if column in _TEXT else "bytea" if column in _BYTES else "bigint"
+
+
+def _arrays(columns: tuple[str, ...]) -> str:
+    return ", ".join(f"${place}::{_type(of)}[]" for place, of in enumerate(columns, 1))
+
+
+@lru_cache
+def _insert(table: str, columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO {table} SELECT * FROM unnest({_arrays(columns)})"
+
+
+@lru_cache
+def _update(table: str, columns: tuple[str, ...]) -> str:
+    changes = ", ".join(f"{column} = new.{column}" for column in columns[1:])
+    return (
+        f"UPDATE {table} SET {changes} FROM unnest({_arrays(columns)}) "
+        f"AS new ({', '.join(columns)}) WHERE {table}.{columns[0]} = new.{columns[0]}"
+    )
+
+
+@lru_cache
+def _merge(texts: tuple[str, ...], counts: tuple[int, ...]) -> str:
+    moved: list[str] = []
+    before = 0
+    for text, count in zip(texts, counts, strict=True):
+        pieces = _PLACE.split(text)  # every other one is the number of a place
+        pieces[1::2] = [f"${int(place) + before}" for place in pieces[1::2]]
+        moved.append("".join(pieces))
+        before += count
+    *parts, last = moved
+    if not parts:
+        return last
+    return f"WITH {', '.join(f'part_{n} AS ({part})' for n, part in enumerate(parts))} {last}"
