@@ -24,11 +24,13 @@ from bench.scenarios import (
     calls,
     checkpoint,
     cold_load,
+    growth,
     hot_table,
     many_tables,
     metadata_commit,
     publish,
     refresh,
+    restart,
     wide_snapshot,
 )
 
@@ -42,7 +44,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     refresh.SCENARIO,
     publish.SCENARIO,
     checkpoint.SCENARIO,
+    restart.SCENARIO,
     calls.SCENARIO,
+    growth.SCENARIO,
 )
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"

@@ -12,7 +12,7 @@ import json
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def narrow(commits: int, way: str, published: bool = True) -> Prepared:
         if published:
             copy_plain(location, place / "plain")
 
-    return _prepared(f"narrow-{commits}-{way}-{state}", build)
+    return kept(f"narrow-{commits}-{way}-{state}", build)
 
 
 def wide(files: int) -> Prepared:
@@ -132,7 +132,7 @@ def wide(files: int) -> Prepared:
         copy_plain(log.parent, place / "plain")
         put_checkpoint(place / "plain" / "_delta_log", snapshot, files, plain=True)
 
-    return _prepared(f"wide-{files}", build)
+    return kept(f"wide-{files}", build)
 
 
 def fresh(place: Path) -> None:
@@ -234,7 +234,7 @@ def local(location: str) -> Path:
     return Path(location.removeprefix("file://"))
 
 
-def append_inline(session: Session, table: Table, indexes: range) -> None:
+def append_inline(session: Session, table: Table, indexes: range, threads: int = _THREADS) -> None:
     """Commit a file each, from several threads: one sync then serves several commits."""
     ids = RandomIds()
     waiting: Iterator[int] = iter(indexes)
@@ -268,10 +268,10 @@ def append_inline(session: Session, table: Table, indexes: range) -> None:
             except BaseException as error:
                 failures.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(_THREADS)]
-    for thread in threads:
+    started = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in started:
         thread.start()
-    for thread in threads:
+    for thread in started:
         thread.join()
     if failures:
         raise failures[0]
@@ -461,24 +461,26 @@ def put_checkpoint(log: Path, snapshot: Snapshot, files: int, *, plain: bool) ->
 # Keeping
 
 
-def _prepared(name: str, build: Callable[[Path], None]) -> Prepared:
+def kept(name: str, build: Callable[[Path], None], *sources: Path) -> Prepared:
+    """Build a lake, unless one of these sources is kept from an earlier run."""
     place = WORK / name
-    kept = KEPT / f"{name}-{_recipe()}"
-    if not kept.exists():
+    found = KEPT / f"{name}-{_recipe(sources)}"
+    if not found.exists():
         for outdated in KEPT.glob(f"{name}-*"):
             _remove(outdated)
         _remove(place)
         build(place)
         KEPT.mkdir(parents=True, exist_ok=True)
-        place.rename(kept)
-    return Prepared(name, kept, place)
+        place.rename(found)
+    return Prepared(name, found, place)
 
 
-def _recipe() -> str:
+def _recipe(sources: Iterable[Path]) -> str:
     """Know what was built by other code or for another place: it would not fit."""
     digest = hashlib.sha256(str(ROOT).encode())
     stores = ROOT / "src" / "headgate" / "catalog" / "stores"
-    for source in [Path(__file__), *sorted(stores.rglob("*.sql")), stores / "sqlite.py"]:
+    statements = sorted((stores / "migrations" / "sqlite").glob("*.sql"))
+    for source in [Path(__file__), *statements, stores / "sqlite.py", *sources]:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -133,11 +133,15 @@ class Postgres:
             with suppress(psycopg.OperationalError):
                 self.connect().close()
                 return
-            assert self._process is not None
-            if self._process.poll() is not None:
-                self.start()
+            self.start_if_dead()
             time.sleep(0.002)
         raise RuntimeError((self._folder / "log").read_text()[-500:])
+
+    def start_if_dead(self) -> None:
+        """Start it again if it gave up, as it does while those killed still hold its memory."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            self.start()
 
     def kill(self) -> None:
         """Kill all its processes at once, as the end of its machine would."""
@@ -172,6 +176,28 @@ class Postgres:
                 )
             connection.execute("VACUUM ANALYZE commits")
             connection.execute("CHECKPOINT")
+
+    def commit_once(self, table_id: str, txn_id: str) -> None:
+        """Connect, and commit one row as the clients do."""
+        with self.connect() as connection, connection.transaction():
+            [[head]] = connection.execute("SELECT head FROM heads WHERE id = %s", (table_id,))
+            connection.execute(
+                "INSERT INTO commits VALUES (%s, %s, %s, 0, %s, %s, %s)",
+                (table_id, head + 1, txn_id, *_blobs()),
+            )
+            connection.execute(
+                "UPDATE heads SET head = %s WHERE id = %s AND head = %s", (head + 1, table_id, head)
+            )
+
+    def checkpoint(self) -> None:
+        """Leave nothing to be recovered."""
+        with self.connect() as connection:
+            connection.execute("CHECKPOINT")
+
+    def each_head(self) -> list[tuple[str, int]]:
+        """Give each table with its head."""
+        with self.connect() as connection:
+            return connection.execute("SELECT id, head FROM heads ORDER BY id").fetchall()
 
     def heads(self) -> int:
         """Sum up the heads of all tables."""
@@ -353,8 +379,9 @@ def _loop(clients: dict[int, _Client], poll: select.epoll) -> dict[str, Any]:
             except (psycopg.OperationalError, psycopg.InterfaceError, RuntimeError):
                 if not acknowledged:
                     raise
-            poll.unregister(number)  # done, or the server is gone
-            left -= 1
+            with suppress(OSError):  # libpq may have closed it by itself
+                poll.unregister(number)
+            left -= 1  # done, or the server is gone
     return {
         "began": began,
         "ended": time.monotonic(),

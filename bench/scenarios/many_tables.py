@@ -115,7 +115,6 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
         f"{_HERE}:nothing",
         {"tables": tables, "count": count},
         units=tables * count,
-        is_durable=False,
         stays=True,
     )
     theirs = [

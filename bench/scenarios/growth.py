@@ -1,0 +1,235 @@
+"""18: how costs grow with the number of commits in a log, and of tables in a catalog."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from bench.harness import Block, Side
+from bench.scenario import Claim, Scenario, Sense, Sizes
+from bench.watch import Seen, Watch
+
+_HERE = "bench.scenarios.growth"
+_FLAT = 0.1  # a slope that far from 0 is flat
+_COMMITS = (20, 100, 1_000, 10_000, 30_000, 100_000)
+_TABLES = (1, 10, 100, 1_000, 10_000, 100_000)
+_COMMIT, _RESOLVE, _REFRESH, _PAGE = "commit", "resolve", "refresh", "list a page"
+_LISTED = 100  # tables on a page
+
+
+def with_commits(watch: Watch, place: str, times: int) -> Iterator[Seen]:
+    """Commit, resolve, refresh: with the catalog in the process, on a table that is open."""
+    from bench.ours import NAME, connect
+    from bench.prepared import append_inline
+    from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
+
+    name = TableName(DEFAULT_CATALOG, DEFAULT_SCHEMA, NAME)
+    with connect(place, publisher=False) as writer, connect(place, publisher=False) as reader:
+        table, theirs = reader.table(NAME), writer.table(NAME)
+        table.snapshot()
+        index = 2 * 10**6
+        while True:
+            for _ in range(times):
+                with watch.measure():
+                    append_inline(writer, theirs, range(index, index + 1), threads=1)
+                    watch.lap(_COMMIT)
+                    reader.catalog.resolve(name)
+                    watch.lap(_RESOLVE)
+                    table.snapshot()
+                    watch.lap(_REFRESH)
+                index += 1
+            theirs.publish()
+            yield Seen(rows=0)
+
+
+def load_cold(watch: Watch, place: str) -> Seen:
+    """Load the latest version in a new process, from after the imports."""
+    from bench.ours import NAME, connect
+
+    with watch.measure():
+        session = connect(place, publisher=False)
+        snapshot = session.table(NAME).snapshot()
+        files = snapshot.file_columns()
+    session.close()
+    return Seen(rows=files.num_rows)
+
+
+def with_tables(watch: Watch, place: str, count: int, times: int) -> Iterator[Seen]:
+    """Resolve by name, list a page, commit: requests to a server, on one connection a turn."""
+    from bench.history import name_of
+    from bench.load import Line, commit_request, get_request, is_good
+    from bench.ours import NAME, connect
+    from bench.prepared import add_file, inline
+    from bench.server import headgate, publish_all
+    from headgate.clock import RandomIds
+    from headgate.protocol.actions import encode
+
+    ids = RandomIds()
+    info = dict(inline(b"").commit_info)
+    page = get_request(f"/v1/tables?limit={_LISTED}")
+    with headgate(place) as server:
+        with connect(server.address) as session:
+            table = session.table(NAME)
+            table_id, head = table.id, table.version
+        for turn in itertools.count():
+            line = Line(server.port)
+            for number in range(times):
+                head += 1
+                chosen = (turn * times + number) * 7_919 % count  # spread over all of them
+                named = get_request(f"/v1/names/main.default.{name_of(chosen)}")
+                actions = encode(add_file(head)) + b"\n"
+                commit, _ = commit_request(table_id, str(ids.ordered()), head, actions, info)
+                with watch.measure():
+                    resolved = line.ask(named)
+                    watch.lap(_RESOLVE)
+                    listed = line.ask(page)
+                    watch.lap(_PAGE)
+                    committed = line.ask(commit)
+                    watch.lap(_COMMIT)
+                assert is_good(resolved), resolved
+                assert is_good(listed), listed
+                assert is_good(committed), committed
+            line.close()
+            publish_all(server.port, [table_id])
+            yield Seen(rows=0)
+
+
+def start(watch: Watch, place: str) -> Seen:
+    """Start the server, to its first answer."""
+    from bench.server import headgate
+
+    server = headgate(place)
+    with watch.measure():
+        server.start()
+        server.wait()
+    server.kill()
+    return Seen(rows=0)
+
+
+def blocks(sizes: Sizes) -> Sequence[Block]:
+    """Have all sizes of a thing take turns, so that whatever disturbs them disturbs all."""
+    from bench.history import history, tables
+    from bench.prepared import WORK
+
+    times = sizes["times"]
+    commits = {count: history(count) for count in _up_to(_COMMITS, sizes["commits"])}
+    many = {count: tables(count) for count in _up_to(_TABLES, sizes["tables"])}
+    for prepared in (*commits.values(), *many.values()):
+        prepared.put_back()
+    floor = Side(
+        "SQLite: read the head, insert, compare and set",
+        "bench.floors:compare_and_set",
+        {"place": str(WORK / "floor-18"), "count": 2_000, "size": 700},
+    )
+    return [
+        Block(
+            name="commits in the log",
+            per="commit, resolve and refresh",
+            sides=tuple(
+                Side(
+                    _of(count, "commits"),
+                    f"{_HERE}:with_commits",
+                    {"place": str(prepared.lake), "times": times},
+                    stays=True,
+                )
+                for count, prepared in commits.items()
+            ),
+            floor=floor,
+        ),
+        Block(
+            name="commits in the log, cold",
+            per="load",
+            sides=tuple(
+                Side(_cold(count), f"{_HERE}:load_cold", {"place": str(prepared.lake)})
+                for count, prepared in commits.items()
+            ),
+            floor=floor,
+        ),
+        Block(
+            name="tables in the catalog",
+            per="resolve, page and commit",
+            sides=tuple(
+                Side(
+                    _of(count, "tables"),
+                    f"{_HERE}:with_tables",
+                    {"place": str(prepared.lake), "count": count, "times": times},
+                    stays=True,
+                )
+                for count, prepared in many.items()
+            ),
+            floor=floor,
+        ),
+        Block(
+            name="tables in the catalog, start",
+            per="start of the server",
+            sides=tuple(
+                Side(_started(count), f"{_HERE}:start", {"place": str(prepared.lake)})
+                for count, prepared in many.items()
+            ),
+            floor=Side(
+                "start an empty application on granian, to its first answer",
+                "bench.scenarios.restart:nothing",
+                {"times": 3},
+            ),
+        ),
+    ]
+
+
+def claims(sizes: Sizes) -> Sequence[Claim]:
+    """Say which costs must not grow."""
+    commits, tables = _up_to(_COMMITS, sizes["commits"]), _up_to(_TABLES, sizes["tables"])
+    warm = {_of(count, "commits"): float(count) for count in commits}
+    cold = {_cold(count): float(count) for count in commits}
+    many = {_of(count, "tables"): float(count) for count in tables}
+    starts = {_started(count): float(count) for count in tables}
+
+    def flat(says: str, points: dict[str, float], lap: str | None, why: str) -> Claim:
+        return Claim(says, next(iter(points)), Sense.SLOPE, _FLAT, lap=lap, points=points, why=why)
+
+    log = "Something is done for every commit of the log."
+    catalog = "Something is done for every table of the catalog."
+    return [
+        flat("commit, by commits in the log", warm, _COMMIT, log),
+        flat("resolve, by commits in the log", warm, _RESOLVE, log),
+        flat("refresh, by commits in the log", warm, _REFRESH, log),
+        flat("load latest, cold, by commits in the log", cold, None, log),
+        flat("resolve by name, by tables", many, _RESOLVE, catalog),
+        flat(f"list a page of {_LISTED}, by tables", many, _PAGE, catalog),
+        flat("commit, by tables", many, _COMMIT, catalog),
+        flat("start of the server, by tables", starts, None, catalog),
+    ]
+
+
+def _up_to(counts: Sequence[int], largest: int) -> list[int]:
+    return [count for count in counts if count <= largest]
+
+
+def _of(count: int, what: str) -> str:
+    return f"{count:,} {what}"
+
+
+def _cold(count: int) -> str:
+    return f"{count:,} commits, cold"
+
+
+def _started(count: int) -> str:
+    return f"{count:,} tables, start"
+
+
+SCENARIO = Scenario(
+    number=18,
+    title="growth with commits (to {commits:,}) and with tables (to {tables:,})",
+    how="All sizes take turns. Commits: one live file whatever the length of the log, a checkpoint "
+    "ten commits below its end; the catalog in the process. Loading cold is a new process, from "
+    "after the imports. Tables: requests to a server over one kept connection; a page has 100 "
+    "entries, so that of the smallest catalogs is shorter. A slope of 0 ± 0.1 on log-log axes "
+    "(10,000 times the size costs at most 2.5 times as much) counts as flat.",
+    full={"commits": 100_000, "tables": 100_000, "times": 50},
+    quick={"commits": 1_000, "tables": 1_000, "times": 10},
+    blocks=blocks,
+    claims=claims,
+    not_yet=(
+        "time travel, checkpoint and fsck; files; tables and statements of a transaction; the "
+        "unpublished tail: not yet",
+    ),
+)
