@@ -154,11 +154,7 @@ def create_app() -> app.Application:
     )
     catalog.deliver(WEBHOOK, Webhook)
 
-    return app.create(
-        server,
-        [*routes.all_operations(settings), *feed.operations(settings)],
-        on_stop=catalog.close,
-    )
+    return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
 
 
 def _leave_with_parent() -> None:

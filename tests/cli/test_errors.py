@@ -86,7 +86,7 @@ READING = {
     "two moments": (["show", "orders", "--version=0", "--sequence=1"], "of one"),
     "a column nobody has": (["show", "orders", "--columns=x"], "no column 'x'; it has id, item"),
     "an address of nothing": (["show", "--lake="], "cannot be empty"),
-    "an address of no kind": (["show", "--lake=http://localhost"], "names no catalog"),
+    "an address of no kind": (["show", "--lake=ftp://localhost/x"], "names no catalog"),
     "a file for a lake": (["show", "--lake=good.csv"], "not a directory"),
     "a directory that is none": (["show", "--lake=."], "not empty and holds no lake"),
     "a lake that is not there": (["show", "--lake=nowhere"], "no lake at nowhere"),

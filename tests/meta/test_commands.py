@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate import connecting
+from headgate import connecting, serve
 from headgate.catalog import restoring
 from headgate.cli import commands
 from headgate.cli.main import app
@@ -15,7 +15,7 @@ from headgate.client.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-OWNERS = (Session, Table, restoring, connecting)
+OWNERS = (Session, Table, restoring, connecting, serve)
 # What a command of one word shows takes several calls, and `create` is short for what it makes.
 CALLED = {
     "token": ("create_token", "tokens", "revoke_token"),

@@ -146,6 +146,34 @@ def create(
     )
 
 
+def register_external(
+    ctx: typer.Context,
+    name: TableArgument,
+    location: Annotated[str, typer.Argument(metavar="URL", help="Where it lies.")],
+    format: Annotated[
+        str, typer.Option(metavar="FORMAT", help="delta, parquet, iceberg, csv, ...")
+    ] = "delta",
+    schema: Annotated[
+        str | None, typer.Option(metavar="SCHEMA", help="Its columns, if they are to be told.")
+    ] = None,
+) -> None:
+    """Name a table that lies somewhere and is not managed.
+
+    Nothing of it is read or written; dropping takes the name away, purging touches no file.
+
+    For example:
+      headgate register-external sales.archive s3://bucket/archive
+      headgate register-external sales.raw /data/raw --format csv --schema "id long, item string"
+    """
+    here: Globals = ctx.obj
+    with here.session("Naming a table") as session:
+        made = session.register_external(name, location, format, schema)
+    here.output.result(
+        {"table": made.name, "tableId": made.table_id, "location": made.location},
+        f"Named {made.name}, an external {made.format} table at {made.location}.",
+    )
+
+
 def append(
     ctx: typer.Context,
     name: TableArgument,
@@ -250,6 +278,10 @@ def show(
         )
         return
     with here.session("Reading") as session:
+        resolved = session.resolve(name)
+        if not resolved.catalog_managed:
+            views.show_external(here.output, resolved)
+            return
         found = session.table(name)
         snapshot = found.snapshot(version, as_of, sequence)
         entry = next((e for e in session.tables() if e.table_id == found.id), None)
@@ -445,6 +477,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     create_namespace,
     drop_namespace,
     create,
+    register_external,
     append,
     show,
     log,

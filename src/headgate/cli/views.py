@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # all of these are slow to load
     from headgate.client.table import HistoryEntry
     from headgate.log.snapshots import Snapshot
     from headgate.protocol.actions import Version
-    from headgate.protocol.catalog_port import Finding, TableEntry, TimelineEntry
+    from headgate.protocol.catalog_port import Finding, Resolved, TableEntry, TimelineEntry
 
 
 def show_lake(
@@ -33,8 +33,8 @@ def show_lake(
     rows = [
         [
             entry.name,
-            entry.latest,
-            entry.published,
+            entry.kind.value if entry.latest is None else entry.latest,
+            "-" if entry.published is None else entry.published,
             moment(entry.created_ms),
             entry.state.value,
             moment(entry.dropped_ms) or "-",
@@ -50,6 +50,7 @@ def show_lake(
                 {
                     "table": entry.name,
                     "tableId": entry.table_id,
+                    "kind": entry.kind.value,
                     "state": entry.state.value,
                     "location": entry.location,
                     "latest": entry.latest,
@@ -63,6 +64,34 @@ def show_lake(
         table(columns, rows, empty="No tables.", short=()),
     )
     output.say(f"Namespaces: {', '.join(namespaces)}.")
+
+
+def show_external(output: Output, resolved: Resolved) -> None:
+    """Show what a catalog knows of a table it does not manage."""
+    from headgate.protocol.schema import from_json  # slow to load
+
+    columns = [] if resolved.metadata is None else from_json(resolved.metadata.schema_string).fields
+    known = [
+        ("table", resolved.name),
+        ("id", resolved.table_id),
+        ("kind", f"external, {resolved.format}"),
+        ("location", resolved.location),
+    ]
+    described = [{"name": field.name, "type": str(field.type)} for field in columns]
+    text = facts(known)
+    if described:
+        text += "\n" + table(("column", "type"), [(c["name"], c["type"]) for c in described])
+    output.result(
+        {
+            "table": resolved.name,
+            "tableId": resolved.table_id,
+            "kind": "external",
+            "format": resolved.format,
+            "location": resolved.location,
+            "columns": described,
+        },
+        text,
+    )
 
 
 def show_table(

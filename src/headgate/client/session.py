@@ -141,6 +141,10 @@ class Session:
         """Give the table of this name. Spec: CM-21, RD-01."""
         return self._open(self._table_name(name))
 
+    def resolve(self, name: str) -> Resolved:
+        """Give all that the catalog tells of a name, in one call. Spec: CM-21."""
+        return self.catalog.resolve(self._table_name(name))
+
     def table_by_id(self, table_id: str) -> Table:
         """Give the table of this id, whatever its name is now."""
         return self._open(parse_table_id(table_id))

@@ -10,6 +10,7 @@ from typing import Any
 
 from headgate.catalog.keys import AnsweredError
 from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
+from headgate.http import feed
 from headgate.http.operations import Call, Kind, Operation, Parameter, Pool
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import TxnId
@@ -35,7 +36,7 @@ _PAGE = 1_000
 
 def all_operations(settings: Settings) -> list[Operation]:
     """List all that can be asked."""
-    return operations(settings)
+    return [*operations(settings), *feed.operations(settings)]
 
 
 def operations(settings: Settings) -> list[Operation]:
