@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -35,17 +36,21 @@ class RunningServer:
         *options: str,
         port: int | None = None,
         environment: Mapping[str, str] | None = None,
+        certificates: str | None = None,  # those it is to be trusted by, where it speaks TLS
     ) -> None:
         self.store = store
         self.port = port or free_port()
         self._options = options
+        self._trusted = (
+            None if certificates is None else ssl.create_default_context(cafile=certificates)
+        )
         self._environment = dict(environment or {})
         self._log = Path(tempfile.mkstemp(prefix="headgate-server-", suffix=".log")[1])
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self._trusted is None else 'https'}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> RunningServer:
         self.start()
@@ -81,7 +86,9 @@ class RunningServer:
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.address}/health", timeout=2) as answer:
+            with urllib.request.urlopen(
+                f"{self.address}/health", timeout=2, context=self._trusted
+            ) as answer:
                 return bool(answer.status == 200)
         except (OSError, urllib.error.URLError):
             return False

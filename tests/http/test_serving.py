@@ -1,0 +1,160 @@
+"""A real server: what it refuses to be, tokens, TLS, and how it stops."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import socket
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import headgate
+from headgate.cli.main import main
+from headgate.errors import InvalidArgumentError, NotAuthenticatedError, UnavailableError
+from headgate.serve import Serving
+from tests.kit.server import RunningServer, free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
+
+
+def test_a_session_on_a_server_does_what_an_embedded_one_does(tmp_path: Path) -> None:
+    with RunningServer(str(tmp_path / "lake")) as server:
+        with headgate.connect(server.address) as session:
+            session.create_namespace("sales")
+            table = session.create_table("sales.orders", "id long, item string")
+            table.append(pa.table({"id": [1, 2], "item": ["bolt", "nut"]}))
+            table.append(pa.table({"id": [3], "item": ["gear"]}))
+            assert table.to_arrow(version=1).num_rows == 2
+            assert table.publish() == 2
+        assert server.stop() == 0
+        assert '"level": "error"' not in server.log()
+    with headgate.connect(tmp_path / "lake") as session:
+        assert session.table("sales.orders").to_arrow().num_rows == 3
+
+
+def test_the_command_line_works_on_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("id,item\n1,bolt\n")
+    with RunningServer(str(tmp_path / "lake")) as server:
+        lake = ["--lake", server.address]
+        assert main([*lake, "create", "orders", "id long, item string"]) == 0
+        assert main([*lake, "append", "orders", str(tmp_path / "rows.csv")]) == 0
+        capsys.readouterr()
+        assert main([*lake, "show", "orders", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["version"] == 1
+        assert main([*lake, "fsck"]) == 0
+
+
+def test_who_has_no_token_is_refused_and_who_has_one_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = str(tmp_path / "lake")
+    assert main(["init", lake]) == 0
+    capsys.readouterr()
+    assert main(["--lake", lake, "token", "create", "ana", "--json"]) == 0
+    secret = json.loads(capsys.readouterr().out)["secret"]
+    with RunningServer(lake, "--auth") as server:
+        with headgate.connect(server.address) as nobody, pytest.raises(NotAuthenticatedError):
+            nobody.tables()
+        with (
+            headgate.connect(server.address, token="x" + secret) as stranger,
+            pytest.raises(NotAuthenticatedError),
+        ):
+            stranger.tables()
+        with headgate.connect(server.address, token=secret) as ana:
+            ana.create_table("t", "id long").append(pa.table({"id": [1]}))
+            assert main(["--lake", lake, "token", "revoke", "ana"]) == 0
+            time.sleep(1.2)  # what the server knew a second ago it has forgotten
+            with pytest.raises(NotAuthenticatedError):
+                ana.tables()
+        assert secret not in server.log()
+
+
+def test_a_server_speaks_tls(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path)
+    server = RunningServer(
+        str(tmp_path / "lake"),
+        *("--tls-certificate", str(certificate), "--tls-key", str(key)),
+        certificates=str(certificate),
+    )
+    with server:
+        address = f"https://127.0.0.1:{server.port}"
+        with headgate.connect(address, certificates=str(certificate)) as session:
+            session.create_table("t", "id long").append(pa.table({"id": [1, 2]}))
+            assert session.table("t").to_arrow().num_rows == 2
+        with headgate.connect(address) as suspicious, pytest.raises(UnavailableError):
+            suspicious.table("t")
+
+
+def test_a_port_that_is_taken_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        code = main(["serve", "--store", str(tmp_path / "lake"), "--port", str(port)])
+    assert code == 1
+    assert "cannot be listened on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"host": "0.0.0.0"}, "--auth"),
+        ({"workers": 2}, "one SQLite file"),
+        ({"certificate": Path("cert.pem")}, "needs its key"),
+    ],
+)
+def test_what_should_not_be_served_is_refused(
+    tmp_path: Path, changed: dict[str, object], match: str
+) -> None:
+    serving = Serving(store=str(tmp_path), port=free_port(), **changed)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=match):
+        serving.refuse_if_wrong()
+
+
+def test_the_password_of_a_store_is_not_shown() -> None:
+    serving = Serving(store="postgresql://headgate:secret@db/lake")
+    assert serving.shown_store == "postgresql://headgate@db/lake"
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate for this machine, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName(
+                [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            ),
+            critical=False,
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "cert.pem", folder / "key.pem"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
