@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -157,6 +158,21 @@ def test_one_that_hangs_holds_up_neither_commits_nor_others_nor_closing(lake: st
     hanging.may_return.set()
 
 
+def test_a_listener_may_close_its_own_session(lake: str) -> None:
+    ear = Ear()
+    session = connect(lake)
+
+    def hear(event: headgate.Event) -> None:
+        session.close()
+        ear(event)
+
+    session.listen("ear", hear)
+    commit(session, "a")
+    ear.heard(4)
+    with connect(lake) as other:  # heard, and nobody was left to record it: it will come again
+        assert the(other, "ear").position == 3
+
+
 @req("EV-02")
 def test_one_that_names_tables_is_told_only_of_them(session: Session) -> None:
     ear = Ear()
@@ -233,6 +249,31 @@ def test_two_processes_tell_one_listener_one_after_the_other(lake: str) -> None:
         ear.wait_for(lambda: 24 in ear.sequences)
     assert ear.sequences == list(range(4, 25))
     assert ear.most_at_once == 1
+
+
+@req("EV-01")
+def test_who_gets_the_lease_late_tells_nothing_that_was_told(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Ear(), Ear()
+    with connect(lake) as one, connect(lake) as two:
+        one.listen("ear", first)
+        two.listen("ear", second)
+        teller = catalog_of(two)._listeners._tellers["ear"]
+        take, has_taken = teller._take, threading.Event()
+
+        def late() -> bool:
+            eventually(lambda: the(one, "ear").position == 4)
+            is_taken = take()
+            has_taken.set()
+            return is_taken
+
+        monkeypatch.setattr(teller, "_take", late)
+        commit(one, "a")
+        first.heard(4)
+        assert has_taken.wait(20)
+        eventually(lambda: not teller._is_holding)
+        assert second.calls == 0
 
 
 @req("EV-01")

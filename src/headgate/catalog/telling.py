@@ -123,6 +123,8 @@ class Teller:
 
     def join(self, seconds: float) -> bool:
         """Wait for the listener to return; say whether it did."""
+        if threading.current_thread() is self._thread:  # a listener that closes its session
+            return True
         self._thread.join(max(seconds, 0))
         return not self._thread.is_alive()
 
