@@ -462,6 +462,24 @@ class StoreContract:
             assert unit.nameless(State.ACTIVE) == []
             assert unit.table(table_id(2)) is None
 
+    def test_pages_of_tables_together_are_all_tables(self, open_store: OpenStore) -> None:
+        store = open_store("a")
+        names = [name(text) for text in ("a", "B", "c", "ä", "d")]
+        with store.write() as unit:
+            unit.insert_namespace(SCHEMA, START_MS)
+            for number, table in enumerate(names, 1):
+                row = unit.insert_table(table_row(number))
+                unit.begin_name(table, row.id, Sequence(1))
+        with store.read() as unit:
+            whole = [table for _, table in unit.tables(None)]
+            assert sorted(map(str, whole)) == sorted(map(str, names))
+            for namespace in (None, SCHEMA):
+                paged: list[TableName] = []
+                while page := unit.tables(namespace, paged[-1] if paged else None, 2):
+                    assert len(page) <= 2
+                    paged += [table for _, table in page]
+                assert paged == whole
+
     def test_what_is_unpublished_is_the_active_tables_with_a_tail(
         self, store: CatalogStore
     ) -> None:

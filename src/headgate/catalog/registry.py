@@ -126,7 +126,7 @@ class Registry:
 
         def drop(unit: Writing) -> None:
             _require_namespace(unit, name)
-            if unit.tables(name):
+            if unit.tables(name, limit=1):
                 raise NotEmptyError(f"Namespace {name} has tables.")
             unit.delete_namespace(name)
 
@@ -411,20 +411,16 @@ class Registry:
                     if name is not None
                     and (namespace is None or name.namespace.key == namespace.key)
                 ]
-        return [
-            TableEntry(
-                table_id=row.id,
-                name=str(name),
-                kind=row.kind,
-                state=row.state,
-                location=row.location,
-                latest=row.head if row.head >= 0 else None,
-                published=row.published if row.published >= 0 else None,
-                created_ms=row.created_ms,
-                dropped_ms=row.dropped_ms,
-            )
-            for row, name in found
-        ]
+        return [_entry(row, name) for row, name in found]
+
+    def page(
+        self, namespace: SchemaName | None, after: TableName | None, limit: int
+    ) -> list[TableEntry]:
+        """List some tables, by name, at a cost that does not grow with the catalog."""
+        with self._store.read() as unit:
+            if namespace is not None:
+                _require_namespace(unit, namespace)
+            return [_entry(row, name) for row, name in unit.tables(namespace, after, limit)]
 
     # How it is done
 
@@ -592,6 +588,20 @@ class Registry:
 def is_unfinished(row: TableRow) -> bool:
     """Say whether a purge was begun and not ended."""
     return row.state is State.PURGED and row.purged_ms is None
+
+
+def _entry(row: TableRow, name: TableName) -> TableEntry:
+    return TableEntry(
+        table_id=row.id,
+        name=str(name),
+        kind=row.kind,
+        state=row.state,
+        location=row.location,
+        latest=row.head if row.head >= 0 else None,
+        published=row.published if row.published >= 0 else None,
+        created_ms=row.created_ms,
+        dropped_ms=row.dropped_ms,
+    )
 
 
 def _require_table(unit: Reading, table_id: TableId) -> TableRow:

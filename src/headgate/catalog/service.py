@@ -344,6 +344,12 @@ class Catalog:
         """List tables, the dropped ones too if asked."""
         return tuple(self._registry.entries(namespace, dropped=dropped))
 
+    def table_page(
+        self, namespace: SchemaName | None, after: TableName | None, limit: int
+    ) -> tuple[TableEntry, ...]:
+        """List some tables, by name, from the one after a name on."""
+        return tuple(self._registry.page(namespace, after, limit))
+
     def stage_table(
         self, location: str | None = None, *, key: RequestKey | None = None
     ) -> StagingTable:

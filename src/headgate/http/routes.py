@@ -341,14 +341,26 @@ def _sequence_at(call: Call) -> bodies.AtSequence:
 
 def _tables(call: Call) -> bodies.Tables:
     limit = min(call.number("limit") or _PAGE, _PAGE)
-    found = call.catalog.tables(call.namespace(), dropped=call.truth("dropped"))
+    return _with_dropped(call, limit) if call.truth("dropped") else _by_name(call, limit)
+
+
+def _by_name(call: Call, limit: int) -> bodies.Tables:
     after = call.text("after")
-    if after is not None:
+    name = None if after is None else TableName.parse(after)
+    # One more than asked for tells whether there are more.
+    found = call.catalog.table_page(call.namespace(), name, limit + 1)
+    following = found[limit - 1].name if len(found) > limit else None
+    return bodies.Tables(tables=found[:limit], next=following)
+
+
+def _with_dropped(call: Call, limit: int) -> bodies.Tables:
+    found = call.catalog.tables(call.namespace(), dropped=True)
+    after = call.text("after")
+    if after is not None:  # names are not unique among the dropped
         place = next((i for i, entry in enumerate(found) if entry.table_id == after), -1)
         found = found[place + 1 :]
-    more = len(found) > limit
-    page = found[:limit]
-    return bodies.Tables(tables=page, next=page[-1].table_id if more else None)
+    following = found[limit - 1].table_id if len(found) > limit else None
+    return bodies.Tables(tables=found[:limit], next=following)
 
 
 # Committing

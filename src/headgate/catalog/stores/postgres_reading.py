@@ -154,14 +154,22 @@ class ReadingUnit:
         row = self._one(f"SELECT {TABLE} FROM tables WHERE id = $1", table_id)
         return None if row is None else as_table(row)
 
-    def tables(self, namespace: SchemaName | None) -> list[tuple[TableRow, TableName]]:
+    def tables(
+        self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
+    ) -> list[tuple[TableRow, TableName]]:
         columns = ", ".join(f"tables.{field}" for field in TableRow._fields)
         sql = f"SELECT catalog, schema, name, {columns} FROM names JOIN tables ON table_id = id "
         sql += "WHERE to_sequence IS NULL "
+        values: list[object] = [limit]
         if namespace is not None:
-            sql += "AND catalog_key = $1 AND schema_key = $2 "
-        sql += "ORDER BY catalog_key, schema_key, name_key"
-        rows = self._all(sql, *(() if namespace is None else namespace.key))
+            sql += f"AND catalog_key = ${len(values) + 1} AND schema_key = ${len(values) + 2} "
+            values += namespace.key
+        if after is not None:
+            places = ", ".join(f"${len(values) + number}" for number in (1, 2, 3))
+            sql += f"AND (catalog_key, schema_key, name_key) > ({places}) "
+            values += after.key
+        sql += "ORDER BY catalog_key, schema_key, name_key LIMIT $1"
+        rows = self._all(sql, *values)
         return [(as_table(row[3:]), TableName(*row[:3])) for row in rows]
 
     def nameless(self, state: State) -> list[TableRow]:

@@ -386,14 +386,21 @@ class _Reading:
         row = self._one(f"SELECT {_TABLE} FROM tables WHERE id = ?", table_id)
         return None if row is None else _table(row)
 
-    def tables(self, namespace: SchemaName | None) -> list[tuple[TableRow, TableName]]:
+    def tables(
+        self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
+    ) -> list[tuple[TableRow, TableName]]:
         columns = ", ".join(f"tables.{field}" for field in TableRow._fields)
         sql = f"SELECT catalog, schema, name, {columns} FROM names JOIN tables ON table_id = id "
         sql += "WHERE to_sequence IS NULL "
+        values: list[object] = []
         if namespace is not None:
             sql += "AND catalog_key = ? AND schema_key = ? "
-        sql += "ORDER BY catalog_key, schema_key, name_key"
-        rows = self._all(sql, *(() if namespace is None else namespace.key))
+            values += namespace.key
+        if after is not None:
+            sql += "AND (catalog_key, schema_key, name_key) > (?, ?, ?) "
+            values += after.key
+        sql += "ORDER BY catalog_key, schema_key, name_key LIMIT ?"
+        rows = self._all(sql, *values, -1 if limit is None else limit)
         return [(_table(row[3:]), TableName(*row[:3])) for row in rows]
 
     def nameless(self, state: State) -> list[TableRow]:
