@@ -20,7 +20,7 @@ from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
 from headgate.protocol.actions import RemoveFile, Sequence, TableId, TxnId, Version, encode
 from headgate.settings import Settings
 
-TAIL = 10  # real commits above the checkpoint
+TAIL = 5  # real commits above the checkpoint
 
 _UNIT = 5_000  # rows in one unit of work
 _AGO_MS = 3600 * 1000  # so that the newest timestamp of a long history is not ahead of the clock

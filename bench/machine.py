@@ -12,7 +12,20 @@ from pathlib import Path
 
 import apsw
 
-_PACKAGES = ("headgate", "deltalake", "duckdb", "duckdb-extension-delta", "pyarrow", "apsw")
+_PACKAGES = (
+    "headgate",
+    "deltalake",
+    "duckdb",
+    "duckdb-extension-delta",
+    "duckdb-extension-ducklake",
+    "pyiceberg",
+    "pyarrow",
+    "apsw",
+    "psycopg",
+    "granian",
+    "starlette",
+    "httpx",
+)
 
 
 def describe(place: Path) -> dict[str, str]:
@@ -28,6 +41,7 @@ def describe(place: Path) -> dict[str, str]:
         "python": platform.python_version(),
         "java": _java(),
         "sqlite": f"{apsw.sqlite_lib_version()} (catalog), {sqlite3.sqlite_version} (floor)",
+        "postgresql": _postgres(),
         **{name: importlib.metadata.version(name) for name in _PACKAGES},
         "commit": _commit(),
     }
@@ -62,6 +76,16 @@ def _java() -> str:
         return "none, and no side needs it"
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     return said.splitlines()[0] if said else "unknown"
+
+
+def _postgres() -> str:
+    from bench.peers.postgres import programs
+
+    found = programs()
+    if found is None:
+        return "none"
+    asked = [str(found / "postgres"), "--version"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _commit() -> str:

@@ -195,7 +195,7 @@ SCENARIO = Scenario(
     "PostgreSQL with fsync and synchronous_commit on, asked through psycopg's connections by the "
     "same kind of loop: BEGIN, read the head, insert the commit, set the head if it is still "
     "that, COMMIT; and all in one statement. It keeps no sequence over all tables, as we do.",
-    full={"tables": 16, "commits": 1_000, "lapped": 200},
+    full={"tables": 16, "commits": 500, "lapped": 200},
     quick={"tables": 16, "commits": 100, "lapped": 40},
     blocks=blocks,
     claims=claims,

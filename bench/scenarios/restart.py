@@ -126,8 +126,8 @@ def nothing(watch: Watch, times: int) -> Seen:
     from bench.server import empty
 
     for _ in range(times):
-        with watch.measure():
-            server = empty()
+        server = empty()
+        with watch.together(), watch.sample():
             server.start()
             server.wait()
         server.kill()

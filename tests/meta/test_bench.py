@@ -1,15 +1,20 @@
 """The rules of honesty of `make bench` are kept by its harness and its report."""
 
+import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.counting import tally
+from bench.curves import slope
 from bench.harness import Block, Figures, Measured, Side, measure, moved
+from bench.load import commit_request, is_good
 from bench.report import (
     Verdict,
     as_json,
+    details,
     fallen,
     judge,
     page,
@@ -29,6 +34,15 @@ def side(watch: Watch, seconds: float, rows: int, samples: int = 1) -> Iterator[
         watch.samples.extend([seconds] * samples)
         watch.cpu.append(seconds)
         yield Seen(rows=rows)
+
+
+def telling(watch: Watch, failed: list[int]) -> Iterator[Seen]:
+    for number in failed:
+        watch.samples.append(0.010)
+        watch.cpu.append(0.010)
+        watch.facts["commits/s"] = 100.0 * number
+        watch.worst["failed"] = number
+        yield Seen(rows=0)
 
 
 def restless(watch: Watch, seconds: float) -> Iterator[Seen]:
@@ -62,6 +76,19 @@ def measured(floor_moved: float = 0.1, **medians: float) -> Measured:
     return Measured("block", "thing", "floor", floor, floor_moved, (), sides, tuple(sides))
 
 
+def curve_of(*seconds: float) -> Measured:
+    sides = {f"{10**number} tables": figures(each) for number, each in enumerate(seconds)}
+    return Measured("block", "thing", "floor", figures(0.001), 0.1, (), sides, tuple(sides))
+
+
+CURVE = Claim(
+    "resolve, by tables",
+    "1 tables",
+    Sense.SLOPE,
+    0.1,
+    points={"1 tables": 1, "10 tables": 10, "100 tables": 100},
+    why="Something is done for every table.",
+)
 FASTER = Claim("ours against theirs", "ours", Sense.FASTER, 5, "theirs", why="Syncing takes long.")
 SCENARIO = Scenario(
     number=99,
@@ -186,6 +213,73 @@ def test_a_ratio_that_fell_by_more_than_a_quarter_against_the_stored_one_is_told
     ]
     other_size = result_of(SCENARIO, SCENARIO.full, [], {})
     assert stored_ratios(path, [other_size]) == {}
+
+
+def test_a_slope_is_that_of_the_line_nearest_to_the_points_on_logarithmic_axes() -> None:
+    assert slope({1: 0.5, 10: 0.5, 100: 0.5}) == pytest.approx(0)
+    assert slope({1: 0.5, 10: 5, 100: 50}) == pytest.approx(1)
+    assert slope({2: 1, 4: 4, 8: 16}) == pytest.approx(2)
+    assert slope({1: 1, 10: 2, 100: 1}) == pytest.approx(0)
+    with pytest.raises(ValueError, match="two points"):
+        slope({10: 1})
+
+
+def test_a_curve_that_grows_misses_its_target_and_is_told_with_its_points() -> None:
+    scenario = Scenario(
+        number=98,
+        title="growth",
+        how="By size.",
+        full={},
+        quick={"tables": 1},
+        blocks=lambda sizes: [],
+        claims=lambda sizes: [CURVE],
+    )
+    flat = result_of(scenario, scenario.full, [curve_of(0.010, 0.011, 0.010)], {})
+    assert [ratio.verdict for ratio in flat.ratios] == [Verdict.MET]
+    growing = result_of(scenario, scenario.full, [curve_of(0.010, 0.020, 0.040)], {})
+    [ratio] = growing.ratios
+    assert ratio.verdict is Verdict.MISSED
+    assert ratio.reason == "missed. Something is done for every table."
+    told = "resolve, by tables: slope +0.301 (1: 10 ms, 10: 20 ms, 100: 40 ms)"
+    assert f"- {told}" in details(growing)
+    assert "| slope +0.30 | 0 ± 0.1 | MISSED: missed." in table([growing])[2]
+
+
+def test_a_curve_without_one_of_its_points_gives_no_verdict() -> None:
+    ratio = judge(CURVE, [curve_of(0.010, 0.020)], {})
+    assert (ratio.value, ratio.verdict) == (None, Verdict.NONE)
+
+
+@pytest.mark.slow
+def test_facts_are_told_as_medians_and_failures_as_the_most_there_were() -> None:
+    side = Side("ours", "tests.meta.test_bench:telling", {"failed": [9, 0, 2, 1]}, stays=True)
+    found = measure(a_block(side), alternations=3)
+    assert found.sides["ours"].facts == {"commits/s": 100.0, "failed": 2}
+    claim = Claim("failed", "ours", Sense.FACT, 0, lap="failed")
+    ratio = judge(claim, [found], {})
+    assert (ratio.value, ratio.verdict) == (2, Verdict.MISSED)
+
+
+def test_what_a_machine_lacks_is_told_in_the_table() -> None:
+    scenario = dataclasses.replace(SCENARIO, not_run=lambda: ["PostgreSQL: not run"])
+    result = result_of(scenario, scenario.full, [measured(ours=0.010, theirs=0.080)], {})
+    assert table([result])[-1] == "| 99 | ... | | | PostgreSQL: not run |"
+
+
+def test_a_request_can_be_given_another_version_in_its_place() -> None:
+    request, place = commit_request("t", "x", 7, b"{}\n", {"operation": "WRITE"})
+    head, _, body = bytes(request).partition(b"\r\n\r\n")
+    assert f"content-length: {len(body)}".encode() in head
+    assert json.loads(body)["version"] == 7
+    request[place : place + 12] = b"%12d" % 123_456
+    body = bytes(request).partition(b"\r\n\r\n")[2]
+    assert json.loads(body) == {
+        "version": 123_456,
+        "txnId": "x",
+        "content": {"way": "inline", "commitInfo": {"operation": "WRITE"}, "actions": "e30K"},
+    }
+    assert is_good(b"HTTP/1.1 200 OK\r\n")
+    assert not is_good(b"HTTP/1.1 409 Conflict\r\n")
 
 
 def test_calls_are_counted_between_the_marks_and_below_the_folder(tmp_path: Path) -> None:
