@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -12,6 +12,9 @@ import pytest
 
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
+from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.postgres import PostgresStore
+from headgate.clock import Clock, Ids
 from headgate.connecting import embedded_catalog
 from headgate.log.files import DeltaLog
 from headgate.names import SchemaName, TableName
@@ -22,6 +25,7 @@ from headgate.protocol.conflicts import Scan
 from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
+from tests.kit import postgres
 from tests.kit.builders import (
     CountedIds,
     ManualClock,
@@ -44,6 +48,7 @@ class House:
     # Most of these commits name files that are nowhere.
     settings: Settings = field(default_factory=lambda: Settings(verify_staged=0))
     has_publisher: bool = False
+    open_store: Callable[[], CatalogStore] | None = None  # the lake's own file, unless given
     catalog: Catalog | FilesystemCatalog = field(init=False)
 
     SCHEMA: ClassVar = SchemaName("main", "default")
@@ -59,6 +64,15 @@ class House:
                 clock=self.clock,
                 ids=CountedIds(),
                 settings=self.settings,
+            )
+        if self.open_store is not None:
+            return catalog_on(
+                self.open_store(),
+                self.root,
+                settings=self.settings,
+                publisher=self.has_publisher,
+                clock=self.clock,
+                ids=CountedIds(),
             )
         return embedded_catalog(
             str(self.root),
@@ -161,20 +175,82 @@ class House:
         return DeltaLog(locations.store_for(self.catalog.resolve(table_id).location))
 
 
-@pytest.fixture(params=[Way.INLINE, Way.STAGED, Way.PUT_IF_ABSENT], ids=lambda way: way.value)
+def catalog_on(
+    store: CatalogStore,
+    root: Path,
+    *,
+    clock: Clock,
+    ids: Ids,
+    settings: Settings | None = None,
+    publisher: bool = False,
+) -> Catalog:
+    """Run a catalog on a store, which becomes a lake's if it is empty."""
+    with store.write() as unit:
+        if not unit.namespaces():
+            unit.insert_namespace(House.SCHEMA, clock.now_ms())
+    return Catalog(
+        store,
+        locations.normalize(str(root)),
+        store_for=locations.store_for,
+        clock=clock,
+        ids=ids,
+        settings=settings,
+        publisher=publisher,
+    )
+
+
+@dataclass(frozen=True)
+class KindOfHouse:
+    """A way to commit, and where the catalog keeps what it knows."""
+
+    way: Way
+    is_on_postgres: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.way.value}{'-postgresql' * self.is_on_postgres}"
+
+    def open(self, request: pytest.FixtureRequest, root: Path) -> Iterator[House]:
+        clock = ManualClock()
+        if not self.is_on_postgres:
+            made = House(root, self.way, clock)
+            yield made
+            made.close()
+            return
+        server: postgres.Postgres = request.getfixturevalue("postgres_server")
+        with server.schema() as schema:
+            made = House(
+                root,
+                self.way,
+                clock,
+                open_store=lambda: PostgresStore(server.address(), clock, schema=schema),
+            )
+            yield made
+            made.close()
+
+
+ON_DATABASES = [
+    KindOfHouse(way, is_on_postgres)
+    for is_on_postgres in (False, True)
+    for way in (Way.INLINE, Way.STAGED)
+]
+
+
+def opened(request: pytest.FixtureRequest, root: Path) -> Iterator[House]:
+    # A test that names its ways itself means those of the kinds that need nothing else.
+    kind = request.param
+    return (KindOfHouse(kind) if isinstance(kind, Way) else kind).open(request, root)
+
+
+@pytest.fixture(params=[*ON_DATABASES, KindOfHouse(Way.PUT_IF_ABSENT)], ids=str)
 def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
     """A catalog of each kind."""
-    made = House(tmp_path / "lake", request.param, ManualClock())
-    yield made
-    made.close()
+    yield from opened(request, tmp_path / "lake")
 
 
-@pytest.fixture(params=[Way.INLINE, Way.STAGED], ids=lambda way: way.value)
+@pytest.fixture(params=ON_DATABASES, ids=str)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
     """A catalog with a database: what a filesystem catalog refuses is shown on this one."""
-    made = House(tmp_path / "lake", request.param, ManualClock())
-    yield made
-    made.close()
+    yield from opened(request, tmp_path / "lake")
 
 
 @pytest.fixture

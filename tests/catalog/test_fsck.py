@@ -62,7 +62,9 @@ def test_a_sound_lake_has_no_findings(lake: House) -> None:
     assert problems(lake) == []
 
 
+# An older copy of a database is made by copying its file.
 @shows("FS3")
+@pytest.mark.parametrize("lake", [Way.INLINE, Way.STAGED], indirect=True)
 def test_an_older_copy_of_the_database_is_noticed_before_it_ratifies_and_mended(
     lake: House,
 ) -> None:

@@ -42,6 +42,7 @@ from tests.catalog.store_contract import (
 from tests.kit import req, shows
 from tests.kit.cutting import Cut, CuttingProxy
 from tests.kit.postgres import Postgres
+from tests.kit.postgres import start as start_postgres
 
 Opened = Callable[..., PostgresStore]
 Result = TypeVar("Result")
@@ -71,6 +72,14 @@ def open_postgres(postgres_server: Postgres) -> Iterator[Opened]:
             return store
 
         yield open_postgres
+
+
+@pytest.fixture
+def own_server() -> Iterator[Postgres]:
+    """A server beside the others', to be killed."""
+    made = start_postgres()
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -576,8 +585,9 @@ def test_a_commit_that_a_standby_may_not_have_is_in_doubt(
 @pytest.mark.slow
 @req("CM-12")
 def test_what_was_acknowledged_is_there_after_the_whole_server_was_killed(
-    postgres_server: Postgres, store: PostgresStore
+    own_server: Postgres,
 ) -> None:
+    store = PostgresStore(own_server.address(), SystemClock())
     [row] = insert(store, 1)
     acknowledged: list[int] = []
     is_killed = threading.Event()
@@ -598,16 +608,17 @@ def test_what_was_acknowledged_is_there_after_the_whole_server_was_killed(
         while len(acknowledged) < 50:
             time.sleep(0.001)
         is_killed.set()
-        postgres_server.kill()
+        own_server.kill()
         writing.result()
     with pytest.raises(UnavailableError):
         found(store)
-    postgres_server.start()
+    own_server.start()
     with store.read() as unit:  # the same store goes on
         kept = [c.version for c in unit.commits(row.key, Version(0), Version(10**6), content=True)]
     assert kept[: len(acknowledged)] == acknowledged
     assert len(kept) <= len(acknowledged) + 1  # the one under way may have happened
     insert(store, 2)
+    store.close()
 
 
 # Few round trips

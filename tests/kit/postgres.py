@@ -26,7 +26,7 @@ import pytest
 
 MISSING = "PostgreSQL is missing: install Debian's package postgresql (`make test` does)."
 USER = "headgate"
-_START_SECONDS = 30
+_START_SECONDS = 60
 
 # Waits for the end of its input, which comes when the tests end in whatever way, and cleans up.
 _WATCH = """
