@@ -36,8 +36,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.seconds: collections.Counter[str] = collections.Counter()
-        self.cpu: collections.Counter[str] = collections.Counter()
+        self.seconds: dict[str, float] = collections.defaultdict(float)
+        self.cpu: dict[str, float] = collections.defaultdict(float)
 
     def add(self, step: str, seconds: float, cpu: float) -> None:
         with self._lock:
@@ -208,7 +208,7 @@ def _stack() -> dict[str, list[float]]:
 def _threads() -> dict[str, float]:
     """Sum up processor time by kind of thread; threads Python knows nothing of are granian's."""
     known = {str(thread.native_id): thread.name for thread in threading.enumerate()}
-    found: collections.Counter[str] = collections.Counter()
+    found: dict[str, float] = collections.defaultdict(float)
     for task in Path("/proc/self/task").iterdir():
         fields = (task / "stat").read_text().rpartition(")")[2].split()
         found[_kind(known.get(task.name))] += (int(fields[11]) + int(fields[12])) / _TICKS

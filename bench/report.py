@@ -92,14 +92,15 @@ def judge(
         if found is None:
             return Ratio(claim, None, Verdict.NONE, uncounted or "it was not counted")
         return _judged(claim, found, "")
-    names = [*claim.points] or [claim.side, claim.against]
-    blocks = [_block_of(name, measured) for name in names if name is not None]
+    pair = [claim.side] if claim.against is None else [claim.side, claim.against]
+    names = [*claim.points] or pair
+    blocks = [_block_of(name, measured) for name in names]
     for block in blocks:
         if block is None:
             return Ratio(claim, None, Verdict.NONE, "it was not measured")
         if block.failure is not None:
             return Ratio(claim, None, Verdict.NONE, block.failure)
-    ours = _figures(names[0] or claim.side, measured)
+    ours = _figures(names[0], measured)
     theirs = None if claim.against is None else _figures(claim.against, measured)
     if claim.sense is Sense.SLOPE:
         value = slope(curve(claim, measured))

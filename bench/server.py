@@ -155,7 +155,7 @@ def serving_tables(store: str, count: int) -> Iterator[tuple[Server, list[str]]]
                 session.create_table(f"{NAME}{number}", SCHEMA, partition_by=["day"])
                 for number in range(count)
             ]
-            tables = [table.id for table in made]
+            tables: list[str] = [table.id for table in made]
         publish_all(server.port, tables)
         yield server, tables
 

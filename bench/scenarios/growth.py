@@ -70,7 +70,7 @@ def with_tables(watch: Watch, place: str, count: int, times: int) -> Iterator[Se
     with headgate(place) as server:
         with connect(server.address) as session:
             table = session.table(NAME)
-            table_id, head = table.id, table.version
+            table_id, head = table.id, int(table.version)
         for turn in itertools.count():
             line = Line(server.port)
             for number in range(times):

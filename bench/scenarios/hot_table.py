@@ -120,8 +120,9 @@ def _write(number: int, count: int, synced: bool, pipe: Any) -> None:
 
 def _schema() -> Any:
     from deltalake import Field, Schema
+    from deltalake.schema import PrimitiveType
 
-    return Schema([Field("id", "long"), Field("name", "string")])
+    return Schema([Field("id", PrimitiveType("long")), Field("name", PrimitiveType("string"))])
 
 
 def ducklake(watch: Watch, place: str, writers: int, count: int) -> Seen:

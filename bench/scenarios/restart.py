@@ -30,7 +30,7 @@ def ours(watch: Watch, place: str, tables: int) -> Seen:
     with headgate(place) as server:
         with connect(server.address) as session:
             table = session.table(NAME)
-            table_id, head = table.id, table.version
+            table_id, head = table.id, int(table.version)
             heads = {table_id: head}
             for number in range(1, tables):
                 other = session.create_table(f"{NAME}{number}", SCHEMA, partition_by=["day"])
