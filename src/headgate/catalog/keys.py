@@ -38,11 +38,7 @@ def once(
     key: RequestKey, work: Callable[[Writing], Result], now_ms: int, kept_ms: int
 ) -> Callable[[Writing], Result]:
     """Give work that is done once under its key, and remembers its answer for a while."""
-    since_ms = _time_of(key.key)
-    if since_ms < now_ms - kept_ms:
-        raise TransactionExpiredError(
-            f"The key {key.key} is older than answers are kept.", remedy="Make a new key."
-        )
+    refuse_if_none(key, now_ms, kept_ms)
 
     def do(unit: Writing) -> Result:
         refuse_if_answered(unit, key)
@@ -53,6 +49,14 @@ def once(
         return result
 
     return do
+
+
+def refuse_if_none(key: RequestKey, now_ms: int, kept_ms: int) -> None:
+    """Refuse what is no key, and one so old that its answer may be forgotten."""
+    if _time_of(key.key) < now_ms - kept_ms:
+        raise TransactionExpiredError(
+            f"The key {key.key} is older than answers are kept.", remedy="Make a new key."
+        )
 
 
 def refuse_if_answered(unit: Reading, key: RequestKey) -> None:

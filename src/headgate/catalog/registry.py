@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headgate.catalog.decision import merged_domains
-from headgate.catalog.keys import RequestKey, once, refuse_if_answered
+from headgate.catalog.keys import RequestKey, once, refuse_if_answered, refuse_if_none
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.ratifier import Ratifier, WaitError
 from headgate.catalog.stores.port import (
@@ -341,6 +341,8 @@ class Registry:
         that came to its end is answered under its key.
         """
         deadline = self._clock.monotonic() + self._settings.lease_ms / 1000
+        if key is not None:  # before anything is deleted
+            refuse_if_none(key, self._clock.now_ms(), self._settings.rejections_kept_ms)
 
         def purge(unit: Writing) -> TableRow:
             if key is not None:
