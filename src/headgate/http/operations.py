@@ -76,7 +76,9 @@ class Call:
         text = self.text(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdigit() and int(text) <= _LARGEST):
+        # Not longer than the largest: a number of thousands of digits is not even converted.
+        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST))
+        if not is_number or int(text) > _LARGEST:
             raise InvalidArgumentError(
                 f"The parameter {name} is {text[:40]!r}.", remedy="Write a whole number."
             )

@@ -193,6 +193,8 @@ def encode(value: object) -> bytes:
 def decode(raw: bytes, kind: type[Body]) -> Body:
     """Read a body; what is not one is malformed, and the place is named."""
     try:
+        if not raw.isascii():
+            raw.decode()  # what the decoder skips it does not look at, and it must be UTF-8 too
         decoder: msgspec.json.Decoder[Body] = _decoder(kind)  # type: ignore[arg-type]  # types hash
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
