@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test bench model docs postgresql
+.PHONY: help run check test chaos bench model docs postgresql
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ check: $(READY) postgresql ## the quick gate: format, lint, types, imports, gene
 
 test: $(READY) postgresql ## every test but interop; LONG=1 for the long campaigns
 	$(if $(LONG),HEADGATE_LONG=1) $(BIN)/python -m pytest -m "not interop" -n 2
+
+chaos: $(READY) postgresql ## kill campaign with recorded histories on both stores; SECONDS=120 together, SEED= repeats one
+	$(BIN)/python -m tests.chaos --seconds $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY) ## scenarios beside their peers and floors, into docs/benchmarks.md; QUICK=1 for a short run
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
