@@ -109,6 +109,7 @@ def test_a_listener_goes_on_where_it_was_whoever_committed_meanwhile(lake: str) 
 
 
 @req("EV-01")
+@pytest.mark.slow
 def test_one_that_fails_is_told_the_same_again_and_later_ones_after_it(session: Session) -> None:
     ear = Ear()
     ear.failures = 3
@@ -138,6 +139,7 @@ def test_that_one_fails_is_recorded_and_the_pauses_grow(
 
 
 @req("EV-01")
+@pytest.mark.slow
 def test_one_that_hangs_holds_up_neither_commits_nor_others_nor_closing(lake: str) -> None:
     hanging, ear = Ear(), Ear()
     hanging.may_return.clear()
@@ -371,6 +373,7 @@ def test_a_registered_one_is_told_by_a_process_that_knows_how(lake: str) -> None
         assert the(session, "hook").position == 4
 
 
+@pytest.mark.slow
 def test_another_target_another_place_and_removal_are_obeyed(lake: str) -> None:
     post = Post()
     with connect(lake) as other, connect(lake) as server:

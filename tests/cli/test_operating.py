@@ -164,8 +164,8 @@ def test_a_token_is_shown_once_listed_and_revoked(orders: Run, tmp_path: Path) -
         ("listener", "list", "--after", "3"),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(orders: Run, arguments: tuple[str, ...]) -> None:
-    assert orders(*arguments).code == 2
+def test_what_makes_no_sense_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).code == 2
 
 
 # Listeners

@@ -114,6 +114,7 @@ def test_who_waits_is_answered_when_it_happens_and_holds_no_thread(served: Serve
     assert found == [[3]] * 40
 
 
+@pytest.mark.slow
 def test_who_waits_in_vain_is_answered_with_nothing(served: Served) -> None:
     assert served.http.get("/v1/events?after=2&wait=1").json() == {"events": []}
     assert served.remote.events(Sequence(2), wait_s=0.2) == ()
@@ -186,6 +187,7 @@ def test_a_change_sent_twice_under_one_key_is_answered_as_the_first_time(served:
 
 
 @req("EV-01", "EV-02")
+@pytest.mark.slow
 def test_a_webhook_is_posted_every_event_until_it_is_heard(served: Served) -> None:
     served.catalog.deliver(WEBHOOK, Webhook)
     with receiving() as receiver:
