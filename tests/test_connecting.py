@@ -28,12 +28,16 @@ from headgate.errors import (
     UnavailableError,
     UnsupportedByCatalogError,
 )
-from headgate.protocol.commits import Way
+from headgate.protocol.actions import TxnId
+from headgate.protocol.commits import Proposal, Way
 from headgate.settings import Settings
 from headgate.storage import local, locations
 from tests.kit import req, shows
 
-WHAT_WORKS = "Name a directory, sqlite:///FILE, or file:///DIRECTORY?catalog=filesystem."
+WHAT_WORKS = (
+    "Name a directory, sqlite:///FILE, postgresql://…, http://…, or "
+    "file:///DIRECTORY?catalog=filesystem."
+)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -198,16 +202,11 @@ def test_a_sqlite_address_without_a_whole_path_is_refused(
 @pytest.mark.parametrize(
     "address",
     [
-        "http://localhost:8750",
-        "https://catalog.example",
-        "postgresql://user@host/db",
         "mysql://host/db",
         "s3://bucket/lake",
         "file:///tmp/lake",
         "file:///tmp/lake?catalog=unity",
         "file:///tmp/lake?catalog=filesystem&catalog=other",
-        "http://host/lake?catalog=filesystem",
-        "postgresql://host/db?catalog=filesystem",
         "file://host/lake?catalog=filesystem",
         "s3://?catalog=filesystem",
         "://",
@@ -223,6 +222,19 @@ def test_an_address_of_no_catalog_is_refused_with_what_works(
             use(address)
         assert refused.value.remedy == WHAT_WORKS
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_is_not_made_by_init_and_must_have_a_host() -> None:
+    with pytest.raises(InvalidArgumentError, match="is a server"):
+        init("http://localhost:8750")
+    for address in ("http://", "http://host/lake?catalog=filesystem", "https://host:port"):
+        with pytest.raises(InvalidArgumentError, match="no address"):
+            connect(address)
+
+
+def test_a_server_that_is_not_there_is_unavailable_at_once() -> None:
+    with connect("http://127.0.0.1:9") as session, pytest.raises(UnavailableError, match="serve"):
+        session.catalog.propose(Proposal(txn_id=TxnId("x"), parts=()))
 
 
 def test_an_empty_address_is_refused() -> None:

@@ -123,7 +123,7 @@ class _Immediate:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    def submit(self, name: str, do: Callable[[Any], Any]) -> Future[Any]:
+    def submit(self, name: str, do: Callable[[Any], Any], **_: object) -> Future[Any]:
         def write(shared: Shared) -> tuple[Any, Shared]:
             unit = shared.unit(sqlite._Writing)
             unit._connection.execute("PRAGMA foreign_keys = ON; BEGIN")
@@ -131,6 +131,7 @@ class _Immediate:
                 result = do(unit)
             except Exception as error:
                 return _Raised(error), shared
+            unit.finish()
             unit._connection.execute("COMMIT")
             return result, sealed(unit._connection, shared.objects)
 
