@@ -145,8 +145,8 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
     """Say what this must come to."""
     floor = floor_of("metadata commit")
     why = (
-        "Set_properties asks for the table and then proposes: two exchanges over httpx; what the "
-        "server itself takes is the request alone."
+        "Two exchanges, one that asks for the table and one that proposes; what the server itself "
+        "takes is the request alone."
     )
     return [
         Claim("over HTTP, against the floor", _SERVED, Sense.SHARE, 4, floor, why=why),
