@@ -12,6 +12,7 @@ import json
 import logging
 import logging.config
 import os
+import resource
 import signal
 import socket
 import sys
@@ -42,7 +43,9 @@ _AUTH = "HEADGATE_AUTH"
 _LOG_LEVEL = "HEADGATE_LOG_LEVEL"
 _GRACE_S = 40  # longer than any proposal is held back
 _HEADERS_MS = 10_000
-_CONNECTIONS = 2_048
+_WAITING = 2_048  # connections that the system keeps until they are accepted
+_CONNECTIONS = 16_384  # those above it wait, also behind idle ones
+_OTHER_FILES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,8 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
         http=HTTPModes.http1,
         websockets=False,
         workers=serving.workers,
-        backlog=_CONNECTIONS,
-        backpressure=_CONNECTIONS,
+        backlog=_WAITING,
+        backpressure=_allowed_connections(),
         http1_settings=HTTP1Settings(header_read_timeout=_HEADERS_MS),
         respawn_failed_workers=True,
         respawn_interval=0.1,
@@ -155,6 +158,17 @@ def create_app() -> app.Application:
     catalog.deliver(WEBHOOK, Webhook)
 
     return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
+
+
+def _allowed_connections() -> int:
+    """Have room for open connections, as far as the system lets us; say for how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _CONNECTIONS + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(wanted - _OTHER_FILES, _OTHER_FILES)
 
 
 def _leave_with_parent() -> None:
