@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,20 +166,27 @@ class Campaign:
     # Hurting
 
     def _hurt(self) -> None:
+        deck: list[Callable[[], None]] = []
         while time.monotonic() < self._began + self.wanted.seconds:
+            if not deck:  # each gets its turn, in an order of chance
+                deck = self._harms()
+                self._chance.shuffle(deck)
             time.sleep(self._chance.uniform(0.3, 1.5))
-            harms = {
-                self._kill_a_writer: 4,
-                self._kill_a_worker: 3,
-                self._kill_a_server: 2,
-                self._stop_a_server: 2,
-                self._cut_all_lines: 2,
-                self._pause_a_server: 2,
-            }
-            if self._database is not None:
-                harms |= {self._cut_at_commit: 4, self._cut_the_database_off: 2}
-            [harm] = self._chance.choices(list(harms), list(harms.values()))
-            harm()
+            deck.pop()()
+
+    def _harms(self) -> list[Callable[[], None]]:
+        harms = [
+            *[self._kill_a_writer] * 3,
+            *[self._kill_a_worker] * 2,
+            *[self._pause_a_server] * 2,
+            self._kill_a_server,
+            self._stop_a_server,
+            self._cut_all_lines,
+        ]
+        if self._database is not None:
+            harms += [*[self._cut_at_commit] * 3, self._cut_the_database_off]
+            harms.append(self._kill_the_database)
+        return harms
 
     def _kill_a_writer(self) -> None:
         victim = self._writers.pop(self._chance.randrange(len(self._writers)))
@@ -237,6 +244,12 @@ class Campaign:
         assert self._database is not None
         self._database.cut_all()
         self.counts["databases cut off"] += 1
+
+    def _kill_the_database(self) -> None:
+        assert self.wanted.postgres is not None
+        self.wanted.postgres.kill()
+        self.wanted.postgres.start()
+        self.counts["databases killed"] += 1
 
     def _any_server(self) -> RunningServer:
         return self._chance.choice(self._servers)

@@ -29,7 +29,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Postgres | None]:
 
 
 @req("CM-12", "CM-42", "MT-01", "MT-02", "CA-03")
-@shows("FC4", "FC7", "FC9", "FS1", "FS6", "FX23")
+@shows("FC4", "FC7", "FC9", "FS1", "FS6")
 @shows("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S10", "S17", "S18", "S19", "L1", "L3")
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
 def test_whatever_is_killed_and_lost_all_that_was_acknowledged_is_there_once(

@@ -166,7 +166,7 @@ def test_a_server_killed_while_it_migrates_its_store_starts_the_next_time(tmp_pa
 
 
 @req("CM-12")
-@shows("FX23", "FC9", "S4", "L8")
+@shows("FC9", "S4", "L8")
 def test_a_server_killed_again_and_again_right_after_it_answered_loses_nothing(
     tmp_path: Path,
 ) -> None:
@@ -325,7 +325,7 @@ def test_a_client_killed_anywhere_loses_nothing_it_was_told_and_harms_nobody(
 
 
 @req("CM-25")
-@shows("FP8", "L2", "L5")
+@shows("L2", "L5")
 def test_a_publisher_that_is_slow_slows_its_writers_and_nothing_is_refused_or_lost(
     tmp_path: Path,
 ) -> None:

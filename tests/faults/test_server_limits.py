@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import resource
 import socket
 import time
@@ -21,15 +20,14 @@ from tests.kit.server import RunningServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
-IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
-MANY = 10_000 if IS_LONG else 1_500
+MANY = 10_000
 MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """One server, which has a second for a body to come."""
-    _allow_files(2 * MANY)
+    _allow_files(MANY)
     lake = tmp_path_factory.mktemp("limits") / "lake"
     with serving(lake, environment={"HEADGATE_REQUEST_BODY_MS": "1000"}) as running:
         with session_at(running.address) as session:
@@ -161,7 +159,7 @@ def test_a_body_without_an_end_is_cut_off_at_the_limit(server: RunningServer) ->
         assert memory_of(server) - before < 96 * MEGABYTE
 
 
-@shows("FS5", "FM10")
+@shows("FS5")
 def test_a_million_actions_are_refused_at_the_limit_and_the_limit_is_named(
     server: RunningServer,
 ) -> None:
@@ -199,7 +197,8 @@ def test_many_idle_connections_leave_the_others_unaffected(server: RunningServer
             idle.append(connection)
             if number % 2:  # half of them have begun to say something
                 connection.sendall(b"GET /health HT")
-        with somebody_else(server), httpx.Client(base_url=server.address, timeout=30) as http:
+        # Who had to wait until idle ones are given up would wait for longer than this.
+        with somebody_else(server), httpx.Client(base_url=server.address, timeout=8) as http:
             for _ in range(20):
                 assert http.get("/v1/names/t").status_code == 200
         assert memory_of(server) - before < 256 * MEGABYTE

@@ -179,11 +179,13 @@ class HttpProxy(_Proxy):
         return answer[0][: len(answer[0]) // 2] if fault is Fault.CUT_ANSWER else answer[0]
 
     def _twin(self, raw: bytes) -> None:
-        server = self._connect()
         with contextlib.suppress(OSError):
-            server.sendall(raw)
-            _message(server)
-        self._forget(server)
+            server = self._connect()
+            try:
+                server.sendall(raw)
+                _message(server)
+            finally:
+                self._forget(server)
 
 
 @dataclass(slots=True)
