@@ -233,6 +233,52 @@ class StoreContract:
             assert unit.setting("key") is None
         assert commits == [commit_row(0), commit_row(1)]
 
+    @pytest.mark.parametrize("is_read", [True, False])
+    def test_a_savepoint_that_fails_takes_back_its_own_alone_whatever_it_asked_meanwhile(
+        self, store: CatalogStore, is_read: bool
+    ) -> None:
+        [row] = insert(store, 1)
+        a, b = TxnId("a"), TxnId("b")
+
+        def ratify(unit: Writing, version: int, txn_id: TxnId) -> None:
+            sequence = Sequence(version + 1)
+            unit.insert_commit(row.key, commit_row(version, sequence, txn_id))
+            unit.update_table(row._replace(head=Version(version)))
+            unit.advance_clock(Clock(sequence, version), txn_id)
+
+        with store.write() as unit:
+            unit.expect([a, b], [row.id])
+            ratify(unit, 0, a)
+            unit.set_setting("outer", "kept")
+            with pytest.raises(UndoneError), unit.savepoint():  # noqa: PT012
+                ratify(unit, 1, b)
+                unit.set_setting("inner", "kept")
+                if is_read:  # whoever asks is told of everything that was written
+                    kept = unit.commits(row.key, Version(0), Version(9), content=False)
+                    assert [commit.txn_id for commit in kept] == [a, b]
+                    with unit.savepoint():
+                        unit.insert_token(TokenRow("a", b"1", 1))
+                    assert unit.setting("outer") == unit.setting("inner") == "kept"
+                raise UndoneError
+            assert unit.clock() == (1, 0)
+            assert unit.table(row.id) == row._replace(head=Version(0))
+            assert unit.ratified_under(b) == []
+            if is_read:
+                assert unit.tokens() == []
+            ratify(unit, 1, b)
+            with pytest.raises(UndoneError), unit.savepoint():  # noqa: PT012
+                unit.set_setting("outer", "changed")
+                if is_read:
+                    assert unit.setting("outer") == "changed"
+                raise UndoneError
+        with store.read() as reading:
+            kept = reading.commits(row.key, Version(0), Version(9), content=False)
+            assert [commit.txn_id for commit in kept] == [a, b]
+            assert reading.clock() == (2, 1)
+            assert reading.table(row.id) == row._replace(head=Version(1))
+            assert (reading.setting("outer"), reading.setting("inner")) == ("kept", None)
+            assert [event.txn_id for event in reading.events(Sequence(0), 9)] == [a, b]
+
     def test_what_one_opening_wrote_another_finds_after_the_first_was_closed(
         self, store: CatalogStore, open_store: OpenStore
     ) -> None:
@@ -657,7 +703,10 @@ class StoreContract:
                 row.id: commit_row(0, txn="x") for row in (one, two)
             }
             unit.record_published(one.key, Version(0), Version(1), START_MS)
+            published = commit_row(0, txn="x", published_ms=START_MS)
+            assert dict(unit.ratified_under(TxnId("x")))[one.id] == published
             unit.forget_content(one.key, Version(1))
+            assert dict(unit.ratified_under(TxnId("x")))[one.id].content is None
         with store.read() as unit:
             ratified = dict(unit.ratified_under(TxnId("x")))
             assert ratified == {
@@ -716,6 +765,23 @@ class StoreContract:
         assert kept == [*forgotten, commit_row(3), commit_row(4)]
         assert others == [commit_row(version) for version in range(5)]
         assert found(store, 2).held_from == 0
+
+    def test_what_comes_after_content_was_forgotten_or_published_is_not_touched_by_it(
+        self, store: CatalogStore
+    ) -> None:
+        [row] = insert(store, 1)
+        with store.write() as unit:
+            unit.expect([TxnId("txn-0"), TxnId("txn-6")], [row.id])
+            unit.insert_commit(row.key, commit_row(0))
+            unit.update_table(row._replace(head=Version(5)))
+            unit.forget_content(row.key, Version(9))
+            unit.record_published(row.key, Version(0), Version(5), START_MS)
+            unit.insert_commit(row.key, commit_row(6))
+            unit.insert_commit(row.key, commit_row(3, txn="late"))
+        with store.read() as reading:
+            kept = reading.commits(row.key, Version(0), Version(9), content=True, summary=True)
+        first = commit_row(0, content=None, published_ms=START_MS)
+        assert kept == [first, commit_row(3, txn="late"), commit_row(6)]
 
     def test_files_are_known_up_to_a_version_and_told_again_they_are_replaced(
         self, store: CatalogStore
