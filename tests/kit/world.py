@@ -369,10 +369,10 @@ class Line:
         if name in _CHANGES and self.lost_requests:
             self.lost_requests -= 1
             raise UnavailableError("The line went dead before the request came through.")
-        result = world.do(lambda: getattr(world.catalog, name)(*args, **named))
+        result = world.do(lambda: getattr(world.door, name)(*args, **named))
         if name in _REPEATABLE and self.doubled:
             self.doubled -= 1
-            result = world.do(lambda: getattr(world.catalog, name)(*args, **named))
+            result = world.do(lambda: getattr(world.door, name)(*args, **named))
         if name in _CHANGES and self.lost_answers:
             self.lost_answers -= 1
             raise UnavailableError("The line went dead before the answer came through.")
@@ -421,6 +421,11 @@ class World:
         self._rows: apsw.Connection | None = None
         self.line = _line_to(Catalog if has_database else FilesystemCatalog, self)
         self.open()
+
+    @property
+    def door(self) -> Any:
+        """What clients speak to: the catalog itself, or what stands before it."""
+        return self.catalog
 
     # Running and dying
 

@@ -67,6 +67,7 @@ from tests.kit.world import (
     quiet_deaths,
 )
 from tests.world import invariants
+from tests.world.served import ServedWorld
 
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
 MEMORY = Path("/dev/shm")
@@ -107,12 +108,13 @@ class Machine(RuleBasedStateMachine):
     place: type[MemoryPlace] = MemoryPlace
     ways: tuple[Way, ...] = (Way.INLINE, Way.STAGED)
     has_database = True
+    kind: type[World] = World
 
     def __init__(self) -> None:
         super().__init__()
         base = MEMORY if MEMORY.is_dir() and self.place is MemoryPlace else None
         self.folder = Path(tempfile.mkdtemp(prefix="hg-world-", dir=base))
-        self.world = World(
+        self.world = self.kind(
             partial(self.place, self.folder),
             settings=Settings(publish_batch=3, ticket_after=2, listed_ms=1_000, verify_staged=0),
             has_database=self.has_database,
@@ -684,6 +686,12 @@ class LocalMachine(DatabaseMachine):
     place = LocalPlace
 
 
+class ServedMachine(DatabaseMachine):
+    """The same with HTTP between clients and catalog."""
+
+    kind = ServedWorld
+
+
 @pytest.fixture
 def run() -> Iterator[Callable[[type[Machine], int, int], None]]:
     number = int(os.environ.get("HEADGATE_SEED") or random.SystemRandom().randrange(2**32))
@@ -730,3 +738,11 @@ def test_a_world_on_a_real_disk_keeps_every_invariant_whatever_happens(run) -> N
 @pytest.mark.timeout(0)
 def test_a_filesystem_catalog_keeps_every_invariant_whatever_happens(run) -> None:
     run(FilesystemMachine, 40, 30)
+
+
+@req("CM-42", "CM-43")
+@shows("S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S16", "S17", "S18", "FC4", "FC8", "L3")
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_world_behind_http_keeps_every_invariant_whatever_happens(run) -> None:
+    run(ServedMachine, 40, 30)
