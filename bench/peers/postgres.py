@@ -32,6 +32,7 @@ NAME = "PostgreSQL"
 MISSING = "PostgreSQL: not run, its programs are missing (Debian's package postgresql)"
 TRANSACTION = "transaction"  # statement by statement, as an application does it
 STATEMENT = "statement"  # all in one statement: the least there can be
+PSYCOPG = "psycopg"  # the transaction by psycopg's everyday calls, a process for each connection
 
 _USER = "bench"
 _START_S = 60.0
@@ -179,15 +180,8 @@ class Postgres:
 
     def commit_once(self, table_id: str, txn_id: str) -> None:
         """Connect, and commit one row as the clients do."""
-        with self.connect() as connection, connection.transaction():
-            [[head]] = connection.execute("SELECT head FROM heads WHERE id = %s", (table_id,))
-            connection.execute(
-                "INSERT INTO commits VALUES (%s, %s, %s, 0, %s, %s, %s)",
-                (table_id, head + 1, txn_id, *_blobs()),
-            )
-            connection.execute(
-                "UPDATE heads SET head = %s WHERE id = %s AND head = %s", (head + 1, table_id, head)
-            )
+        with self.connect() as connection:
+            _commit(connection, table_id, txn_id)
 
     def checkpoint(self) -> None:
         """Leave nothing to be recovered."""
@@ -245,12 +239,15 @@ class Clients:
         turn: int,
         processes: int,
     ) -> None:
-        shares = [tables[number::processes] for number in range(min(processes, len(tables)))]
+        processes = len(tables) if way == PSYCOPG else min(processes, len(tables))
+        shares = [tables[number::processes] for number in range(processes)]
         self._running = []
         for share in shares:
             ours, theirs = _fork.Pipe()
             process = _fork.Process(
-                target=_drive, args=(postgres.address, share, count, way, turn, theirs), daemon=True
+                target=_drive_plainly if way == PSYCOPG else _drive,
+                args=(postgres.address, share, count, way, turn, theirs),
+                daemon=True,
             )
             process.start()
             self._running.append((ours, process))
@@ -359,6 +356,48 @@ def _drive(
     pipe.recv()
     pipe.send(_loop(clients, poll))
     os._exit(0)  # it shares all else with its parent, and must not close it
+
+
+def _drive_plainly(
+    address: str, tables: Sequence[tuple[str, int]], count: int, way: str, turn: int, pipe: Any
+) -> None:
+    [(table_id, head)] = tables
+    connection = psycopg.connect(address, autocommit=True)
+    pipe.send("ready")
+    pipe.recv()
+    latencies: list[float] = []
+    acknowledged: list[str] = []
+    began = time.monotonic()
+    for version in range(head + 1, head + count + 1):
+        txn_id = f"{turn:04d}-{table_id}-{version:018d}"
+        sent = time.perf_counter()
+        _commit(connection, table_id, txn_id)
+        latencies.append(time.perf_counter() - sent)
+        acknowledged.append(txn_id)
+    pipe.send(
+        {
+            "began": began,
+            "ended": time.monotonic(),
+            "latencies": latencies,
+            "acknowledged": acknowledged,
+        }
+    )
+    os._exit(0)  # it shares all else with its parent, and must not close it
+
+
+def _commit(connection: psycopg.Connection[Any], table_id: str, txn_id: str) -> None:
+    with connection.transaction():
+        [[head]] = connection.execute("SELECT head FROM heads WHERE id = %s", (table_id,))
+        connection.execute(
+            "INSERT INTO commits VALUES (%s, %s, %s, %s, %s, %s, %s)",
+            (table_id, head + 1, txn_id, time.time_ns() // 1_000_000, *_blobs()),
+        )
+        moved = connection.execute(
+            "UPDATE heads SET head = %s, timestamp_ms = %s, num_files = num_files + 1, "
+            "size_bytes = size_bytes + 700 WHERE id = %s AND head = %s",
+            (head + 1, time.time_ns() // 1_000_000, table_id, head),
+        )
+        assert moved.rowcount == 1
 
 
 def _loop(clients: dict[int, _Client], poll: select.epoll) -> dict[str, Any]:
