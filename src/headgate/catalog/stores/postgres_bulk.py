@@ -7,7 +7,7 @@ then paid once for each column and not for each value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -39,9 +39,10 @@ def merged(statements: Sequence[Statement]) -> Statement:
     return _merge(texts, tuple(map(len, values))), tuple(v for many in values for v in many)
 
 
-def array(values: Iterable[object]) -> str:
+def array(values: Collection[object]) -> str:
     """Spell an array."""
-    return "{" + ",".join(map(_element, values)) + "}"
+    spelled = str if set(map(type, values)) == {int} else _element  # most columns are numbers
+    return "{" + ",".join(map(spelled, values)) + "}"
 
 
 def _element(value: object) -> str:

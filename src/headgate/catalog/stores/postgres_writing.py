@@ -236,10 +236,10 @@ class WritingUnit(ReadingUnit):
         return row
 
     def update_table(self, row: TableRow) -> None:
-        refuse_unless_storable(_values(row))
         known = self._table_of(row.key)
         if known is None:
             return
+        refuse_unless_storable([row[field] for field in _differing(known, row)])
         if _may_clash(known, row):
             self._flush()  # so that what is tried differs from what was sent by this row alone
             fields = _differing(self._sent[row.key], row)
