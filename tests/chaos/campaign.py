@@ -140,21 +140,20 @@ class Campaign:
     def _start_writer(self) -> None:
         number = len(list(self._histories.iterdir()))
         left_s = max(self._began + self.wanted.seconds - time.monotonic(), 1)
-        self._writers.append(
-            subprocess.Popen(
+        history = self._histories / f"{number:04}.jsonl"
+        history.touch()
+        with (self.wanted.folder / "writers.log").open("ab") as log:
+            writer = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "tests.chaos.writer"),
-                    str(self._histories / f"{number:04}.jsonl"),
-                    str(self._chance.randrange(2**32)),
-                    str(left_s),
+                    *(sys.executable, "-m", "tests.chaos.writer", str(history)),
+                    *(str(self._chance.randrange(2**32)), str(left_s)),
                     *(line.address for line in self._lines),
                 ],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stderr=(self.wanted.folder / "writers.log").open("ab"),
+                stderr=log,
             )
-        )
-        (self._histories / f"{number:04}.jsonl").touch()
+        self._writers.append(writer)
 
     def _loss(self, _: Request) -> Fault:
         if self._chance.random() >= SHARE_LOST:

@@ -27,6 +27,9 @@ class Recorder:
         self._file = path.open("ab", buffering=0)
         self._lock = threading.Lock()
 
+    def close(self) -> None:
+        self._file.close()
+
     def sent(self, proposal: Proposal) -> None:
         self.write(sent=proposal.txn_id, proposal=base64.b64encode(to_json(proposal)).decode())
 

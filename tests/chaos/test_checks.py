@@ -113,6 +113,7 @@ def test_a_history_outlives_a_writer_that_died_in_the_middle_of_a_line(tmp_path:
     recorder.sent(proposal("x", "a"))
     recorder.sent(proposal("y", "a", "b"))
     recorder.write(ratified="x", versions={"id-a": 1})
+    recorder.close()
     with path.open("ab") as file:
         file.write(b'{"ratified": "y", "vers')
     found = load([path])
