@@ -52,6 +52,7 @@ class Settings:
     publish_linger_ms: int = 20  # commits gathered before a batch is published
     publish_on_close_ms: int = 2_000
     lease_ms: int = 10_000
+    publish_stalled_ms: int = 2_000  # without progress, another's lease is passed over
     listed_ms: int = 60_000  # how long a published commit is still listed
     staging_kept_ms: int = 24 * 3600 * 1000  # a place that was staged and never registered
     housekeeping_ms: int = 3600 * 1000

@@ -17,6 +17,7 @@ from typing import TypeVar
 import pytest
 
 from headgate import failpoints
+from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.workers import FEW
@@ -475,8 +476,8 @@ def test_whoever_asks_for_publishing_waits_for_the_other_publisher_and_is_then_d
     tmp_path: Path, storage: Storage
 ) -> None:
     with (
-        opened(tmp_path, publisher=False, lease_ms=NEVER) as one,
-        opened(tmp_path, publisher=False, lease_ms=NEVER) as two,
+        opened(tmp_path, publisher=False, lease_ms=NEVER, publish_stalled_ms=NEVER) as one,
+        opened(tmp_path, publisher=False, lease_ms=NEVER, publish_stalled_ms=NEVER) as two,
     ):
         table = one.create()
         commit(one, table.table_id, 3)
@@ -497,6 +498,25 @@ def test_whoever_asks_for_publishing_waits_for_the_other_publisher_and_is_then_d
             may_put.set()
             assert first.result(PATIENCE) == second.result(PATIENCE) == 3
         assert storage.versions(table.table_id) == [[0, 1, 2, 3]]  # nothing was put twice
+
+
+def test_the_lease_of_a_publisher_that_died_is_passed_over_when_nothing_moves(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path, publisher=False, lease_ms=NEVER) as house:
+        table = house.create()
+        commit(house, table.table_id, 3)
+        clock = house.clock
+        take = house.database._ratifier.submit(
+            "lease",
+            lambda unit: unit.take_lease(
+                lease_of(table.table_id), "died", clock.now_ms(), clock.now_ms() + NEVER
+            ),
+        )
+        assert take.result()
+        before = clock.monotonic()
+        assert house.catalog.publish(table.table_id) == 3
+        assert 2 < clock.monotonic() - before < 10
 
 
 @shows("FP3")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
+from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
 from headgate.catalog.workers import Workers
 from headgate.clock import Clock
 from headgate.errors import (
@@ -36,6 +36,8 @@ from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _GRACE = 1.0  # seconds for the put that is under way
+_REST = 4.0  # times as long as a turn took
+_LONGEST_REST = 0.5  # seconds
 
 
 class Publisher:
@@ -60,7 +62,9 @@ class Publisher:
         self._woken: set[TableId] = set()
         self._touched: set[TableId] = set()
         self._failing: dict[TableId, str] = {}
-        self._refused: dict[str, float] = {}  # since when a lease is another's
+        # Since when a lease is another's and nothing was published under it, and up to where.
+        self._refused: dict[str, tuple[float, Version]] = {}
+        self._rests_until: dict[TableId, float] = {}
         self._is_stopping = False
         self._deadline: float | None = None  # of all that is done in the background
         self._process = os.getpid()
@@ -127,7 +131,7 @@ class Publisher:
                 return row.published
             if row.diverged is not None:
                 raise LogDivergedError(row.diverged)
-            if not self._take(lease):
+            if not self._take(lease, row.published):
                 if not wait:
                     return row.published
                 self._clock.sleep(0.005)
@@ -135,10 +139,12 @@ class Publisher:
             try:
                 # Looked at again under the lease: another may have published it, or purged it.
                 row = self._row(table_id)
-                if row.published < target and row.diverged is None:
-                    self._publish_batch(row, target)
-            finally:
+                is_due = row.published < target and row.diverged is None
+                last = self._put_batch(row, target) if is_due else row.published
+            except BaseException:
                 self._ratifier.submit(lease, lambda unit: unit.end_lease(lease, self._holder))
+                raise
+            self._record(row, Version(row.published + 1), last, lease)
 
     def confirm(self, table_id: TableId, upto: Version) -> Version:
         """Look at what a client says it published, then believe it. Spec: PB-01."""
@@ -159,7 +165,8 @@ class Publisher:
             self._record(row, claimed[0].version, upto)
         return max(row.published, upto)
 
-    def _publish_batch(self, row: TableRow, target: Version) -> None:
+    def _put_batch(self, row: TableRow, target: Version) -> Version:
+        """Put some of what is unpublished into the log, durably; give the last of it."""
         first = Version(row.published + 1)
         last = Version(min(target, row.published + self._settings.publish_batch))
         log = self._log_of(row.location)
@@ -173,7 +180,7 @@ class Publisher:
             self._diverge(row, error.message)
             raise
         fail_point("publisher.after_put")
-        self._record(row, first, last)
+        return last
 
     def _content(self, row: TableRow, log: DeltaLog, commit: CommitRow) -> bytes:
         if commit.content is not None:
@@ -214,12 +221,20 @@ class Publisher:
             self._diverge(row, message)
             raise LogDivergedError(message)
 
-    def _record(self, row: TableRow, first: Version, last: Version) -> None:
+    def _record(
+        self, row: TableRow, first: Version, last: Version, lease: str | None = None
+    ) -> None:
+        """Record what was seen in the log, and let go of the lease under which it was put."""
         fail_point("publisher.before_record")
         now_ms = self._clock.now_ms()
-        self._ratifier.submit(
-            row.id, lambda unit: unit.record_published(row.key, first, last, now_ms)
-        ).result()
+
+        def record(unit: Writing) -> None:
+            if first <= last:
+                unit.record_published(row.key, first, last, now_ms)
+            if lease is not None:
+                unit.end_lease(lease, self._holder)
+
+        self._ratifier.submit(row.id, record).result()
         fail_point("publisher.after_record")
 
     def _diverge(self, row: TableRow, message: str) -> None:
@@ -227,11 +242,11 @@ class Publisher:
         _log.error("publishing of table %s stopped: %s", row.id, message)
         self._ratifier.submit(row.id, lambda unit: unit.set_diverged(row.key, message)).result()
 
-    def _take(self, lease: str) -> bool:
-        """Take a lease, or go on without one that is held longer than anybody alive holds one.
+    def _take(self, lease: str, published: Version) -> bool:
+        """Take a lease, or go on without one under which nothing happens.
 
-        A holder that died while the clock was ahead would keep it for as long; two publishers at
-        once do no harm.
+        Its holder may have died, and with a clock that was ahead it would keep it for as long;
+        two publishers at once do no harm.
         """
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._settings.lease_ms
@@ -242,7 +257,11 @@ class Publisher:
             self._refused.pop(lease, None)
             return True
         now = self._clock.monotonic()
-        return now - self._refused.setdefault(lease, now) > 6 * self._settings.lease_ms / 1000
+        since, stood_at = self._refused.setdefault(lease, (now, published))
+        if stood_at != published:
+            self._refused[lease] = (now, published)
+            return False
+        return now - since > self._settings.publish_stalled_ms / 1000
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read() as unit:
@@ -262,11 +281,11 @@ class Publisher:
                     self._wakeups.wait(every)
                 if self._is_stopping:
                     return
-                woken, self._woken = self._woken, set()
+                woken = bool(self._woken)
             if woken:
                 self._clock.sleep(self._settings.publish_linger_ms / 1000)
             try:
-                self._workers.give(woken)
+                self._workers.give(self._rested())
                 # Also while there is always something woken: others must not be left behind.
                 if not woken or self._clock.monotonic() >= looked + every:
                     looked = self._clock.monotonic()
@@ -277,12 +296,27 @@ class Publisher:
             except Exception:  # a thread that dies publishes nothing any more
                 _log.exception("looking for unpublished commits failed")
 
+    def _rested(self) -> list[TableId]:
+        """Take those woken that have rested.
+
+        A turn costs much for itself and little for each commit: the longer turns take, the more
+        is gathered for the next, so that publishing never takes the most of a busy machine.
+        """
+        now = self._clock.monotonic()
+        with self._wakeups:
+            ready = [id for id in self._woken if self._rests_until.get(id, 0.0) <= now]
+            self._woken.difference_update(ready)
+        for table_id in ready:
+            self._rests_until.pop(table_id, None)
+        return ready
+
     def _left_behind(self) -> list[TableId]:
         with self._store.read() as unit:
             return [row.id for row in unit.unpublished() if row.diverged is None]
 
     def _try(self, table_id: TableId) -> None:
-        if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+        began = self._clock.monotonic()
+        if self._deadline is not None and began >= self._deadline:
             return
         try:
             self.publish(table_id, wait=False)
@@ -296,6 +330,8 @@ class Publisher:
         except Exception as error:  # a thread that dies publishes nothing any more
             _log.exception("publishing table %s failed", table_id)
             self._failing[table_id] = repr(error)
+        ended = self._clock.monotonic()
+        self._rests_until[table_id] = ended + min(_REST * (ended - began), _LONGEST_REST)
 
 
 def lease_of(table_id: TableId) -> str:
