@@ -517,7 +517,9 @@ def test_a_commit_that_breaks_the_protocol_is_refused_with_a_reason(
 
 
 @shows("FI5")
-def test_another_table_id_another_partitioning_and_time_switched_off_are_refused(world: World) -> None:
+def test_another_table_id_another_partitioning_and_time_switched_off_are_refused(
+    world: World,
+) -> None:
     table_id = world.tables[2]
     proposed(world, join([encode(add(values={}))]))
     for changed in (
