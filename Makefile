@@ -17,7 +17,7 @@ check: $(READY) postgresql ## the quick gate: format, lint, types, imports, gene
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python -m pytest -m "not slow and not faults and not interop" -n 2
 
@@ -27,7 +27,7 @@ test: $(READY) postgresql ## every test but interop; LONG=1 for the long campaig
 chaos: $(READY) postgresql ## kill campaign with recorded histories on both stores; SECONDS=120 together, SEED= repeats one
 	$(BIN)/python -m tests.chaos --seconds $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
-bench: $(READY) ## scenarios beside their peers and floors, into docs/benchmarks.md; QUICK=1 for a short run
+bench: $(READY) postgresql ## scenarios beside their peers and floors, into docs/benchmarks.md; QUICK=1 for a short run
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
 model: $(READY) ## the TLA+ model, and its broken variants, which must fail; needs Java
