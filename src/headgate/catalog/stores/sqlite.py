@@ -19,6 +19,7 @@ from typing import Final
 import apsw
 
 from headgate.catalog.stores import gathering
+from headgate.catalog.stores.batches import Batches, Values
 from headgate.catalog.stores.port import (
     AnswerRow,
     Clock,
@@ -94,8 +95,16 @@ _HEARD_OF: Final = (
     "SELECT txn_id FROM commits WHERE txn_id IN (SELECT value FROM json_each(?)) "
     "UNION SELECT txn_id FROM rejections WHERE txn_id IN (SELECT value FROM json_each(?))"
 )
+_TABLES_BY_ID: Final = f"SELECT {_TABLE} FROM tables WHERE id IN (SELECT value FROM json_each(?))"
+_INSERT_COMMIT: Final = f"INSERT INTO commits VALUES ({', '.join('?' * 16)})"
+_UNKNOWN: Final = -9  # no version follows it
 _INSERT_TABLE: Final = (
     f"INSERT INTO tables VALUES (NULL, {', '.join('?' * (len(TableRow._fields) - 1))})"
+)
+_INSERT_SEQUENCES: Final = "INSERT INTO sequences VALUES {}"
+_INSERT_COMMITS: Final = "INSERT INTO commits VALUES {}"
+_UPDATE_TABLES: Final = "INSERT INTO tables VALUES {} ON CONFLICT (key) DO UPDATE SET " + ", ".join(
+    f"{field} = excluded.{field}" for field in TableRow._fields[1:]
 )
 _UPDATE_TABLE: Final = (
     f"UPDATE tables SET {', '.join(f'{field} = ?' for field in TableRow._fields[1:])} WHERE key = ?"
@@ -576,51 +585,122 @@ class _Writing(_Reading):
         self._clock: Clock | None = None  # as this unit will leave it
         self._is_advanced = False
         self._tables: dict[TableId, TableRow | None] = {}
-        self._unheard_of: set[TxnId] = set()  # expected, and nothing is recorded of them
+        self._taken: dict[int, Version] = {}  # by a table's key: the last version that is
+        self._fresh: set[TxnId] = set()  # expected, and nothing was recorded of them
+        self._unheard_of: set[TxnId] = set()  # of these nothing is, to this moment
+        self._batches = Batches(self._run)
+        self._mark: int | None = None  # how much was gathered when the savepoint began
+        self._is_saved = False  # the savepoint stands in the database
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         self.refuse_if_lost()
-        clock = self._clock
-        self._connection.execute("SAVEPOINT one")
+        if self._mark is not None:  # within another, which then has to stand first
+            self._send()
+        outer = self._mark is not None
+        clock, self._mark, self._is_saved = self._clock, len(self._batches), False
         try:
             with _translated():
                 yield
         except BaseException:
-            self._clock = clock
-            self._tables.clear()
-            self._unheard_of.clear()
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK TO one; RELEASE one")
+            self._undo(clock)
             raise
-        self._connection.execute("RELEASE one")
+        else:
+            if self._is_saved:
+                self._connection.execute("RELEASE one")
+        finally:
+            self._mark, self._is_saved = (0, True) if outer else (None, False)
+
+    def _undo(self, clock: Clock | None) -> None:
+        """Take back what was done since the savepoint, and look at everything anew."""
+        mark = self._mark or 0
+        if self._is_saved:  # then what came before it was sent, and all that is left came since
+            mark = 0
+        self._batches.drop_after(mark)
+        self._mark, self._clock = None, clock
+        for known in (self._tables, self._taken, self._fresh, self._unheard_of):
+            known.clear()
+        if self._connection.in_transaction:
+            if self._is_saved:
+                self._connection.execute("ROLLBACK TO one; RELEASE one")
+            self._batches.send()
 
     def expect(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
-        """Learn with one question which of the transactions to come were never heard of."""
-        wanted = json.dumps(list(txn_ids))
-        known = {txn_id for [txn_id] in self._all(_HEARD_OF, wanted, wanted)}
-        self._unheard_of.update(txn_id for txn_id in txn_ids if txn_id not in known)
+        """Learn with one question each what is known of the transactions and tables to come."""
+        unknown = [txn_id for txn_id in txn_ids if txn_id not in self._fresh]
+        if unknown:
+            wanted = json.dumps(unknown)
+            heard_of = {row[0] for row in self._ask(_HEARD_OF, wanted, wanted)}
+            fresh = {txn_id for txn_id in unknown if txn_id not in heard_of}
+            self._fresh |= fresh
+            self._unheard_of |= fresh
+        missing = [table_id for table_id in table_ids if table_id not in self._tables]
+        if missing:
+            for row in self._ask(_TABLES_BY_ID, json.dumps(missing)):
+                self._know(_table(row))
 
     def finish(self) -> None:
-        """Write what is written once for the whole unit."""
-        if self._is_advanced and self._clock is not None:
-            self._do("UPDATE clock SET sequence = ?, clock_ms = ?", *self._clock)
+        """Write what was gathered, and what is written once for the whole unit."""
+        try:
+            self._batches.send()
+            if self._is_advanced and self._clock is not None:
+                self._run("UPDATE clock SET sequence = ?, clock_ms = ?", self._clock)
+        except TakenError as error:
+            raise UnavailableError(
+                f"The catalog's database contradicts itself ({error}); nothing was written.",
+                remedy="Run `headgate fsck` and report what it finds.",
+            ) from error
 
     def clock(self) -> Clock:
         if self._clock is None:
-            self._clock = super().clock()
+            [row] = self._ask("SELECT sequence, clock_ms FROM clock")
+            self._clock = Clock(*row)
         return self._clock
 
     def table(self, table_id: TableId) -> TableRow | None:
         if table_id not in self._tables:
-            self._tables[table_id] = super().table(table_id)
+            found = self._ask(f"SELECT {_TABLE} FROM tables WHERE id = ?", table_id)
+            if not found:
+                return None
+            self._know(_table(found[0]))
         return self._tables[table_id]
 
     def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
         return [] if txn_id in self._unheard_of else super().ratified_under(txn_id)
 
+    def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
+        self._send()
+        return super().ratified(key, first, last)
+
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
         return None if txn_id in self._unheard_of else super().rejection(txn_id)
+
+    def _know(self, row: TableRow) -> None:
+        self._tables[row.id] = row
+        self._taken.setdefault(row.key, row.head)
+
+    def _ask(self, sql: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
+        """Read what nothing gathered can have changed."""
+        return self._connection.execute(sql, values).fetchall()
+
+    def _all(self, sql: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
+        self._send()
+        return super()._all(sql, *values)
+
+    def _one(self, sql: str, *values: object) -> tuple | None:  # type: ignore[type-arg]
+        self._send()
+        return super()._one(sql, *values)
+
+    def _send(self) -> None:
+        """Write what was gathered: before the savepoint that is open, then within it."""
+        if self._mark is None:
+            self._batches.send()
+            return
+        if not self._is_saved:
+            self._batches.send(self._mark)
+            self._connection.execute("SAVEPOINT one")
+            self._is_saved = True
+        self._batches.send()
 
     def refuse_if_lost(self) -> None:
         """Refuse to go on in a unit that SQLite took back whole, as it does on a full disk."""
@@ -631,7 +711,11 @@ class _Writing(_Reading):
             )
 
     def advance_clock(self, clock: Clock, txn_id: TxnId | None) -> None:
-        self._do("INSERT INTO sequences VALUES (?, ?, ?)", *clock, txn_id)
+        values = (*clock, txn_id)
+        if self._clock is not None and clock.sequence == self._clock.sequence + 1:
+            self._batches.add(_INSERT_SEQUENCES, values)
+        else:
+            self._do("INSERT INTO sequences VALUES (?, ?, ?)", *values)
         self._clock, self._is_advanced = clock, True
 
     def set_setting(self, key: str, value: str) -> None:
@@ -669,22 +753,28 @@ class _Writing(_Reading):
 
     def insert_table(self, row: TableRow) -> TableRow:
         self._do(_INSERT_TABLE, *_values(row)[1:])
-        self._tables.pop(row.id, None)
-        return row._replace(key=self._connection.last_insert_rowid())
+        row = row._replace(key=self._connection.last_insert_rowid())
+        self._know(row)
+        return row
 
     def update_table(self, row: TableRow) -> None:
-        self._do(_UPDATE_TABLE, *_values(row)[1:], row.key)
+        known = self._tables.get(row.id)
+        if known is not None and _has_same_place(row, known) and row.published <= row.head:
+            self._batches.add(_UPDATE_TABLES, _values(row), row.key)
+        else:
+            self._do(_UPDATE_TABLE, *_values(row)[1:], row.key)
         self._tables[row.id] = row
 
     def insert_commit(self, key: int, row: CommitRow) -> None:
+        values = (key, *row[:4], row.way.value, *row[5:])
+        is_next = self._taken.get(key, _UNKNOWN) + 1 == row.version
+        if is_next and row.txn_id in self._fresh:
+            # A transaction has one commit in a table, so the next version is its first here.
+            self._batches.add(_INSERT_COMMITS, values)
+        else:
+            self._do(_INSERT_COMMIT, *values)
+        self._taken[key] = max(row.version, self._taken.get(key, row.version))
         self._unheard_of.discard(row.txn_id)
-        self._do(
-            "INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            key,
-            *row[:4],
-            row.way.value,
-            *row[5:],
-        )
 
     def insert_rejection(self, row: RejectionRow) -> None:
         self._unheard_of.discard(row.txn_id)
@@ -776,10 +866,25 @@ class _Writing(_Reading):
         )
 
     def _do(self, sql: str, *values: object) -> None:
+        self._send()
+        self._run(sql, values)
+
+    def _run(self, sql: str, values: Values) -> None:
+        self.refuse_if_lost()  # outside of a transaction each statement would be one of its own
         try:
             self._connection.execute(sql, values)
         except apsw.ConstraintError as error:
             raise TakenError(str(error)) from error
+
+
+def _has_same_place(row: TableRow, known: TableRow) -> bool:
+    """Say whether no constraint but those of versions could speak against the change."""
+    return (
+        row.key == known.key
+        and row.location == known.location
+        and row.state is known.state
+        and row.purged_ms == known.purged_ms
+    )
 
 
 def _values(row: TableRow) -> tuple[object, ...]:
