@@ -6,13 +6,14 @@ knows a repetition by its sequence, which is also in a header.
 
 from __future__ import annotations
 
-from typing import Final
-
-import httpx
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import UnavailableError
 from headgate.protocol.events import Event
 from headgate.wire import bodies
+
+if TYPE_CHECKING:
+    import httpx
 
 SEQUENCE_HEADER: Final = "headgate-sequence"
 _PATIENCE_S: Final = 10.0
@@ -22,6 +23,8 @@ class Webhook:
     """Posts events to one URL."""
 
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
+        import httpx  # a third of a server's start, and most servers have no webhook
+
         self._url = url
         # The receiver's address is one the operator chose: no proxy or netrc of the server's own
         # environment is to come between.
@@ -29,6 +32,8 @@ class Webhook:
 
     def __call__(self, event: Event, /) -> None:
         """Post an event; raise unless it was heard."""
+        import httpx
+
         headers = {"content-type": bodies.JSON, SEQUENCE_HEADER: str(event.sequence)}
         try:
             # What the receiver answers beyond its status is not read: it may never end.
