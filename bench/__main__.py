@@ -1,7 +1,8 @@
 """`python -m bench`: run scenarios, print one table of ratios, write it down.
 
 A whole run at full size writes `docs/benchmarks.md` and `bench/results/latest.json`. A part of the
-scenarios is printed only, since a table holds the numbers of one run. `--quick` is the short run:
+scenarios is printed only, or with `--page` written to a page of its own, since a table holds the
+numbers of one run. `--quick` is the short run:
 it fails when a ratio fell against `bench/results/quick.json`, and writes that file when it is not
 there or `--store` is given.
 """
@@ -101,6 +102,11 @@ def _measure(options: argparse.Namespace) -> int:
         (RESULTS / "latest.json").write_text(written)
         PAGE.write_text(report.page(results, about, when=when, minutes=minutes))
         print(f"written to {PAGE.relative_to(ROOT)} and bench/results/latest.json")
+    elif options.page is not None:
+        page = PAGE.with_name(f"{options.page}.md")
+        (RESULTS / f"{options.page}.json").write_text(written)
+        page.write_text(report.page(results, about, when=when, minutes=minutes))
+        print(f"written to {page.relative_to(ROOT)} and bench/results/{options.page}.json")
     else:
         (prepared.CACHE / "partial.json").write_text(written)
         print("a part of the scenarios: docs/benchmarks.md stays as it is")
@@ -111,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, under three minutes")
     parser.add_argument("--only", metavar="6,8", help="these scenarios and no others")
+    parser.add_argument("--page", metavar="NAME", help="with --only: write it to docs/NAME.md")
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--store", action="store_true", help="with --quick: store the ratios")
     parser.add_argument("--clean", action="store_true", help="build what is prepared anew")
