@@ -12,8 +12,8 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
@@ -36,6 +36,7 @@ from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _GRACE = 1.0  # seconds for the put that is under way
+_LOOK_AGAIN = 0.05  # seconds until a thread that waits for another looks how far that one is
 _REST = 4.0  # times as long as a turn took
 _LONGEST_REST = 0.5  # seconds
 
@@ -65,6 +66,7 @@ class Publisher:
         # Since when a lease is another's and nothing was published under it, and up to where.
         self._refused: dict[str, tuple[float, Version]] = {}
         self._rests_until: dict[TableId, float] = {}
+        self._at_table: dict[TableId, threading.Lock] = {}
         self._is_stopping = False
         self._deadline: float | None = None  # of all that is done in the background
         self._process = os.getpid()
@@ -131,20 +133,43 @@ class Publisher:
                 return row.published
             if row.diverged is not None:
                 raise LogDivergedError(row.diverged)
-            if not self._take(lease, row.published):
-                if not wait:
-                    return row.published
-                self._clock.sleep(0.005)
-                continue
-            try:
-                # Looked at again under the lease: another may have published it, or purged it.
-                row = self._row(table_id)
-                is_due = row.published < target and row.diverged is None
-                last = self._put_batch(row, target) if is_due else row.published
-            except BaseException:
-                self._ratifier.submit(lease, lambda unit: unit.end_lease(lease, self._holder))
-                raise
-            self._record(row, Version(row.published + 1), last, lease)
+            with self._alone(table_id, wait=wait) as is_alone:
+                if is_alone:
+                    row = self._row(table_id)  # another may have published it meanwhile
+                    if row.published >= target or row.diverged is not None:
+                        continue
+                    if self._take(lease, row.published):
+                        self._publish_some(table_id, target, lease)
+                        continue
+                    self._clock.sleep(0.005 if wait else 0)
+            if not wait:
+                return row.published
+
+    @contextmanager
+    def _alone(self, table_id: TableId, *, wait: bool) -> Iterator[bool]:
+        """Have one thread of this process at a table; the others wait here, not at the store.
+
+        Many writers may be held back at once, and asking for the lease is a write.
+        """
+        lock = self._at_table.setdefault(table_id, threading.Lock())
+        is_alone = lock.acquire(timeout=_LOOK_AGAIN) if wait else lock.acquire(blocking=False)
+        try:
+            yield is_alone
+        finally:
+            if is_alone:
+                lock.release()
+
+    def _publish_some(self, table_id: TableId, target: Version, lease: str) -> None:
+        """Publish a batch under a lease that is held, and let go of it."""
+        try:
+            # Looked at again under the lease: another may have published it, or purged it.
+            row = self._row(table_id)
+            is_due = row.published < target and row.diverged is None
+            last = self._put_batch(row, target) if is_due else row.published
+        except BaseException:
+            self._ratifier.submit(lease, lambda unit: unit.end_lease(lease, self._holder))
+            raise
+        self._record(row, Version(row.published + 1), last, lease)
 
     def confirm(self, table_id: TableId, upto: Version) -> Version:
         """Look at what a client says it published, then believe it. Spec: PB-01."""
@@ -331,7 +356,9 @@ class Publisher:
             _log.exception("publishing table %s failed", table_id)
             self._failing[table_id] = repr(error)
         ended = self._clock.monotonic()
-        self._rests_until[table_id] = ended + min(_REST * (ended - began), _LONGEST_REST)
+        waiting = max(1, len(self._woken))  # tables share the machine, and so its rest
+        rest = min(_REST * (ended - began) * waiting, _LONGEST_REST)
+        self._rests_until[table_id] = ended + rest
 
 
 def lease_of(table_id: TableId) -> str:
