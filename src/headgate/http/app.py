@@ -13,13 +13,11 @@ import itertools
 import json
 import logging
 import re
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -38,7 +36,6 @@ from headgate.errors import (
     InvalidArgumentError,
     NotFoundError,
     TooLargeError,
-    TooSlowError,
     UnavailableError,
 )
 from headgate.failpoints import fail_point
@@ -47,6 +44,7 @@ from headgate.http.auth import Tokens
 from headgate.http.metrics import CONTENT_TYPE, Metrics
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.routing import Routes
+from headgate.http.waiting import Answers, Slowness
 from headgate.protocol.encoding import replaced
 from headgate.settings import Settings
 from headgate.wire import bodies, problems
@@ -60,44 +58,6 @@ _KEY_HEADER = bodies.KEY_HEADER.encode()
 _REQUEST_HEADER = bodies.REQUEST_HEADER.encode()
 
 
-class Slowness:
-    """Ends requests whose body does not come in time.
-
-    One look at all of them now and then: a timer for each would cost more than reading it.
-    """
-
-    _EVERY_S = 0.25
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._deadlines: dict[asyncio.Task[Any], float] = {}
-
-    @contextmanager
-    def watched(self, seconds: float) -> Iterator[None]:
-        """Let the request of this task take so long, and no longer."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._deadlines[task] = self._clock.monotonic() + seconds
-        try:
-            yield
-        except asyncio.CancelledError:
-            if task in self._deadlines:  # not for slowness
-                raise
-            task.uncancel()
-            raise TooSlowError(f"The body did not come within {seconds:g} s.") from None
-        finally:
-            self._deadlines.pop(task, None)
-
-    async def watch(self) -> None:
-        """Look at all of them, for ever."""
-        while True:
-            await asyncio.sleep(self._EVERY_S)
-            now = self._clock.monotonic()
-            for task in [task for task, end in self._deadlines.items() if end < now]:
-                del self._deadlines[task]
-                task.cancel()
-
-
 @dataclass(slots=True)
 class Server:
     """What every request finds: the catalog, the limits, the workers, the counts."""
@@ -108,12 +68,10 @@ class Server:
     ids: Ids
     tokens: Tokens | None = None  # None: whoever can reach the server may use it
     metrics: Metrics = field(default_factory=Metrics)
-    answers: Answers = field(default_factory=lambda: Answers())
+    answers: Answers = field(default_factory=Answers)
     slowness: Slowness = field(init=False)
     name: str = field(init=False)  # begins the ids of requests, which are then counted
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    is_stopping: bool = False
-    # None: no gauges of its own.
     gauges: Callable[[], dict[str, tuple[str, float]]] = dict
     pools: dict[Pool, ThreadPoolExecutor] = field(default_factory=dict)
 
@@ -149,8 +107,6 @@ def create(
     async def healthy(_: Request) -> Response:
         loop = asyncio.get_running_loop()
         try:
-            if server.is_stopping:
-                raise UnavailableError("The server is stopping.")
             await loop.run_in_executor(server.pools[Pool.READS], server.catalog.ping)
         except HeadgateError as error:
             problem = problems.from_error(error)
@@ -188,46 +144,6 @@ def create(
         exception_handlers={HTTPException: _unknown_route, Exception: _broken},
     )
     return _Application(routes, others)
-
-
-class Answers:
-    """Brings what other threads found into the loop, many at one call.
-
-    A batch of commits is answered in one moment: to wake the loop for each would cost more than
-    deciding them.
-    """
-
-    def __init__(self) -> None:
-        self._came: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
-        self._is_called = False
-
-    def awaited(self, soon: Future[Any]) -> asyncio.Future[Any]:
-        """Give a future of the loop for one of a thread."""
-        loop = asyncio.get_running_loop()
-        here: asyncio.Future[Any] = loop.create_future()
-
-        def tell(done: Future[Any]) -> None:
-            self._came.append((here, done))
-            if not self._is_called:
-                self._is_called = True
-                with suppress(RuntimeError):  # the loop is gone, and with it who asked
-                    loop.call_soon_threadsafe(self._tell)
-
-        soon.add_done_callback(tell)
-        return here
-
-    def _tell(self) -> None:
-        # In this order: what comes after the flag is down calls again.
-        self._is_called = False
-        while self._came:
-            here, done = self._came.popleft()
-            if here.done():
-                continue  # who asked has left
-            error = done.exception()
-            if error is None:
-                here.set_result(done.result())
-            else:
-                here.set_exception(error)
 
 
 class _Application:
@@ -308,8 +224,6 @@ class _Endpoint:
         request_id: str,
     ) -> object:
         server, operation = self._server, self._operation
-        if server.is_stopping:
-            raise UnavailableError("The server is stopping.", remedy="Send the same again.")
         loop = asyncio.get_running_loop()
         principal: str | None = None
         if server.tokens is not None:
