@@ -193,7 +193,9 @@ def test_a_schema_that_is_there_and_empty_is_used(postgres_server: Postgres) -> 
     with postgres_server.connect() as admin:
         admin.execute('CREATE SCHEMA "strange ""name"')
     store = PostgresStore(postgres_server.address(), SystemClock(), schema='strange "name')
-    insert(store, 1)
+    [row] = insert(store, 1)
+    with store.read() as unit:
+        assert unit.table(row.id) == row
     store.close()
 
 

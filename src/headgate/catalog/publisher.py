@@ -141,7 +141,8 @@ class Publisher:
                     if self._take(lease, row.published):
                         self._publish_some(table_id, target, lease)
                         continue
-                    self._clock.sleep(0.005 if wait else 0)
+                    if wait:
+                        self._clock.sleep(0.005)
             if not wait:
                 return row.published
 

@@ -24,6 +24,7 @@ from headgate.protocol.catalog_port import (
 )
 from headgate.protocol.commits import Inline, Part, Proposal, Staged
 from headgate.protocol.conflicts import Isolation, Scan
+from headgate.protocol.encoding import to_json
 
 Body = TypeVar("Body")
 
@@ -31,8 +32,6 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"
 KEY_HEADER = "idempotency-key"
 REQUEST_HEADER = "x-request-id"
-
-_encoder = msgspec.json.Encoder()
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -187,7 +186,7 @@ class Health(_Body, frozen=True, kw_only=True):
 
 def encode(value: object) -> bytes:
     """Write a body."""
-    return _encoder.encode(value)
+    return to_json(value)
 
 
 def decode(raw: bytes, kind: type[Body]) -> Body:
