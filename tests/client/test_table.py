@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.client.table import PlainTable, milliseconds, open_path
+from headgate.client.transaction import Change, Operation
 from headgate.errors import (
     InTheFutureError,
     InvalidArgumentError,
@@ -23,9 +24,10 @@ from headgate.errors import (
     RefusedError,
     UnsupportedFeatureError,
 )
-from headgate.protocol.actions import Sequence, Version
+from headgate.protocol.actions import Action, Sequence, Version
 from headgate.protocol.catalog_port import Ref, Resolved
 from headgate.protocol.commits import Way
+from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import Checksum, PublishedCommit
 from headgate.storage.objects import ObjectStore
 from tests.client.conftest import World, ids_in, rows
@@ -280,6 +282,29 @@ class TestProperties:
         assert "deletionVectors" in (protocol.writer_features or [])
         table.append(rows(1))
         assert ids_in(table.to_arrow()) == [1]
+
+    @req("CM-09")
+    def test_fields_that_a_stranger_wrote_beside_are_kept(self, world: World) -> None:
+        mine = world.make()
+        base = mine.snapshot()
+        strange: tuple[Action, ...] = (  # as one wrote who knows the fields
+            replaced(base.metadata, unknown={"owner": {"name": "ops"}}),
+            replaced(base.protocol, unknown={"minVacuumVersion": 9}),
+        )
+        mine._commit(Change(mine.id, base, mine._ways, strange, Operation("UPGRADE PROTOCOL")))
+        for table in (mine, world.session().table("orders")):
+            table.set_properties({"a": 1})
+            table.set_properties({"delta.enableDeletionVectors": True})
+            table.comment("about orders")
+            table.unset_properties(["a"])
+            world.publish(table)
+            after = table.snapshot()
+            assert (after.metadata.unknown, after.protocol.unknown) == (
+                {"owner": {"name": "ops"}},
+                {"minVacuumVersion": 9},
+            )
+            content = after.store.get(PublishedCommit(after.version).path)
+            assert b'"owner":{"name":"ops"}' in content
 
     @pytest.mark.parametrize(
         "key",

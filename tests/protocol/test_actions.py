@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import MalformedError
-from headgate.protocol import actions
+from headgate.protocol import actions, features
 from headgate.protocol.actions import (
     Action,
     AddCdcFile,
@@ -19,10 +19,12 @@ from headgate.protocol.actions import (
     Metadata,
     Protocol,
     RemoveFile,
+    Rewritten,
     SetTransaction,
     SidecarFile,
     Unknown,
 )
+from headgate.protocol.encoding import from_json, replaced, to_json
 from tests.kit import req
 
 relaxed = settings(deadline=None)
@@ -137,7 +139,39 @@ def test_a_line_with_fields_nobody_knows_keeps_its_bytes(
     raw = json.dumps({name: body | more}, ensure_ascii=False).encode()
     (line,) = actions.parse(raw)
     assert line.raw == raw
-    assert line.action == action
+    if isinstance(line.action, Rewritten):
+        assert json.loads(actions.encode(line.action)) == json.loads(raw)
+        (decoded,) = actions.decode(raw)
+        assert decoded.action() == line.action
+    else:
+        assert line.action == action
+
+
+@req("CM-09")
+def test_what_is_written_anew_keeps_the_fields_nobody_knows() -> None:
+    raw = (
+        b'{"metaData":{"id":"5f3c","format":{"provider":"parquet","options":{},"codec":["zstd"]},'
+        b'"schemaString":"{}","partitionColumns":[],"configuration":{"headgate.unknown":"mine"},'
+        b'"owner":{"name":"ops"},"headgate.unknown":{"a":3}}}'
+    )
+    ((line,), (decoded,)) = actions.parse(raw), actions.decode(raw)
+    assert line.action == decoded.meta_data
+    for read in (line.action, from_json(to_json(line.action), Metadata)):
+        (body,) = json.loads(actions.encode(replaced(read, description="new"))).values()
+        assert body["description"] == "new"
+        assert (body["owner"], body["headgate.unknown"]) == ({"name": "ops"}, {"a": 3})
+        assert body["format"] == {"provider": "parquet", "options": {}, "codec": ["zstd"]}
+        assert body["configuration"] == {"headgate.unknown": "mine"}
+
+
+@req("CM-09")
+def test_a_protocol_that_is_given_a_feature_keeps_the_fields_nobody_knows() -> None:
+    raw = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2,"minVacuumVersion":9}}'
+    protocol = actions.decode(raw)[0].protocol
+    assert protocol is not None
+    after = json.loads(actions.encode(features.upgraded(protocol, "deletionVectors")))["protocol"]
+    assert "deletionVectors" in after["writerFeatures"]
+    assert after["minVacuumVersion"] == 9
 
 
 @req("CM-09")

@@ -47,7 +47,7 @@ from headgate.protocol.catalog_port import (
 )
 from headgate.protocol.commits import RatifiedCommit
 from headgate.protocol.conflicts import Scan
-from headgate.protocol.encoding import from_json
+from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import StructType
 from headgate.protocol.tables import TABLE_ID_PROPERTY
@@ -267,39 +267,42 @@ class Table:
         told = {key: property_text(value) for key, value in properties.items()}
         for key in told:
             _refuse_protected(key)
-        base = self.snapshot()
-        after = {**base.metadata.configuration, **told}
-        return self._alter(
-            base,
-            _metadata(base.metadata, after, base.metadata.description),
-            Operation("SET TBLPROPERTIES", {"properties": as_text(told)}),
-        )
+        operation = Operation("SET TBLPROPERTIES", {"properties": as_text(told)})
+
+        def build(base: Snapshot) -> Change:
+            after = {**base.metadata.configuration, **told}
+            return self._altering(base, replaced(base.metadata, configuration=after), operation)
+
+        return self._alter(build)
 
     def unset_properties(self, keys: Iterable[str]) -> Committed:
         """Take table properties away; one that is not there is refused."""
         gone = list(keys)
         for key in gone:
             _refuse_protected(key)
-        base = self.snapshot()
-        if missing := [key for key in gone if key not in base.metadata.configuration]:
-            raise NotFoundError(
-                f"{self.name} has no property {missing[0]}.", remedy="See table.properties."
-            )
-        kept = {key: v for key, v in base.metadata.configuration.items() if key not in gone}
-        return self._alter(
-            base,
-            _metadata(base.metadata, kept, base.metadata.description),
-            Operation("UNSET TBLPROPERTIES", {"properties": as_text(gone), "ifExists": "false"}),
+        operation = Operation(
+            "UNSET TBLPROPERTIES", {"properties": as_text(gone), "ifExists": "false"}
         )
+
+        def build(base: Snapshot) -> Change:
+            before = base.metadata.configuration
+            if missing := [key for key in gone if key not in before]:
+                raise NotFoundError(
+                    f"{self.name} has no property {missing[0]}.", remedy="See table.properties."
+                )
+            kept = {key: value for key, value in before.items() if key not in gone}
+            return self._altering(base, replaced(base.metadata, configuration=kept), operation)
+
+        return self._alter(build)
 
     def comment(self, text: str | None) -> Committed:
         """Say what the table is for; None takes the comment away."""
-        base = self.snapshot()
-        return self._alter(
-            base,
-            _metadata(base.metadata, base.metadata.configuration, text),
-            Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})}),
-        )
+        operation = Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
+
+        def build(base: Snapshot) -> Change:
+            return self._altering(base, replaced(base.metadata, description=text), operation)
+
+        return self._alter(build)
 
     # Upkeep
 
@@ -416,8 +419,23 @@ class Table:
             default_row_commit_version=file.default_row_commit_version,
         )
 
-    def _alter(self, base: Snapshot, metadata: Metadata, operation: Operation) -> Committed:
-        """Commit other metadata, and a protocol with the features it asks for."""
+    def _alter(self, build: Callable[[Snapshot], Change]) -> Committed:
+        """Commit other metadata, built on what is known here.
+
+        The catalog lets none pass that is built on metadata no longer there, so nobody is asked
+        beforehand; and nothing is refused for what an older version says.
+        """
+        base = self._known()
+        try:
+            return self._commit(build(base))
+        except (ConflictError, RefusedError):
+            newest = self.snapshot()
+            if newest.version == base.version:
+                raise
+            return self._commit(build(newest))
+
+    def _altering(self, base: Snapshot, metadata: Metadata, operation: Operation) -> Change:
+        """Change the metadata, and the protocol to one with the features it asks for."""
         if found := features.unwritable(base.protocol, base.metadata, rows=False):
             raise UnsupportedFeatureError(f"{self.name} cannot be changed: {', '.join(found)}.")
         asked = features.features_for(metadata.configuration, base.schema)
@@ -433,7 +451,7 @@ class Table:
         actions: tuple[Action, ...] = (metadata,)
         if protocol != base.protocol:
             actions = (protocol, metadata)
-        return self._commit(self._change(base, actions, operation))
+        return self._change(base, actions, operation)
 
 
 class PlainTable:
@@ -598,18 +616,3 @@ def _refuse_protected(key: str) -> None:
             f"The property {key} cannot be changed by hand.",
             remedy="Leave it: the catalog and its features keep it.",
         )
-
-
-def _metadata(
-    before: Metadata, configuration: Mapping[str, str], description: str | None
-) -> Metadata:
-    return Metadata(
-        id=before.id,
-        name=before.name,
-        description=description,
-        format=before.format,
-        schema_string=before.schema_string,
-        partition_columns=before.partition_columns,
-        configuration=dict(configuration),
-        created_time=before.created_time,
-    )

@@ -1,14 +1,17 @@
 """Log actions, and bytes <-> actions, one line each.
 
 A line keeps its raw bytes: it is decoded to think and written back from what was read, so actions
-and fields nobody here knows survive. What a commit may contain is `admission`'s to say.
+and fields nobody here knows survive. `metaData` and `protocol` are written anew with some fields
+changed, so these carry the fields nobody here knows. What a commit may contain is `admission`'s to
+say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NewType
+from typing import NewType, TypeVar
 
 import msgspec
 
@@ -84,14 +87,25 @@ class RemoveFile(Action, frozen=True, kw_only=True, gc=False):
         return (self.path, None if vector is None else vector.unique_id)
 
 
-class Format(Action, frozen=True, kw_only=True, omit_defaults=False):
+class Rewritten(Action, frozen=True, kw_only=True):
+    """An action that is written anew with some fields changed, and must not lose the others.
+
+    In a log unknown fields stand among the known; kept or sent, they have a place of their own.
+    """
+
+    unknown: dict[str, object] | msgspec.UnsetType = msgspec.field(
+        default=msgspec.UNSET, name="headgate.unknown"
+    )
+
+
+class Format(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
     """How data files are encoded: always Parquet."""
 
     provider: str = "parquet"
     options: dict[str, str] = {}
 
 
-class Metadata(Action, frozen=True, kw_only=True, omit_defaults=False):
+class Metadata(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
     """Schema, partitioning and properties of the table.
 
     Every field is written, since strangers expect the empty ones too.
@@ -107,7 +121,7 @@ class Metadata(Action, frozen=True, kw_only=True, omit_defaults=False):
     created_time: int | None = None
 
 
-class Protocol(Action, frozen=True, kw_only=True):
+class Protocol(Rewritten, frozen=True, kw_only=True):
     """What a client must support to read and to write the table."""
 
     min_reader_version: int
@@ -178,6 +192,8 @@ class Unknown:
 
 FileKey = tuple[str, str | None]
 
+Kept = TypeVar("Kept", bound=Rewritten)
+
 Known = (
     AddFile
     | RemoveFile
@@ -222,6 +238,13 @@ class Wrapped(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
         )
 
 
+class _Bodies(msgspec.Struct, rename="camel", gc=False):
+    """Of a line that may have to be written anew, all there is."""
+
+    meta_data: dict[str, object] = {}
+    protocol: dict[str, object] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One action with the bytes it was read from."""
@@ -245,15 +268,47 @@ _NAMES: dict[type[Action], str] = {
 
 _wrapped = msgspec.json.Decoder(Wrapped)
 _names_only = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_bodies = msgspec.json.Decoder(_Bodies)
 _encoder = msgspec.json.Encoder()
 
 
 def decode(content: bytes) -> list[Wrapped]:
     """Read every line of a commit, as fast as it goes; unknown actions come out empty."""
     try:
-        return _wrapped.decode_lines(content)
+        lines = _wrapped.decode_lines(content)
+        if b'"metaData"' in content or b'"protocol"' in content:
+            for line, bodies in zip(lines, _bodies.decode_lines(content), strict=True):
+                _keep_unknown(line, bodies)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"A commit's content cannot be read: {error}.") from error
+    return lines
+
+
+def _keep_unknown(line: Wrapped, bodies: _Bodies) -> None:
+    if line.meta_data is not None:
+        line.meta_data = with_unknown(line.meta_data, bodies.meta_data)
+    if line.protocol is not None:
+        line.protocol = with_unknown(line.protocol, bodies.protocol)
+
+
+def with_unknown(action: Kept, body: Mapping[str, object]) -> Kept:
+    """Give a decoded action the fields of its body that it has no name for."""
+    kept: dict[str, object] = {}
+    unknown = {key: body[key] for key in body.keys() - _fields(type(action))}
+    if unknown:
+        kept["unknown"] = unknown
+    if isinstance(action, Metadata) and isinstance(form := body.get("format"), dict):
+        inner = with_unknown(action.format, form)
+        if inner is not action.format:
+            kept["format"] = inner
+    return msgspec.structs.replace(action, **kept) if kept else action
+
+
+@functools.cache
+def _fields(kind: type[Rewritten]) -> frozenset[str]:
+    return frozenset(
+        field.encode_name for field in msgspec.structs.fields(kind) if field.name != "unknown"
+    )
 
 
 def parse(content: bytes) -> list[Line]:
@@ -264,7 +319,11 @@ def parse(content: bytes) -> list[Line]:
 def parse_line(raw: bytes, number: int = 1) -> Line:
     """Read one line."""
     try:
-        action = _wrapped.decode(raw).action()
+        line = _wrapped.decode(raw)
+        action = line.action()
+        if isinstance(action, Rewritten):
+            _keep_unknown(line, _bodies.decode(raw))
+            action = line.action()
         if action is not None:
             return Line(raw, action)
         return Line(raw, Unknown(next(iter(_names_only.decode(raw)), "")))
@@ -281,7 +340,19 @@ def numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 def encode(action: Action) -> bytes:
     """Write an action as a line, without its newline."""
-    return _encoder.encode({_NAMES[type(action)]: action})
+    name = _NAMES[type(action)]
+    return _encoder.encode({name: _spread(action) if isinstance(action, Rewritten) else action})
+
+
+def _spread(action: Rewritten) -> dict[str, object]:
+    """Put unknown fields among the known ones, as they stood."""
+    told: dict[str, object] = {} if action.unknown is msgspec.UNSET else {**action.unknown}
+    for field in msgspec.structs.fields(action):
+        value = getattr(action, field.name)
+        is_left_out = action.__struct_config__.omit_defaults and value == field.default
+        if field.name != "unknown" and not is_left_out:
+            told[field.encode_name] = _spread(value) if isinstance(value, Rewritten) else value
+    return told
 
 
 def join(lines: Iterable[bytes]) -> bytes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from headgate.protocol import column_mapping
 from headgate.protocol.actions import Metadata, Protocol
+from headgate.protocol.encoding import replaced
 from headgate.protocol.schema import (
     CONSTRAINTS,
     DEFAULT,
@@ -377,7 +378,8 @@ def upgraded(protocol: Protocol, feature: str) -> Protocol:
         return protocol
     names = sorted(effective(protocol).union(missing))
     listed = readers_features(protocol)
-    return _listing(names, listed, reader_version=protocol.min_reader_version)
+    after = _listing(names, listed, reader_version=protocol.min_reader_version)
+    return replaced(after, unknown=protocol.unknown)
 
 
 def _listing(names: Iterable[str], readers: frozenset[str], *, reader_version: int) -> Protocol:

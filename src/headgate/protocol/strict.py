@@ -28,6 +28,7 @@ from headgate.protocol.actions import (
     SetTransaction,
     SidecarFile,
     Unknown,
+    with_unknown,
 )
 
 COMMIT_INFO = "commitInfo"
@@ -185,6 +186,8 @@ def _row(number: int, raw: bytes, value: dict[str, object]) -> Row:
         action: Known = msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         raise UnreadableError(f"{name} is not as the protocol says: {error}") from None
+    if isinstance(action, (Metadata, Protocol)) and isinstance(body, dict):
+        action = with_unknown(action, body)
     if kind is CommitInfo and isinstance(body, dict):
         return Row(number, name, Line(raw, action), body)
     return Row(number, name, Line(raw, action))
