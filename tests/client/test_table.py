@@ -14,6 +14,7 @@ import pytest
 from headgate.client.table import PlainTable, milliseconds, open_path
 from headgate.client.transaction import Change, Operation
 from headgate.errors import (
+    ConflictError,
     InTheFutureError,
     InvalidArgumentError,
     InvalidDataError,
@@ -338,6 +339,61 @@ class TestProperties:
     def test_a_property_that_is_not_there_cannot_be_taken_away(self, world: World) -> None:
         with pytest.raises(NotFoundError, match="nothing"):
             world.make().unset_properties(["nothing"])
+
+    def test_a_change_of_metadata_asks_for_nothing_beforehand(self, world: World) -> None:
+        world.make()
+        catalog = world.losing()
+        table = world.session(catalog).table("orders")
+        asked = catalog.calls["resolve"]
+        table.set_properties({"a": "1"})
+        table.comment("about orders")
+        table.unset_properties(["a"])
+        assert catalog.calls["resolve"] == asked
+        assert catalog.calls["propose"] == 3
+        assert "a" not in world.session().table("orders").properties
+
+    def test_a_handle_that_was_idle_undoes_no_change_of_another(self, world: World) -> None:
+        table, idle = world.make(), world.session().table("orders")
+        table.set_properties({"a": "1", "b": "1"})
+        table.comment("about orders")
+        idle.set_properties({"b": "2"})
+        assert {"a": "1", "b": "2"}.items() <= table.snapshot().properties.items()
+        assert table.snapshot().metadata.description == "about orders"
+
+    def test_a_handle_that_was_idle_passes_what_others_appended(self, world: World) -> None:
+        table, idle = world.make(), world.session().table("orders")
+        table.append(rows(1))
+        table.append(rows(2))
+        idle.comment("about orders")
+        assert idle.version == 3
+        assert ids_in(idle.to_arrow()) == [1, 2]
+
+    def test_what_is_there_to_be_taken_away_is_what_is_there_now(self, world: World) -> None:
+        table, idle = world.make(properties={"old": "1"}), world.session().table("orders")
+        table.set_properties({"new": "1"})
+        idle.unset_properties(["new"])
+        late = world.session().table("orders")
+        table.unset_properties(["old"])
+        with pytest.raises(NotFoundError, match="old"):
+            late.unset_properties(["old"])
+        assert table.snapshot().version == 3
+
+    def test_a_feature_that_came_meanwhile_is_not_taken_for_a_new_one(self, world: World) -> None:
+        table, idle = world.make(), world.session().table("orders")
+        table.set_properties({"delta.enableDeletionVectors": True})
+        idle.set_properties({"delta.enableTypeWidening": True})
+        features = table.snapshot().protocol.writer_features or []
+        assert {"deletionVectors", "typeWidening"} <= set(features)
+
+    def test_who_loses_a_second_time_has_lost_a_race(self, world: World) -> None:
+        table = world.make()
+        catalog = world.losing()
+        late = world.session(catalog).table("orders")
+        catalog.overtakers = [lambda: table.comment("one"), lambda: table.comment("two")]
+        with pytest.raises(ConflictError):
+            late.set_properties({"a": "1"})
+        assert table.snapshot().metadata.description == "two"
+        assert "a" not in table.properties
 
 
 class TestHistory:
