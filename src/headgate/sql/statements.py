@@ -1,0 +1,705 @@
+"""The closed set of statements we know, as values.
+
+A statement keeps the user's own text: an expression, condition or query is a piece cut out of it,
+never printed from a tree. Knows neither how a statement is spelled nor how it is run.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headgate.protocol.conflicts import Isolation
+from headgate.protocol.schema import DataType
+
+Path = tuple[str, ...]  # a column, or a field inside one, from the outside in
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the user's text; `start` is its place in the whole of it."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The place just behind it."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name of one or more parts, quotes taken off."""
+
+    parts: tuple[str, ...]
+    piece: Piece
+
+    def __str__(self) -> str:
+        return ".".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionAsOf:
+    """A version of the past."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampAsOf:
+    """A moment of the past, as an expression without columns."""
+
+    moment: Piece
+
+
+AsOf = VersionAsOf | TimestampAsOf
+
+
+@dataclass(frozen=True, slots=True)
+class TableReference:
+    """A table in a place where rows are read; `piece` covers the name and its AS OF."""
+
+    name: Name
+    as_of: AsOf | None
+    piece: Piece
+
+
+# Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, to be run by Spark with its table names spliced."""
+
+    whole: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Rows written out; each cell is an expression, or the word DEFAULT."""
+
+    piece: Piece  # without the word VALUES
+    rows: tuple[tuple[Piece, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Into:
+    """Rows are added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Rows take the place of all rows, or of those in the partitions named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceWhere:
+    """Rows take the place of those that match."""
+
+    condition: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionValue:
+    """A column of a PARTITION clause; without a value it is dynamic."""
+
+    column: str
+    value: Piece | None
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """INSERT INTO, INSERT OVERWRITE, INSERT INTO … REPLACE WHERE."""
+
+    whole: Piece
+    target: Name
+    mode: Into | Overwrite | ReplaceWhere
+    source: Values | Piece  # a Piece is a query
+    columns: tuple[str, ...] = ()
+    by_name: bool = False
+    partition: tuple[PartitionValue, ...] = ()
+    if_not_exists: bool = False  # of the partition
+    evolves_schema: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A column, or a field inside one, and its new value: an expression, or the word DEFAULT."""
+
+    column: Name
+    value: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE … SET … WHERE."""
+
+    whole: Piece
+    target: Name
+    alias: str | None
+    assignments: tuple[Assignment, ...]
+    condition: Piece | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """DELETE FROM … WHERE; TRUNCATE TABLE is one without a condition."""
+
+    whole: Piece
+    target: Name
+    alias: str | None
+    condition: Piece | None
+
+
+class When(enum.Enum):
+    """Which rows a clause of MERGE is about."""
+
+    MATCHED = "MATCHED"
+    NOT_MATCHED = "NOT MATCHED"
+    NOT_MATCHED_BY_SOURCE = "NOT MATCHED BY SOURCE"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeUpdate:
+    """UPDATE SET a = …."""
+
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeUpdateAll:
+    """UPDATE SET *."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInsert:
+    """INSERT (a, b) VALUES (…, …); without columns the values are for all, in order."""
+
+    columns: tuple[Name, ...]
+    values: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInsertAll:
+    """INSERT *."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeDelete:
+    """DELETE."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClause:
+    """WHEN … [AND condition] THEN action."""
+
+    when: When
+    condition: Piece | None
+    action: MergeUpdate | MergeUpdateAll | MergeInsert | MergeInsertAll | MergeDelete
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """MERGE INTO … USING … ON …, its clauses in the order written."""
+
+    whole: Piece
+    target: Name
+    target_alias: str | None
+    source: TableReference | Piece  # a Piece is the query inside the parentheses
+    source_alias: str | None
+    on: Piece
+    clauses: tuple[MergeClause, ...]
+    evolves_schema: bool = False
+
+
+# Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A column whose values are counted up by the writer."""
+
+    is_always: bool  # else only where no value is given
+    start: int = 1
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as CREATE TABLE and ADD COLUMN spell it."""
+
+    name: str
+    type: DataType
+    nullable: bool = True
+    comment: str | None = None
+    default: Piece | None = None
+    generated: Piece | None = None
+    identity: Identity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named CHECK constraint."""
+
+    name: str
+    condition: Piece
+
+
+class Creation(enum.Enum):
+    """What becomes of a table that is there, or is not."""
+
+    CREATE = "CREATE"
+    IF_NOT_EXISTS = "CREATE IF NOT EXISTS"
+    OR_REPLACE = "CREATE OR REPLACE"
+    REPLACE = "REPLACE"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE; with AS also filled."""
+
+    whole: Piece
+    name: Name
+    creation: Creation
+    columns: tuple[Column, ...]
+    properties: Mapping[str, str]
+    constraints: tuple[Check, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[Path, ...] = ()
+    location: str | None = None
+    comment: str | None = None
+    query: Piece | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE [IF EXISTS] … [PURGE]."""
+
+    whole: Piece
+    name: Name
+    if_exists: bool
+    purge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UndropTable:
+    """UNDROP TABLE."""
+
+    whole: Piece
+    name: Name
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """Before all its siblings."""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Just behind a sibling."""
+
+    sibling: str
+
+
+Position = First | After
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A new column; `within` is the path of the struct it goes into, empty for the table."""
+
+    within: Path
+    column: Column
+    position: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    """ADD COLUMN, ADD COLUMNS."""
+
+    columns: tuple[AddedColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """RENAME TO."""
+
+    to: Name
+
+
+@dataclass(frozen=True, slots=True)
+class SetProperties:
+    """SET TBLPROPERTIES."""
+
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetProperties:
+    """UNSET TBLPROPERTIES [IF EXISTS]."""
+
+    keys: tuple[str, ...]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AddConstraint:
+    """ADD CONSTRAINT … CHECK."""
+
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
+class DropConstraint:
+    """DROP CONSTRAINT [IF EXISTS]."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetComment:
+    """COMMENT '…'."""
+
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetNullable:
+    """SET NOT NULL, DROP NOT NULL."""
+
+    nullable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetType:
+    """TYPE …."""
+
+    type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """FIRST, AFTER …."""
+
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """SET DEFAULT …, DROP DEFAULT."""
+
+    default: Piece | None
+
+
+ColumnChange = SetComment | SetNullable | SetType | Move | SetDefault
+
+
+@dataclass(frozen=True, slots=True)
+class AlterColumn:
+    """ALTER COLUMN …; one statement may have several."""
+
+    column: Path
+    change: ColumnChange
+
+
+@dataclass(frozen=True, slots=True)
+class AlterColumns:
+    """The columns of one ALTER COLUMN."""
+
+    columns: tuple[AlterColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """RENAME COLUMN … TO."""
+
+    column: Path
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumns:
+    """DROP COLUMN, DROP COLUMNS."""
+
+    columns: tuple[Path, ...]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterBy:
+    """CLUSTER BY (…); none after CLUSTER BY NONE."""
+
+    columns: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropFeature:
+    """DROP FEATURE … [TRUNCATE HISTORY]."""
+
+    feature: str
+    truncates_history: bool
+
+
+TableChange = (
+    AddColumns
+    | RenameTable
+    | SetProperties
+    | UnsetProperties
+    | AddConstraint
+    | DropConstraint
+    | AlterColumns
+    | RenameColumn
+    | DropColumns
+    | ClusterBy
+    | DropFeature
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """ALTER TABLE."""
+
+    whole: Piece
+    name: Name
+    change: TableChange
+
+
+class Commented(enum.Enum):
+    """What a comment is on."""
+
+    TABLE = "TABLE"
+    SCHEMA = "SCHEMA"
+    COLUMN = "COLUMN"  # its name is the table's and one part more
+
+
+@dataclass(frozen=True, slots=True)
+class CommentOn:
+    """COMMENT ON … IS; NULL takes the comment away."""
+
+    whole: Piece
+    on: Commented
+    name: Name
+    comment: str | None
+
+
+# Looking
+
+
+class Described(enum.Enum):
+    """What DESCRIBE tells."""
+
+    TABLE = "TABLE"
+    EXTENDED = "EXTENDED"
+    DETAIL = "DETAIL"
+    HISTORY = "HISTORY"
+    SCHEMA = "SCHEMA"
+    SCHEMA_EXTENDED = "SCHEMA EXTENDED"
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE of a table, one of its columns, or a schema."""
+
+    whole: Piece
+    what: Described
+    name: Name
+    column: Path = ()
+    limit: int | None = None
+
+
+class Shown(enum.Enum):
+    """What SHOW lists."""
+
+    TABLES = "TABLES"
+    SCHEMAS = "SCHEMAS"
+    COLUMNS = "COLUMNS"
+    PROPERTIES = "TBLPROPERTIES"
+    CREATE_TABLE = "CREATE TABLE"
+    TRANSACTION = "TRANSACTION"
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """SHOW …: `name` is the schema of TABLES, the catalog of SCHEMAS, otherwise the table."""
+
+    whole: Piece
+    what: Shown
+    name: Name | None = None
+    like: str | None = None
+    key: str | None = None  # of one property
+
+
+# Schemas
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchema:
+    """CREATE SCHEMA."""
+
+    whole: Piece
+    name: Name
+    if_not_exists: bool
+    properties: Mapping[str, str]
+    comment: str | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropSchema:
+    """DROP SCHEMA … [CASCADE]."""
+
+    whole: Piece
+    name: Name
+    if_exists: bool
+    cascade: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """USE schema, USE catalog.schema; USE CATALOG catalog."""
+
+    whole: Piece
+    name: Name
+    is_catalog: bool = False
+
+
+# Transactions
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOptions:
+    """What may be said when a transaction begins."""
+
+    isolation: Isolation | None = None
+    read_only: bool = False  # AS OF implies it
+    as_of_sequence: int | None = None
+    as_of_timestamp: Piece | None = None
+    retry: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """BEGIN, START TRANSACTION."""
+
+    whole: Piece
+    options: TransactionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """BEGIN ATOMIC … END."""
+
+    whole: Piece
+    options: TransactionOptions
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """COMMIT, END TXN."""
+
+    whole: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """ROLLBACK, ABORT; ROLLBACK TO a savepoint."""
+
+    whole: Piece
+    savepoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """SAVEPOINT."""
+
+    whole: Piece
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSavepoint:
+    """RELEASE SAVEPOINT."""
+
+    whole: Piece
+    name: str
+
+
+# Maintenance
+
+
+@dataclass(frozen=True, slots=True)
+class Optimize:
+    """OPTIMIZE … [WHERE] [ZORDER BY]."""
+
+    whole: Piece
+    name: Name
+    full: bool
+    condition: Piece | None
+    zorder_by: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuum:
+    """VACUUM … [RETAIN n HOURS] [DRY RUN]."""
+
+    whole: Piece
+    name: Name
+    retain_hours: float | None
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """RESTORE TABLE … TO VERSION | TIMESTAMP AS OF."""
+
+    whole: Piece
+    name: Name
+    as_of: AsOf
+
+
+# Everything else
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What is Spark's own business: SET, temporary views and functions, CACHE, EXPLAIN.
+
+    `query` is the query inside it, whose table names are spliced.
+    """
+
+    whole: Piece
+    verb: str
+    query: Piece | None
+
+
+Statement = (
+    Query
+    | Insert
+    | Update
+    | Delete
+    | Merge
+    | CreateTable
+    | DropTable
+    | UndropTable
+    | AlterTable
+    | CommentOn
+    | Describe
+    | Show
+    | CreateSchema
+    | DropSchema
+    | Use
+    | Begin
+    | Atomic
+    | Commit
+    | Rollback
+    | Savepoint
+    | ReleaseSavepoint
+    | Optimize
+    | Vacuum
+    | Restore
+    | Foreign
+)
