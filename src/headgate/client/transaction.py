@@ -12,7 +12,7 @@ import hashlib
 import importlib.metadata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -36,6 +36,9 @@ from headgate.protocol.actions import (
     Action,
     AddFile,
     DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
     TableId,
     TxnId,
     Version,
@@ -295,6 +298,16 @@ class _Passed:
     examined: Examined
 
 
+class _Done(NamedTuple):
+    """What a commit did, as far as it shows in what is known of a table without its log."""
+
+    protocol: Protocol | None
+    metadata: Metadata | None
+    adds: Sequence[AddFile]
+    removes: Sequence[RemoveFile]
+    domains: Sequence[DomainMetadata]
+
+
 class _Attempt:
     """A change on its way: where it stands now, and the winners it was moved past."""
 
@@ -306,7 +319,6 @@ class _Attempt:
         self.version = change.base.version
         self.timestamp_ms = change.base.timestamp_ms or 0
         self._isolation = isolation
-        self._examined = examination.examine(inline)
         self._metadata = change.base.metadata
         self._domains: list[DomainMetadata] = []  # of the winners
         self._passed: list[_Passed] = []
@@ -327,6 +339,11 @@ class _Attempt:
     @property
     def may_stage(self) -> bool:
         return Way.STAGED in self.change.ways
+
+    @functools.cached_property
+    def _examined(self) -> Examined:
+        """The change as the catalog will read it: only who races or stages needs to know."""
+        return examination.examine(self.inline)
 
     def compose(self, txn_id: TxnId, version: Version, timestamp_ms: int) -> bytes:
         """Write the whole content for one version and one time. Spec: CM-36, CM-41."""
@@ -389,16 +406,19 @@ class _Attempt:
         base = self.change.base
         protocol, metadata = base.protocol, base.metadata
         checksum = None if base.answer is None else base.answer.checksum
-        for examined in (*(winner.examined for winner in self._passed), self._written(commit)):
-            protocol, metadata = examined.protocol or protocol, examined.metadata or metadata
+        for done in (
+            *(_of_content(winner.examined) for winner in self._passed),
+            self._done(commit),
+        ):
+            protocol, metadata = done.protocol or protocol, done.metadata or metadata
             if checksum is not None:
                 checksum = checksums.advance(
                     checksum,
-                    adds=examined.adds,
-                    removes=examined.removes,
+                    adds=done.adds,
+                    removes=done.removes,
                     metadata=metadata,
                     protocol=protocol,
-                    domains=examined.domains,
+                    domains=done.domains,
                 )
         between = [winner.commit for winner in self._passed if winner.commit is not None]
         return snapshots.follow(
@@ -410,12 +430,12 @@ class _Attempt:
             checksum=checksum,
         )
 
-    def _written(self, commit: RatifiedCommit) -> Examined:
+    def _done(self, commit: RatifiedCommit) -> _Done:
         """Give what was committed; where rows have ids, with those that they were given."""
         is_tracked = features.is_supported(self.change.base.protocol, "rowTracking")
         if commit.content is None or not is_tracked:
-            return self._examined
-        return examination.examine_file(commit.content)
+            return _of_actions(self.change.actions)
+        return _of_content(examination.examine_file(commit.content))
 
 
 def told(
@@ -479,6 +499,22 @@ def _high_water(domains: Iterable[DomainMetadata]) -> int:
     """Give the greatest row id used so far; -1 before there was any."""
     mark = row_ids.newest_mark(None, domains)
     return -1 if mark is None else mark
+
+
+def _of_content(examined: Examined) -> _Done:
+    return _Done(
+        examined.protocol, examined.metadata, examined.adds, examined.removes, examined.domains
+    )
+
+
+def _of_actions(actions: Sequence[Action]) -> _Done:
+    return _Done(
+        next((action for action in actions if isinstance(action, Protocol)), None),
+        next((action for action in actions if isinstance(action, Metadata)), None),
+        [action for action in actions if isinstance(action, AddFile)],
+        [action for action in actions if isinstance(action, RemoveFile)],
+        [action for action in actions if isinstance(action, DomainMetadata)],
+    )
 
 
 def _passed(version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Passed:
