@@ -341,7 +341,15 @@ def numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
 def encode(action: Action) -> bytes:
     """Write an action as a line, without its newline."""
     name = _NAMES[type(action)]
-    return _encoder.encode({name: _spread(action) if isinstance(action, Rewritten) else action})
+    if isinstance(action, Rewritten) and _has_unknown(action):  # rare, and slow to write
+        return _encoder.encode({name: _spread(action)})
+    return _encoder.encode({name: action})
+
+
+def _has_unknown(action: Rewritten) -> bool:
+    if action.unknown is not msgspec.UNSET:
+        return True
+    return isinstance(action, Metadata) and action.format.unknown is not msgspec.UNSET
 
 
 def _spread(action: Rewritten) -> dict[str, object]:

@@ -8,6 +8,7 @@ the rows too.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -218,6 +219,19 @@ FEATURES: Mapping[str, Feature] = {
     )
 }
 
+# Nobody asks for a preview of what is finished.
+_FINISHED = tuple(
+    feature
+    for feature in FEATURES.values()
+    if not (feature.name.endswith("-preview") and feature.name.removesuffix("-preview") in FEATURES)
+)
+_BY_PROPERTIES = tuple(
+    feature for feature in _FINISHED if isinstance(feature.active_when, Property | PropertyPrefix)
+)
+_BY_SCHEMA = tuple(
+    feature for feature in _FINISHED if isinstance(feature.active_when, ColumnKey | ColumnType)
+)
+
 # A property of this form asks for a feature when a table is made or altered; it is never stored.
 ASKING = "delta.feature."
 
@@ -419,15 +433,20 @@ def features_for(properties: Mapping[str, str], schema: StructType | None = None
         for key, value in properties.items()
         if key.startswith(ASKING) and value.strip().lower() in {"supported", "enabled"}
     }
-    for feature in FEATURES.values():
-        if feature.name.endswith("-preview") and feature.name.removesuffix("-preview") in FEATURES:
-            continue  # nobody asks for a preview of what is finished
-        needed = _is_asked_by(feature.active_when, properties) or (
-            schema is not None and _is_asked_by_schema(feature.active_when, schema)
-        )
-        if needed and f"{feature.name}-preview" not in wanted:
-            wanted.add(feature.name)
+    needed = {
+        feature.name for feature in _BY_PROPERTIES if _is_asked_by(feature.active_when, properties)
+    }
+    if schema is not None:
+        needed |= _needed_by(schema)
+    wanted |= {name for name in needed if f"{name}-preview" not in wanted}
     return with_requirements(wanted)
+
+
+@functools.lru_cache(maxsize=256)  # the same few schemas are asked for with every commit
+def _needed_by(schema: StructType) -> frozenset[str]:
+    return frozenset(
+        feature.name for feature in _BY_SCHEMA if _is_asked_by_schema(feature.active_when, schema)
+    )
 
 
 def without_asking(properties: Mapping[str, str]) -> dict[str, str]:
