@@ -1,4 +1,4 @@
-"""Rows -> the statistics of a data file, as its `add` action carries them.
+"""Rows, or what else tells of them -> the statistics of a data file, as its `add` carries them.
 
 Bounds always hold: every value lies between them, also where they are cut short. A bound that
 cannot be told exactly (NaN, infinity, years beyond 9999) is left out, which only costs skipping.
@@ -60,20 +60,20 @@ def num_records(add: AddFile) -> int | None:
 
 
 class Statistics:
-    """Gathered over the rows of one file, batch by batch."""
+    """Gathered over the rows of one file, batch by batch, or put in by who knows them."""
 
     def __init__(
         self, leaves: Sequence[Leaf], properties: Mapping[str, str], *, tight: bool = False
     ) -> None:
-        self._columns = [_Column(leaf) for leaf in leaves]
+        self.columns = [Column(leaf) for leaf in leaves]
+        self.num_records = 0
         self._tight = tight
-        self._num_records = 0
         self._prefix = number(properties, _PREFIX, _DEFAULT_PREFIX)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Take more rows in, in columns of physical names."""
-        self._num_records += rows.num_rows
-        for column in self._columns:
+        self.num_records += rows.num_rows
+        for column in self.columns:
             column.add(rows)
 
     def to_json(self) -> str:
@@ -81,14 +81,15 @@ class Statistics:
         lowest: dict[str, Any] = {}
         highest: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
-        for column in self._columns:
+        for column in self.columns:
             path = column.leaf.physical
-            _put(nulls, path, str(column.nulls))
+            if column.nulls is not None:
+                _put(nulls, path, str(column.nulls))
             if (bound := column.lower_bound(self._prefix)) is not None:
                 _put(lowest, path, bound)
             if (bound := column.upper_bound(self._prefix)) is not None:
                 _put(highest, path, bound)
-        gathered: dict[str, Any] = {"numRecords": str(self._num_records)}
+        gathered: dict[str, Any] = {"numRecords": str(self.num_records)}
         gathered |= {"minValues": lowest, "maxValues": highest, "nullCount": nulls}
         if self._tight:
             gathered["tightBounds"] = "true"
@@ -96,20 +97,24 @@ class Statistics:
 
 
 @dataclass(slots=True)
-class _Column:
-    """What is known of one column so far."""
+class Column:
+    """What is known of one column so far.
+
+    Bounds of dates are in days, those of timestamps in microseconds.
+    """
 
     leaf: Leaf
-    nulls: int = 0
+    nulls: int | None = 0  # none: nobody has counted them
     low: Any = None
     high: Any = None
     is_unbounded: bool = False  # holds what no bound can be told of
 
     def add(self, rows: pa.RecordBatch) -> None:
+        """Take more rows in."""
         values = rows.column(self.leaf.physical[0])
         for name in self.leaf.physical[1:]:
             values = pc.struct_field(values, [values.type.get_field_index(name)])
-        self.nulls += values.null_count
+        self.count(values.null_count)
         if values.null_count == len(values) or self.is_unbounded or not _has_bounds(values.type):
             return
         if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
@@ -121,11 +126,19 @@ class _Column:
         elif pa.types.is_date(values.type):  # years beyond 9999 are no dates to Python
             values = values.cast(pa.int32())
         found = pc.min_max(values)
-        low, high = found["min"].as_py(), found["max"].as_py()
+        self.widen(found["min"].as_py(), found["max"].as_py())
+
+    def count(self, nulls: int | None) -> None:
+        """Take the nulls of more rows in."""
+        self.nulls = None if self.nulls is None or nulls is None else self.nulls + nulls
+
+    def widen(self, low: Any, high: Any) -> None:
+        """Take the bounds of more rows in."""
         self.low = low if self.low is None else min(self.low, low, key=_order)
         self.high = high if self.high is None else max(self.high, high, key=_order)
 
     def lower_bound(self, prefix: int) -> str | None:
+        """Write the lower bound as JSON, where there is one to tell."""
         if self.low is None or self.is_unbounded:
             return None
         if isinstance(self.low, str):
@@ -137,6 +150,7 @@ class _Column:
         return _exact(-0.0 if self.low == 0 and isinstance(self.low, float) else self.low)
 
     def upper_bound(self, prefix: int) -> str | None:
+        """Write the upper bound as JSON, where there is one to tell."""
         if self.high is None or self.is_unbounded:
             return None
         if isinstance(self.high, str):
