@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.catalog.stores.sqlite import SQLiteStore
-from headgate.client.session import Session
-from headgate.client.table import PlainTable, open_path
-from headgate.client.transaction import Patience
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
 from headgate.errors import (
     AlreadyExistsError,
@@ -39,7 +36,10 @@ from headgate.storage import locations
 from headgate.storage.local import LocalStore
 
 if TYPE_CHECKING:
+    from headgate.catalog.filesystem import FilesystemCatalog
     from headgate.client.remote import RemoteCatalog
+    from headgate.client.session import Session
+    from headgate.client.table import PlainTable
 
 DATABASE = "headgate.db"
 _ROOT = "root"
@@ -68,7 +68,6 @@ def connect(
     clock = clock or SystemClock()
     ids = ids or RandomIds(clock)
     settings = settings or Settings.from_environment(os.environ)
-    patience = Patience(inline_bytes=settings.inline_limit_bytes)
     text = os.fspath(address)
     catalog: ManagingCatalog
     match _kind(text):
@@ -77,27 +76,13 @@ def connect(
             remote = _remote(text, clock, ids, secret, certificates)
             catalog, on_close = remote, remote.close
         case _Kind.FILESYSTEM:
-            catalog = FilesystemCatalog(
-                _filesystem_root(text),
-                store_for=locations.store_for,
-                clock=clock,
-                ids=ids,
-                settings=settings,
-            )
-            on_close = _nothing
+            catalog, on_close = _filesystem(text, clock, ids, settings), _nothing
         case _Kind.DATABASE:
             own = embedded_catalog(
                 text, settings=settings, publisher=publisher, clock=clock, ids=ids
             )
             catalog, on_close = own, own.close
-    return Session(
-        catalog,
-        clock=clock,
-        ids=ids,
-        store_for=locations.store_for,
-        patience=patience,
-        on_close=on_close,
-    )
+    return _session(catalog, clock, ids, settings, on_close)
 
 
 def init(address: str | os.PathLike[str], root: str | None = None) -> str:
@@ -138,6 +123,8 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
 
 def open(path: str | os.PathLike[str], *, version: int | None = None) -> PlainTable:
     """Open a plain Delta table by its path, to read it."""
+    from headgate.client.table import open_path
+
     return open_path(os.fspath(path), version=version)
 
 
@@ -205,7 +192,8 @@ def _kind(address: str) -> _Kind:
     return _Kind.FILESYSTEM
 
 
-# Both are loaded when they are asked for: loading them takes longer than opening a lake.
+# These are loaded when they are asked for: that takes longer than opening a lake, and what reads
+# tables stands on pyarrow, which a server does without.
 
 
 def _postgres(address: str, clock: Clock) -> CatalogStore:
@@ -220,6 +208,38 @@ def _remote(
     from headgate.client.remote import RemoteCatalog
 
     return RemoteCatalog(address, clock=clock, ids=ids, token=token, certificates=certificates)
+
+
+def _filesystem(address: str, clock: Clock, ids: Ids, settings: Settings) -> FilesystemCatalog:
+    from headgate.catalog.filesystem import FilesystemCatalog
+
+    return FilesystemCatalog(
+        _filesystem_root(address),
+        store_for=locations.store_for,
+        clock=clock,
+        ids=ids,
+        settings=settings,
+    )
+
+
+def _session(
+    catalog: ManagingCatalog,
+    clock: Clock,
+    ids: Ids,
+    settings: Settings,
+    on_close: Callable[[], None],
+) -> Session:
+    from headgate.client.session import Session
+    from headgate.client.transaction import Patience
+
+    return Session(
+        catalog,
+        clock=clock,
+        ids=ids,
+        store_for=locations.store_for,
+        patience=Patience(inline_bytes=settings.inline_limit_bytes),
+        on_close=on_close,
+    )
 
 
 def _nothing() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import json
+import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -93,6 +96,26 @@ def test_a_server_speaks_tls(tmp_path: Path) -> None:
             assert session.table("t").to_arrow().num_rows == 2
         with headgate.connect(address) as suspicious, pytest.raises(UnavailableError):
             suspicious.table("t")
+
+
+def test_a_server_starts_without_what_only_readers_of_tables_need(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from headgate.cli import main
+from headgate.serve import create_app
+create_app()
+print(*{module.partition('.')[0] for module in sys.modules}, flush=True)
+os._exit(0)  # its threads need not be waited for
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "HEADGATE_STORE": str(tmp_path / "lake")},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    slow = {"pyarrow", "numpy", "rich", "obstore", "psycopg", "httpx"}
+    assert slow & set(done.stdout.split()) == set()
 
 
 def test_a_port_that_is_taken_is_refused(

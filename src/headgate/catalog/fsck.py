@@ -11,6 +11,7 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headgate.catalog.decision import Attempt, Decider, Pending
 from headgate.catalog.ratifier import Ratifier
@@ -19,7 +20,6 @@ from headgate.clock import Clock
 from headgate.errors import HeadgateError, InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
-from headgate.log.snapshots import Snapshot
 from headgate.protocol import examination, features, paths
 from headgate.protocol.actions import Version
 from headgate.protocol.catalog_port import Finding, Severity
@@ -28,6 +28,9 @@ from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from headgate.log.snapshots import Snapshot
 
 _RESTORE = "Restore the file from a backup of the storage."
 _FILES_TOLD = 20

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headgate.catalog.decision import (
     Attempt,
@@ -51,7 +52,6 @@ from headgate.errors import (
     TooLargeError,
     UnsupportedByCatalogError,
 )
-from headgate.log import snapshots
 from headgate.log.files import DeltaLog
 from headgate.names import SchemaName, TableName
 from headgate.protocol import examination, paths
@@ -89,6 +89,9 @@ from headgate.protocol.tables import Kind, State
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from headgate.log.snapshots import Snapshot
 
 _LEFTOVERS_KEPT_MS = 24 * 3600 * 1000  # of writers that died
 _LISTED = 32  # published commits still listed, at the most
@@ -470,7 +473,7 @@ class Catalog:
             row = _require(unit, table_id)
         store = self._store_for(row.location)
         try:
-            snapshot = snapshots.load(self, table_id, version=row.head, store_for=self._store_for)
+            snapshot = self._snapshot(table_id, row.head)
             state = snapshot.state  # read now: what the catalog counted is what is looked at
         except HeadgateError as error:
             return [
@@ -892,11 +895,17 @@ class Catalog:
             is_kept = metadata.partition_columns == before.partition_columns
             if is_kept or row.state is not State.ACTIVE:
                 continue
-            snapshot = snapshots.load(self, table_id, store_for=self._store_for)
+            snapshot = self._snapshot(table_id)
             gone = {file.key for file in attempt.examined.removes}
             if all(file.key in gone for file in snapshot.files()):
                 replaced.add(table_id)
         return frozenset(replaced)
+
+    def _snapshot(self, table_id: TableId, version: Version | None = None) -> Snapshot:
+        # Snapshots stand on pyarrow, which takes as long to load as a server takes to start.
+        from headgate.log import snapshots
+
+        return snapshots.load(self, table_id, version=version, store_for=self._store_for)
 
     def _log_of(self, location: str) -> DeltaLog:
         return DeltaLog(self._store_for(location))
