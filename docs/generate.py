@@ -27,7 +27,7 @@ from typer.main import get_command  # noqa: E402
 
 from headgate import errors  # noqa: E402
 from headgate.cli import commands  # noqa: E402
-from headgate.cli.main import app  # noqa: E402
+from headgate.cli.main import application  # noqa: E402
 from headgate.http import openapi  # noqa: E402
 from headgate.http.operations import Operation  # noqa: E402
 from headgate.http.routes import all_operations  # noqa: E402
@@ -184,7 +184,7 @@ def family(
 
 def command_page() -> str:
     """Return the page of commands, in the order in which help lists them."""
-    everything = get_command(app)
+    everything = get_command(application())
     out = [
         NOTE,
         "# Commands\n\n",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import commands, render
+from headgate.cli import commands, drawing, render
 from headgate.cli.main import main
 from tests.cli.conftest import Run
 
@@ -53,7 +53,8 @@ def test_help_needs_nothing_that_is_slow_to_load() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
     )
-    assert {"pyarrow", "obstore", "apsw", "msgspec"} & set(done.stdout.split()) == set()
+    slow = {"pyarrow", "obstore", "apsw", "msgspec", "rich", "email"}
+    assert slow & set(done.stdout.split()) == set()
 
 
 @pytest.mark.slow
@@ -145,7 +146,7 @@ def test_progress_shows_once_a_second_has_passed(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(render, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(drawing, "_PATIENCE_S", 0.01)
     with render.Output(as_json=False).progress("Appending", "rows") as advance:
         time.sleep(0.2)
         advance(1234)

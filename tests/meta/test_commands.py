@@ -9,7 +9,7 @@ import pytest
 from headgate import connecting, serve
 from headgate.catalog import restoring
 from headgate.cli import commands
-from headgate.cli.main import app
+from headgate.cli.main import application
 from headgate.client.session import Session
 from headgate.client.table import Table
 
@@ -53,7 +53,7 @@ def test_a_command_is_a_call_of_the_library(command: Command) -> None:
 
 
 def test_every_command_that_can_be_called_is_one_of_these() -> None:
-    registered = [registered.name for registered in app.registered_commands]
+    registered = [registered.name for registered in application().registered_commands]
     assert registered == [commands.name_of(command) for command in commands.COMMANDS]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Final
 
 from headgate.catalog.listeners import entry
 from headgate.catalog.stores.port import CatalogStore, Reading
 from headgate.protocol.actions import TableId
 from headgate.protocol.overview import Status, Tail, Trouble
+from headgate.release import version
 
 _TAILS_TOLD: Final = 10
 
@@ -43,7 +43,7 @@ def gather(
         listeners = tuple(entry(row, clock.sequence) for row in unit.listeners())
     oldest_ms = counts.oldest_unpublished_ms
     return Status(
-        version=version("headgate"),
+        version=version(),
         store=store.describe(),
         root=root,
         sequence=clock.sequence,

@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
+from headgate import release
 from headgate.cli import commands, render
 from headgate.cli.context import Globals
 from headgate.cli.render import Output
@@ -38,25 +38,13 @@ First steps:
 Exit codes: 0 done, 1 refused, 2 usage, 3 conflict or unknown: try again.
 """
 
-app = typer.Typer(
-    name="headgate",
-    help=_ABOUT,
-    epilog=_FIRST_STEPS,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-
 
 def _version(wanted: bool) -> None:
     if wanted:
-        render.write(f"headgate {importlib.metadata.version('headgate')}")
+        render.write(f"headgate {release.version()}")
         raise typer.Exit
 
 
-@app.callback()
 def _globals(
     ctx: typer.Context,
     lake: Annotated[
@@ -79,20 +67,37 @@ def _globals(
     ctx.obj = Globals(lake, Output(as_json))
 
 
-for _command in commands.COMMANDS:
-    app.command(
-        commands.name_of(_command),
-        help=commands.help_of(_command),
-        epilog=commands.examples_of(_command),
-    )(_command)
+def application(known: Sequence[Callable[..., None]] = commands.COMMANDS) -> typer.Typer:
+    """Make the command line of some commands, or of all."""
+    app = typer.Typer(
+        name="headgate",
+        help=_ABOUT,
+        epilog=_FIRST_STEPS,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_globals)
+    for command in known:
+        app.command(
+            commands.name_of(command),
+            help=commands.help_of(command),
+            epilog=commands.examples_of(command),
+        )(command)
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code."""
     ours, rest = _globals_first(sys.argv[1:] if arguments is None else arguments)
     output = Output(as_json="--json" in ours)
+    # A command that is called by its name needs none of the others: to make all takes longer than
+    # most of them run.
+    called = [c for c in commands.COMMANDS if commands.name_of(c) in rest[:1]]
     try:
-        app([*ours, *rest], prog_name="headgate")
+        application(called or commands.COMMANDS)([*ours, *rest], prog_name="headgate")
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 0
     except KeyboardInterrupt:

@@ -10,32 +10,21 @@ import base64
 import json
 import math
 import os
-import shutil
 import sys
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from io import StringIO
 
 import typer
-from rich.console import Console, JustifyMethod, RenderableType
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from headgate.errors import HeadgateError
 
 CLOSED_PIPE = 141
-_PATIENCE_S = 1.0
 _LONGEST_CELL = 60
-_SHORT_CELL = 9
-_UNBOUNDED = 1_000_000  # columns: plain lines are never folded
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _BEYOND = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # as Delta spells them
-_STYLES = {"ratified": "yellow", "published": "green", "dropped": "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +83,13 @@ class Output:
     @contextmanager
     def progress(self, doing: str, unit: str = "") -> Iterator[Callable[[int], None]]:
         """Show that work goes on once it takes over a second; call what is given to count."""
-        counted = TextColumn("{task.completed:,} " + unit) if unit else TextColumn("")
-        bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            counted,
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=self.as_json or not sys.stderr.isatty(),
-        )
-        task = bar.add_task(doing, total=None)
-        timer = threading.Timer(_PATIENCE_S, bar.start)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield lambda steps: bar.advance(task, steps)
-        finally:
-            timer.cancel()
-            timer.join()  # else it might begin after the end
-            bar.stop()
+        if self.as_json or not sys.stderr.isatty():
+            yield lambda _: None
+            return
+        from headgate.cli import drawing  # slow to load
+
+        with drawing.progress(doing, unit) as advance:
+            yield advance
 
     def _fail(self, said: Mapping[str, object], prose: str) -> None:
         print(as_json({"error": said}) if self.as_json else prose, file=sys.stderr)
@@ -147,26 +122,17 @@ def table(
     """
     if not rows:
         return empty
-    cells = [[_text(value) for value in row] for row in rows]
-    on_terminal = sys.stdout.isatty()
-    folds = on_terminal and short is None
-    if on_terminal and short is not None:
-        widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
-        if sum(max(w, len(c)) + 2 for w, c in zip(widths, columns, strict=True)) > _width():
-            for row in cells:
-                for name, cell in zip(columns, row, strict=True):
-                    if name in short:
-                        cell.truncate(_SHORT_CELL, overflow="ellipsis")
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold underline")
-    for index, name in enumerate(columns):
-        is_number = all(isinstance(row[index], int | float | Decimal | None) for row in rows)
-        justify: JustifyMethod = "right" if is_number else "left"
-        drawn.add_column(
-            Text(_printable(name)), justify=justify, overflow="fold", no_wrap=not folds
-        )
-    for cell_row in cells:
-        drawn.add_row(*cell_row)
-    return _drawn(drawn, _width() if folds else _UNBOUNDED)
+    from headgate.cli import drawing  # slow to load
+
+    names = [_printable(name) for name in columns]
+    cells = [[None if value is None else _cell(value) for value in row] for row in rows]
+    values = zip(names, zip(*rows, strict=True), strict=True)
+    numbers = {
+        name
+        for name, column in values
+        if all(isinstance(value, int | float | Decimal | None) for value in column)
+    }
+    return drawing.table(names, cells, numbers, short)
 
 
 def facts(known: Sequence[tuple[str, object]]) -> str:
@@ -202,29 +168,13 @@ def many(count: int, thing: str) -> str:
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
-def _drawn(what: RenderableType, width: int) -> str:
-    sink = StringIO()
-    console = Console(file=sink, force_terminal=sys.stdout.isatty(), width=width, highlight=False)
-    console.print(what)
-    return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
-
-
-def _width() -> int:
-    return shutil.get_terminal_size().columns
-
-
-def _text(value: object) -> Text:
-    text = "NULL" if value is None else value if isinstance(value, str) else _plain_text(value)
-    text = _printable(text)
-    if len(text) > _LONGEST_CELL:
-        text = text[: _LONGEST_CELL - 1] + "…"
-    return Text(text, style=_STYLES.get(text, "dim" if value is None else ""))
-
-
-def _plain_text(value: object) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, dict | list | tuple):
-        return json.dumps(_plain(value), ensure_ascii=False)
-    return str(_plain(value))
+        text = json.dumps(_plain(value), ensure_ascii=False)
+    else:
+        text = str(_plain(value))
+    text = _printable(text)
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
 
 def _printable(text: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from functools import cache
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -46,6 +46,7 @@ from headgate.http.operations import Call, Operation, Pool
 from headgate.http.routing import Routes
 from headgate.http.waiting import Answers, Slowness
 from headgate.protocol.encoding import replaced
+from headgate.release import version
 from headgate.settings import Settings
 from headgate.wire import bodies, problems
 
@@ -100,10 +101,15 @@ def create(
     on_stop: Callable[[], None] = lambda: None,
 ) -> Application:
     """Make the application; `on_stop` is called when the last request is answered."""
-    document = json.dumps(openapi.document(operations, version("headgate")), indent=1).encode()
+
+    @cache  # made when somebody reads it: that takes as long as the rest of this
+    def document() -> bytes:
+        return json.dumps(openapi.document(operations, version()), indent=1).encode()
 
     async def described(_: Request) -> Response:
-        return Response(document, media_type=bodies.JSON)
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(server.pools[Pool.READS], document)
+        return Response(found, media_type=bodies.JSON)
 
     async def healthy(_: Request) -> Response:
         loop = asyncio.get_running_loop()
@@ -112,7 +118,7 @@ def create(
         except HeadgateError as error:
             problem = problems.from_error(error)
             return Response(bodies.encode(problem), problem.status, media_type=bodies.PROBLEM)
-        body = bodies.Health(status="ok", version=version("headgate"))
+        body = bodies.Health(status="ok", version=version())
         return Response(bodies.encode(body), media_type=bodies.JSON)
 
     async def metrics(_: Request) -> Response:
@@ -269,21 +275,26 @@ class _Endpoint:
         return RequestKey(text.decode("latin-1"), asked.digest())
 
     async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
-        declared = headers.get(b"content-length", b"0")
-        if not declared.isdigit():
-            raise InvalidArgumentError("The length of the body is no number.")
-        if int(declared) > self._limit:
-            raise self._too_large()
+        wanted: int | None = None
+        declared = headers.get(b"content-length")
+        if declared is not None:
+            if not declared.isdigit():
+                raise InvalidArgumentError("The length of the body is no number.")
+            wanted = int(declared)
+            if wanted > self._limit:
+                raise self._too_large()
         chunks: list[bytes] = []
-        size, more = 0, True
+        size, more = 0, wanted != 0
         with self._server.slowness.watched(self._body_s):
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise UnavailableError("The sender left in the middle of the request.")
                 chunks.append(message.get("body", b""))
-                more = message.get("more_body", False)
                 size += len(chunks[-1])
+                # The end comes as a message of its own, from another thread: not waited for where
+                # everything is here.
+                more = message.get("more_body", False) and size != wanted
                 if size > self._limit:
                     raise self._too_large()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 
 from headgate.catalog.keys import AnsweredError
@@ -24,6 +23,7 @@ from headgate.protocol.catalog_port import (
     StagingTable,
 )
 from headgate.protocol.commits import Inline, Part, Proposal
+from headgate.release import version
 from headgate.settings import Settings
 from headgate.wire import bodies, problems
 
@@ -279,7 +279,7 @@ def operations(settings: Settings) -> list[Operation]:
             "config",
             "Tell what this server speaks, and its limits.",
             lambda call: bodies.Config(
-                version=version("headgate"),
+                version=version(),
                 api="v1",
                 inline_limit_bytes=settings.inline_limit_bytes,
                 transaction_limit_bytes=settings.transaction_limit_bytes,
