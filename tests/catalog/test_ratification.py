@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import get_args
 
 import pytest
 
-from headgate.errors import NotFoundError, TxnIdReusedError, UnsupportedByCatalogError
-from headgate.protocol.actions import Version
+from headgate.errors import (
+    NotFoundError,
+    TransactionExpiredError,
+    TxnIdReusedError,
+    UnsupportedByCatalogError,
+)
+from headgate.protocol.actions import TxnId, Version
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
 from headgate.protocol.commits import Proposal, Way
 from tests.catalog.conftest import House
@@ -165,12 +171,22 @@ def test_what_was_rejected_stays_rejected_after_the_reason_went_away(inline_lake
     assert house.catalog.resolve(table.table_id).latest == 1
 
 
-def test_a_txn_id_older_than_rejections_are_kept_is_refused(inline_lake: House) -> None:
+@pytest.mark.parametrize("spelled", ["{}", "{{{}}}", "urn:uuid:{}"])
+@pytest.mark.parametrize("case", [str.lower, str.upper])
+def test_a_txn_id_older_than_rejections_are_kept_is_refused_however_it_is_spelled(
+    inline_lake: House, spelled: str, case: Callable[[str], str]
+) -> None:
     table = inline_lake.create()
-    old = new_txn_id(7, now_ms=inline_lake.clock.ms - 31 * 24 * 3600 * 1000)
-    with pytest.raises(Exception, match="transaction-expired"):
+    kept_ms = inline_lake.settings.rejections_kept_ms
+    since_ms = inline_lake.clock.ms - kept_ms
+    old, young = (
+        TxnId(spelled.format(case(new_txn_id(7, now_ms=made_ms))))
+        for made_ms in (since_ms - 1, since_ms)
+    )
+    with pytest.raises(TransactionExpiredError):
         inline_lake.propose(table.table_id, 1, add(), txn_id=old)
     assert inline_lake.catalog.resolve(table.table_id).latest == 0
+    assert isinstance(inline_lake.propose(table.table_id, 1, add(), txn_id=young), Ratified)
 
 
 @req("CM-48", "CM-20")

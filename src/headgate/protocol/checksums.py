@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -85,13 +86,16 @@ def advance(
 
     None: it cannot be known from this commit alone, so somebody has to look at the whole table.
     """
-    files = _files(before, list(adds), list(removes))
+    adds, removes = list(adds), list(removes)
+    counted = None if before is None else Files(before.num_files, before.table_size_bytes)
+    files = files_after(counted, adds, removes)
     if files is None:
         return None
     metadata = metadata or (before.metadata if before is not None else None)
     protocol = protocol or (before.protocol if before is not None else None)
     if metadata is None or protocol is None:
         raise InvariantError("Version 0 has no metaData or no protocol.")
+    deleted_records, deletion_vectors = _deletions(before, adds, removes)
     return VersionChecksum(
         table_size_bytes=files.size_bytes,
         num_files=files.count,
@@ -101,8 +105,8 @@ def advance(
         in_commit_timestamp_opt=timestamp_ms,
         set_transactions=_transactions(before, txns),
         domain_metadata=_domains(before, domains),
-        num_deleted_records_opt=files.deleted_records,
-        num_deletion_vectors_opt=files.deletion_vectors,
+        num_deleted_records_opt=deleted_records,
+        num_deletion_vectors_opt=deletion_vectors,
     )
 
 
@@ -146,42 +150,42 @@ def _unordered(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[
     )
 
 
-class _Files(msgspec.Struct, frozen=True):
-    size_bytes: int
+class Files(NamedTuple):
+    """How many files a table has, and their size together."""
+
     count: int
-    deleted_records: int | None
-    deletion_vectors: int | None
+    size_bytes: int
 
 
-def _files(
-    before: VersionChecksum | None, adds: list[AddFile], removes: list[RemoveFile]
-) -> _Files | None:
-    added = {add.path: add for add in adds}
-    removed = {remove.path: remove for remove in removes}
-    if len(added) < len(adds) or len(removed) < len(removes):
+def files_after(
+    before: Files | None, adds: Sequence[AddFile], removes: Sequence[RemoveFile]
+) -> Files | None:
+    """Count a table's files after a commit; None: it cannot be known from this commit alone."""
+    count, size_bytes = (0, 0) if before is None else before
+    added = {add.path: add.size for add in adds}
+    if len(added) < len(adds):
         return None  # one path twice: which of them lives is not for a sum to say
-    if before is not None and not removes and any(not add.data_change for add in adds):
-        return None  # files that are already there, added again with better statistics or ids
-    if before is None and removes:
+    if not removes:
+        if before is not None and not all(add.data_change for add in adds):
+            return None  # files already there, added again with better statistics or ids
+        return Files(count + len(added), size_bytes + sum(added.values()))
+    removed = {remove.path: remove.size for remove in removes}
+    if before is None or len(removed) < len(removes):
         return None
     # The same path on both sides is the same file with another deletion vector.
-    gone = [remove.size for path, remove in removed.items() if path not in added]
-    if any(size is None for size in gone):
+    for path in added.keys() & removed.keys():
+        del added[path], removed[path]
+    gone = [size for size in removed.values() if size is not None]
+    if len(gone) < len(removed):
         return None
-    came = [add.size for path, add in added.items() if path not in removed]
-    size_bytes = (
-        (before.table_size_bytes if before else 0)
-        + sum(came)
-        - sum(size for size in gone if size is not None)
-    )
-    count = (before.num_files if before else 0) + len(came) - len(gone)
-    if count < 0 or size_bytes < 0:
-        return None  # what was removed cannot all have been there
-    return _Files(size_bytes, count, *_deletions(before, adds, removes))
+    count += len(added) - len(gone)
+    size_bytes += sum(added.values()) - sum(gone)
+    # Below nothing, what was removed cannot all have been there.
+    return None if count < 0 or size_bytes < 0 else Files(count, size_bytes)
 
 
 def _deletions(
-    before: VersionChecksum | None, adds: list[AddFile], removes: list[RemoveFile]
+    before: VersionChecksum | None, adds: Sequence[AddFile], removes: Sequence[RemoveFile]
 ) -> tuple[int | None, int | None]:
     records = before.num_deleted_records_opt if before is not None else 0
     vectors = before.num_deletion_vectors_opt if before is not None else 0
