@@ -79,7 +79,9 @@ class Publisher:
         self._thread.start()
 
     def wake(self, table_id: TableId) -> None:
-        """Say that a table has something to publish."""
+        """Say that a table has something to publish: cheap, since every ratification says so."""
+        if table_id in self._woken:  # its turn is still to come, and will find this too
+            return
         with self._wakeups:
             self._touched.add(table_id)
             self._woken.add(table_id)

@@ -14,7 +14,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -192,9 +192,10 @@ class Ratifier:
 
 
 def _answer(work: _Work[object], error: BaseException | None) -> None:
-    if not work.answer.set_running_or_notify_cancel():
-        return  # nobody waits for it any more; what was done stays done
-    if error is not None:
-        work.answer.set_exception(error)
-    else:
-        work.answer.set_result(work.result)
+    try:
+        if error is not None:
+            work.answer.set_exception(error)
+        else:
+            work.answer.set_result(work.result)
+    except InvalidStateError:  # nobody waits for it any more; what was done stays done
+        work.answer.set_running_or_notify_cancel()

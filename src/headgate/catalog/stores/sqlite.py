@@ -40,6 +40,7 @@ from headgate.errors import (
     AlreadyExistsError,
     BusyError,
     DamagedError,
+    HeadgateError,
     RefusedError,
     UnavailableError,
 )
@@ -103,8 +104,10 @@ _INSERT_TABLE: Final = (
 )
 _INSERT_SEQUENCES: Final = "INSERT INTO sequences VALUES {}"
 _INSERT_COMMITS: Final = "INSERT INTO commits VALUES {}"
+# What never changes with it is not set: for a column that is, SQLite writes its indexes anew.
+_STEADY: Final = frozenset({"key", "id", "state", "location", "created_ms", "purged_ms", "kind"})
 _UPDATE_TABLES: Final = "INSERT INTO tables VALUES {} ON CONFLICT (key) DO UPDATE SET " + ", ".join(
-    f"{field} = excluded.{field}" for field in TableRow._fields[1:]
+    f"{field} = excluded.{field}" for field in TableRow._fields if field not in _STEADY
 )
 _UPDATE_TABLE: Final = (
     f"UPDATE tables SET {', '.join(f'{field} = ?' for field in TableRow._fields[1:])} WHERE key = ?"
@@ -600,10 +603,11 @@ class _Writing(_Reading):
         outer = self._mark is not None
         clock, self._mark, self._is_saved = self._clock, len(self._batches), False
         try:
-            with _translated():
-                yield
-        except BaseException:
+            yield
+        except BaseException as error:
             self._undo(clock)
+            if (translation := _translation(error)) is not None:
+                raise translation from error
             raise
         else:
             if self._is_saved:
@@ -884,6 +888,8 @@ def _has_same_place(row: TableRow, known: TableRow) -> bool:
         and row.location == known.location
         and row.state is known.state
         and row.purged_ms == known.purged_ms
+        and row.created_ms == known.created_ms
+        and row.kind is known.kind
     )
 
 
@@ -912,13 +918,23 @@ def _translated() -> Iterator[None]:
     """Say in our words what SQLite cannot do."""
     try:
         yield
-    except apsw.FullError as error:
-        raise UnavailableError(
-            f"The catalog's disk is full: {error}.", remedy="Free space, then try again."
-        ) from error
-    except apsw.BusyError as error:
-        raise BusyError(f"The catalog's file is held by others: {error}.") from error
-    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.AuthError) as error:
-        raise UnavailableError(f"The catalog's file cannot be used: {error}.") from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise DamagedError(f"The catalog's file is damaged: {error}.") from error
+    except apsw.Error as error:
+        if (translation := _translation(error)) is not None:
+            raise translation from error
+        raise
+
+
+def _translation(error: BaseException) -> HeadgateError | None:
+    match error:
+        case apsw.FullError():
+            return UnavailableError(
+                f"The catalog's disk is full: {error}.", remedy="Free space, then try again."
+            )
+        case apsw.BusyError():
+            return BusyError(f"The catalog's file is held by others: {error}.")
+        case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.AuthError():
+            return UnavailableError(f"The catalog's file cannot be used: {error}.")
+        case apsw.CorruptError() | apsw.NotADBError():
+            return DamagedError(f"The catalog's file is damaged: {error}.")
+        case _:
+            return None
