@@ -589,7 +589,8 @@ def test_footers_of_spark_give_the_statistics_that_spark_itself_wrote() -> None:
                     bounds += is_as_wide(found, bound, which)
                 else:
                     has_nan = within(theirs["maxValues"], path) == "NaN"
-                    is_extreme = bound in ("Infinity", "-Infinity")
+                    # The last of these lies before the value it was cut from.
+                    is_extreme = bound in ("Infinity", "-Infinity", "9999-12-31T23:59:59.999")
                     assert has_nan or is_extreme or ".".join(path) in unordered
     assert bounds > 500
     assert counts > 500
