@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -134,6 +135,16 @@ def test_the_path_and_the_body_name_the_same_transaction(served: Served) -> None
     body = {"txnId": key(), "parts": []}
     answer = served.http.post(f"/v1/transactions/{key()}/proposal", json=body)
     assert answer.status_code == 400
+
+
+def test_a_body_is_read_to_the_length_it_says_or_to_its_end(served: Served) -> None:
+    path = f"/v1/tables/{make(served)['tableId']}/commits"
+    assert served.http.post(path, json=commit(1)).status_code == 200
+    assert served.transport.received == 1
+    whole = json.dumps(commit(2)).encode()
+    in_pieces = served.http.post(path, content=iter([whole[:7], whole[7:]]))  # no length
+    assert in_pieces.status_code == 200
+    assert served.transport.received == 2
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b'{"name": 1}', b"\xff\xfe", b'{"name":' * 9999])

@@ -22,6 +22,7 @@ class AsgiTransport(httpx.BaseTransport):
         self._app = app
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self.received = 0  # messages of the last request that the application asked for
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
@@ -54,11 +55,15 @@ class AsgiTransport(httpx.BaseTransport):
             "server": ("testserver", 80),
         }
         sent: list[dict[str, Any]] = []
-        messages = [{"type": "http.request", "body": body, "more_body": False}]
+        # As granian does it: the end of a body is a message of its own.
+        messages = [{"type": "http.request", "body": body, "more_body": True}]
+        messages += [{"type": "http.request", "body": b"", "more_body": False}]
+        self.received = 0
 
         async def receive() -> dict[str, Any]:
             if messages:
-                return messages.pop()
+                self.received += 1
+                return messages.pop(0)
             await asyncio.Event().wait()  # the sender stays
             raise AssertionError
 
