@@ -226,10 +226,22 @@ class KeyReusedError(RefusedError):
 
 
 class SyntaxRefusedError(RefusedError):
-    """SQL that cannot be understood."""
+    """SQL that cannot be understood; carries the line and column, both counted from 1."""
 
     code = "syntax"
     remedy = "Mend the statement at the place named."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        self.line = line
+        self.column = column
+        super().__init__(message, remedy=remedy)
 
 
 class TooLargeError(RefusedError):

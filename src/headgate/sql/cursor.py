@@ -1,0 +1,331 @@
+"""A statement read from left to right.
+
+Knows names, strings, numbers, lists and where an expression ends; what an expression means is
+Spark's business, so it is only measured and cut out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+from headgate.errors import InvalidSchemaError, SyntaxRefusedError
+from headgate.protocol.schema import DataType
+from headgate.protocol.schema_text import parse_schema
+from headgate.sql.places import refused
+from headgate.sql.statements import AsOf, Name, Path, Piece, TimestampAsOf, VersionAsOf
+from headgate.sql.tokens import Kind, Token, unquote
+from headgate.sql.words import AWAITING, NOT_AN_ALIAS
+
+Item = TypeVar("Item")
+
+OPENING = {"(": ")", "[": "]"}
+_CLOSING = frozenset(OPENING.values())
+
+
+class Cursor:
+    """Tokens of a statement, and how far they are read."""
+
+    def __init__(self, text: str, tokens: Sequence[Token]) -> None:
+        self.text = text
+        self._tokens = tokens
+        self._next = 0
+
+    # Looking
+
+    def peek(self, ahead: int = 0) -> Token:
+        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
+
+    @property
+    def last(self) -> Token | None:
+        """The token read last."""
+        return self._tokens[self._next - 1] if self._next else None
+
+    @property
+    def is_at_end(self) -> bool:
+        return self.peek().kind is Kind.END
+
+    def sees(self, *keys: str) -> bool:
+        """Say whether these words and signs come next."""
+        return all(self._is(self.peek(ahead), key) for ahead, key in enumerate(keys))
+
+    def sees_any(self, *keys: str) -> bool:
+        """Say whether one of these words and signs comes next."""
+        return any(self._is(self.peek(), key) for key in keys)
+
+    @staticmethod
+    def _is(token: Token, key: str) -> bool:
+        return token.kind in (Kind.WORD, Kind.SIGN) and token.key == key
+
+    # Taking
+
+    def take(self) -> Token:
+        token = self.peek()
+        self._next = min(self._next + 1, len(self._tokens) - 1)
+        return token
+
+    def took(self, *keys: str) -> bool:
+        """Take these words and signs if they come next, all or none."""
+        if not self.sees(*keys):
+            return False
+        self._next += len(keys)
+        return True
+
+    def took_any(self, *keys: str) -> str:
+        """Take one of these if it comes next; empty if none does."""
+        return self.take().key if self.sees_any(*keys) else ""
+
+    def expect(self, *keys: str) -> None:
+        for key in keys:
+            if not self.took(key):
+                raise self.unexpected(f"`{key}`")
+
+    def expect_end(self) -> None:
+        if not self.is_at_end:
+            raise self.unexpected("the end of the statement")
+
+    def identifier(self, what: str = "a name") -> str:
+        if not self.peek().is_name:
+            raise self.unexpected(what)
+        return self.take().name
+
+    def name(self, what: str = "a name") -> Name:
+        """Take a name of one or more parts."""
+        first = self.peek()
+        if self.sees("IDENTIFIER", "("):
+            raise self.refused("IDENTIFIER(…) hides a name", "Write the name itself.")
+        parts = [self.identifier(what)]
+        while self.sees(".") and self.peek(1).is_name:
+            self.take()
+            parts.append(self.identifier(what))
+        last = self.last
+        assert last is not None
+        if self.sees("@") and self.peek().start == last.end:
+            raise self.refused(
+                "a version cannot be written with `@`",
+                "Write VERSION AS OF n, or TIMESTAMP AS OF '…', behind the name.",
+            )
+        if self.sees("-") and self.peek().start == last.end:
+            raise self.refused("`-` cannot be part of a plain name", "Put it in backquotes.")
+        return Name(tuple(parts), self.piece(first.start, last.end))
+
+    def path(self) -> Path:
+        """Take a column, or a field inside one."""
+        return self.name("a column").parts
+
+    def string(self, what: str = "a string") -> str:
+        if self.peek().kind is not Kind.STRING:
+            raise self.unexpected(what)
+        spelled = ""
+        while self.peek().kind is Kind.STRING:  # strings side by side are one
+            spelled += unquote(self.take())
+        return spelled
+
+    def integer(self) -> int:
+        sign = -1 if self.took("-") else 1
+        if self.peek().kind is not Kind.NUMBER or not self.peek().text.isdecimal():
+            raise self.unexpected("a whole number")
+        return sign * int(self.take().text)
+
+    def listed(self, item: Callable[[], Item]) -> list[Item]:
+        """Take items between parentheses, separated by commas."""
+        self.expect("(")
+        found = self.several(item)
+        self.expect(")")
+        return found
+
+    def several(self, item: Callable[[], Item]) -> list[Item]:
+        """Take items separated by commas."""
+        found = [item()]
+        while self.took(","):
+            found.append(item())
+        return found
+
+    def as_of(self) -> AsOf | None:
+        """Take VERSION AS OF, TIMESTAMP AS OF, with or without FOR."""
+        ahead = 1 if self.sees("FOR") else 0
+        word = self.peek(ahead)
+        if not (
+            word.kind is Kind.WORD
+            and word.key in ("VERSION", "SYSTEM_VERSION", "TIMESTAMP", "SYSTEM_TIME")
+            and self._is(self.peek(ahead + 1), "AS")
+            and self._is(self.peek(ahead + 2), "OF")
+        ):
+            return None
+        self._next += ahead + 3
+        if word.key in ("TIMESTAMP", "SYSTEM_TIME"):
+            return TimestampAsOf(self.expression(*NOT_AN_ALIAS, is_operand=True))
+        if self.peek().kind is Kind.STRING:
+            token = self.take()
+            if not unquote(token).isdecimal():
+                raise refused(self.text, token.start, "a version is a whole number")
+            return VersionAsOf(int(unquote(token)))
+        return VersionAsOf(self.integer())
+
+    def alias(self, *also_stops: str) -> str | None:
+        """Take what a table is called here, if it is called anything."""
+        if self.took("AS"):
+            return self.identifier("an alias")
+        token = self.peek()
+        if token.kind is Kind.QUOTED:
+            return self.take().name
+        if token.kind is Kind.WORD and token.key not in NOT_AN_ALIAS | set(also_stops):
+            return self.take().name
+        return None
+
+    def data_type(self) -> DataType:
+        """Take a type, read as everywhere else."""
+        start = self.peek()
+        if start.kind is not Kind.WORD:
+            raise self.unexpected("a type")
+        self.take()
+        if self.sees("("):
+            self.skip_group()
+        elif self.sees("<"):
+            depth = 0
+            while True:
+                token = self.take()
+                if token.kind is Kind.END:
+                    raise refused(self.text, start.start, "the type never ends")
+                depth += {"<": 1, ">": -1, "<>": 0}.get(token.key, 0)
+                if depth == 0:
+                    break
+        last = self.last
+        assert last is not None
+        spelled = " ".join(self._spelled(start.start, last.end))
+        try:
+            return parse_schema(f"c {spelled}").fields[0].type
+        except InvalidSchemaError as error:
+            why = error.message.partition(": ")[2].rstrip(".") or error.message.rstrip(".")
+            raise refused(
+                self.text, start.start, f"the type cannot be read: {why}", error.remedy
+            ) from error
+
+    def _spelled(self, start: int, end: int) -> list[str]:
+        return [token.text for token in self._tokens if start <= token.start < end]
+
+    # Expressions
+
+    def expression(self, *stops: str, is_operand: bool = False) -> Piece:
+        """Cut out an expression: up to a comma, a closing bracket, one of the words, or the end.
+
+        A stop counts only where an operand has ended, so columns may be named like keywords. With
+        `is_operand` it also ends before a name that cannot belong to it: an alias.
+        """
+        first = self.peek()
+        self._scan(frozenset(stops), is_operand=is_operand)
+        last = self.last
+        if last is None or last.start < first.start:
+            raise self.unexpected("an expression")
+        return self.piece(first.start, last.end)
+
+    def condition(self, *stops: str) -> Piece:
+        """Cut out a condition: the same, but a comma is a mistake."""
+        found = self.expression(*stops)
+        if self.sees(","):
+            raise self.unexpected("a condition")
+        return found
+
+    def skip_group(self) -> None:
+        """Take a bracket and all up to the one that closes it."""
+        opened = self.take()
+        closing = [OPENING[opened.key]]
+        while closing:
+            token = self.take()
+            if token.kind is Kind.END:
+                raise refused(self.text, opened.start, f"the `{opened.key}` is never closed")
+            if token.kind is not Kind.SIGN:
+                continue
+            if token.key in OPENING:
+                closing.append(OPENING[token.key])
+            elif token.key in _CLOSING and token.key != closing.pop():
+                raise refused(self.text, token.start, f"`{token.key}` closes nothing")
+
+    def _scan(self, stops: Collection[str], *, is_operand: bool) -> None:
+        cases = 0
+        begun = False
+        while not self.is_at_end:
+            token = self.peek()
+            ends = begun and self.has_operand
+            begun = True
+            if token.kind is Kind.SIGN and token.key in OPENING:
+                self.skip_group()
+                continue
+            if token.kind is Kind.SIGN and token.key in (*_CLOSING, ",", ";") and cases == 0:
+                return
+            if token.is_name and not self._is_dot(self._next - 1):
+                if token.kind is Kind.WORD and token.key == "CASE":
+                    cases += 1
+                elif token.kind is Kind.WORD and token.key == "END" and cases:
+                    cases -= 1
+                elif ends and cases == 0:
+                    is_stop = token.kind is Kind.WORD and token.key in stops
+                    if is_stop or is_operand:
+                        return
+                elif is_operand and token.kind is Kind.WORD and token.key == "INTERVAL":
+                    self._skip_interval()
+                    continue
+            self.take()
+
+    @property
+    def has_operand(self) -> bool:
+        """Whether what was read last is the end of an operand: no word is awaited."""
+        return self._ends_operand(self._next - 1)
+
+    def _ends_operand(self, index: int) -> bool:
+        if index < 0:
+            return False
+        token = self._tokens[index]
+        if token.kind is Kind.SIGN:
+            if token.key == "*":  # all columns, or times
+                before = self._tokens[index - 1] if index else token
+                return before.key == "*" or not self._ends_operand(index - 1)
+            return token.key in (")", "]", "?")
+        return token.kind is not Kind.WORD or token.key not in AWAITING or self._is_dot(index - 1)
+
+    def _is_dot(self, index: int) -> bool:
+        return index >= 0 and self._is(self._tokens[index], ".")
+
+    def _skip_interval(self) -> None:
+        """Take INTERVAL 1 DAY and the like: behind a number its units look like an alias."""
+        self.take()
+        while self.sees_any("+", "-") or self.peek().kind in (Kind.NUMBER, Kind.STRING):
+            self.took_any("+", "-")
+            self.take()
+            if self.peek().is_name:
+                self.take()
+            if self.took("TO"):
+                self.take()
+
+    # Cutting and refusing
+
+    def piece(self, start: int, end: int) -> Piece:
+        return Piece(self.text[start:end], start)
+
+    def rest(self, what: str = "a query") -> Piece:
+        """Cut out everything that is left."""
+        if self.is_at_end:
+            raise self.unexpected(what)
+        start = self.peek().start
+        self._next = len(self._tokens) - 1
+        return self.piece(start, self._tokens[-2].end)
+
+    def left(self) -> Sequence[Token]:
+        """Give the tokens that are left, the end among them."""
+        return self._tokens[self._next :]
+
+    def mark(self) -> int:
+        """Remember how far it is read."""
+        return self._next
+
+    def back_to(self, mark: int) -> None:
+        """Go back to where it was."""
+        self._next = mark
+
+    def refused(self, why: str, remedy: str | None = None) -> SyntaxRefusedError:
+        return refused(self.text, self.peek().start, why, remedy)
+
+    def unexpected(self, wanted: str) -> SyntaxRefusedError:
+        token = self.peek()
+        found = f"`{token.text[:40]}`" if token.kind is not Kind.END else "the end"
+        return self.refused(f"{wanted} was expected, not {found}")

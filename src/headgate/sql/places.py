@@ -1,0 +1,48 @@
+"""Places in the user's text, and errors that point at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.errors import SyntaxRefusedError
+
+_WIDEST = 100  # of a line shown; longer ones are cut around the place
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line and a column, both counted from 1."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+def place_at(text: str, offset: int) -> Place:
+    """Say where in a text an offset lies."""
+    before = text[:offset]
+    return Place(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+
+
+def pointed(text: str, offset: int) -> str:
+    """Show the line an offset lies in, with a caret under the place."""
+    begin = text.rfind("\n", 0, offset) + 1
+    end = text.find("\n", offset)
+    end = len(text) if end < 0 else end
+    shown = max(begin, offset - _WIDEST // 2)
+    line = text[shown : min(end, shown + _WIDEST)].rstrip("\r")
+    before = "".join("\t" if character == "\t" else " " for character in text[shown:offset])
+    return f"  {line}\n  {before}^"
+
+
+def refused(text: str, offset: int, why: str, remedy: str | None = None) -> SyntaxRefusedError:
+    """Make the error that points at a place; `why` has no full stop."""
+    place = place_at(text, offset)
+    return SyntaxRefusedError(
+        f"{why[:1].upper()}{why[1:]}, at {place}:\n{pointed(text, offset)}\n",
+        remedy=remedy,
+        line=place.line,
+        column=place.column,
+    )

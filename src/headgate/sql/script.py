@@ -1,0 +1,301 @@
+"""A script: split into statements, each read into a value.
+
+Words that Spark does not know (BEGIN, END TXN, UNDROP …) are understood here, so this comes before
+Spark. What is not known is refused by its name, at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from headgate.sql import control, looking, rows, tables
+from headgate.sql.cursor import Cursor
+from headgate.sql.places import refused
+from headgate.sql.statements import (
+    Atomic,
+    Begin,
+    Commit,
+    Creation,
+    Foreign,
+    Piece,
+    Query,
+    Rollback,
+    Statement,
+)
+from headgate.sql.tokens import Kind, Token, tokenize
+from headgate.sql.words import QUERY_STARTS
+
+
+def split(text: str) -> tuple[Piece, ...]:
+    """Cut a script into its statements; BEGIN ATOMIC … END is one. Empty ones are dropped."""
+    return tuple(_piece(text, group) for group in _groups(text, tokenize(text)))
+
+
+def parse(text: str) -> tuple[Statement, ...]:
+    """Read every statement of a script."""
+    return tuple(_statement(text, group) for group in _groups(text, tokenize(text)))
+
+
+def _groups(text: str, tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    group: list[Token] = []
+    is_atomic = False
+    for token in tokens:
+        if token.kind is Kind.END:
+            break
+        if is_atomic:
+            if _is(token, "END") and group[-1].key in (";", "ATOMIC"):
+                is_atomic = False
+            group.append(token)
+        elif _is(token, ";"):
+            if group:
+                yield group
+            group = []
+        elif len(group) > 1 and _is_closed(group):
+            raise refused(text, token.start, "a `;` was expected behind END")
+        else:
+            group.append(token)
+            is_atomic = len(group) == 2 and _is_block(group)
+    if is_atomic:
+        raise refused(text, group[0].start, "this BEGIN ATOMIC has no END")
+    if group:
+        yield group
+
+
+def _is(token: Token, key: str) -> bool:
+    return token.kind in (Kind.WORD, Kind.SIGN) and token.key == key
+
+
+def _is_block(group: Sequence[Token]) -> bool:
+    return len(group) > 1 and _is(group[0], "BEGIN") and _is(group[1], "ATOMIC")
+
+
+def _is_closed(group: Sequence[Token]) -> bool:
+    return _is_block(group) and len(group) > 2 and _is(group[-1], "END")
+
+
+def _piece(text: str, group: Sequence[Token]) -> Piece:
+    return Piece(text[group[0].start : group[-1].end], group[0].start)
+
+
+def _statement(text: str, group: Sequence[Token]) -> Statement:
+    whole = _piece(text, group)
+    end = Token(Kind.END, "", group[-1].end, "")
+    if _is_block(group):
+        return _atomic(text, group, whole)
+    cursor = Cursor(text, [*group, end])
+    first = group[0]
+    if _is(first, "(") or (first.kind is Kind.WORD and first.key in _QUERIES):
+        return _query(cursor, whole)
+    read = _STATEMENTS.get(first.key) if first.kind is Kind.WORD else None
+    if read is None:
+        remedy = _REMEDIES.get(first.key)
+        if remedy is None:
+            raise cursor.refused(f"`{first.text[:40]}` begins no statement that is known here")
+        raise cursor.refused(f"{first.key} is not done here", remedy)
+    statement = read(cursor, whole)
+    cursor.expect_end()
+    return statement
+
+
+def _atomic(text: str, group: Sequence[Token], whole: Piece) -> Atomic:
+    end = Token(Kind.END, "", group[-1].start, "")
+    cursor = Cursor(text, [*group[:-1], end])
+    cursor.expect("BEGIN", "ATOMIC")
+    found = control.options(cursor)
+    statements = tuple(_statement(text, inner) for inner in _groups(text, cursor.left()))
+    for statement in statements:
+        if isinstance(statement, Begin | Commit | Atomic) or (
+            isinstance(statement, Rollback) and statement.savepoint is None
+        ):
+            raise refused(
+                text,
+                statement.whole.start,
+                "a transaction neither begins nor ends inside BEGIN ATOMIC",
+                "Leave it out: the block commits at END and rolls back on any error.",
+            )
+    return Atomic(whole, found, statements)
+
+
+# Queries
+
+
+def _query(cursor: Cursor, whole: Piece) -> Query:
+    starts_with_from = cursor.sees("FROM")
+    if cursor.took("WITH"):
+        _refuse_writing_behind_with(cursor)
+    while not cursor.is_at_end:
+        if cursor.sees("("):
+            cursor.skip_group()
+        elif starts_with_from and (
+            cursor.sees("INSERT", "INTO") or cursor.sees("INSERT", "OVERWRITE")
+        ):
+            raise cursor.refused(
+                "one FROM with several INSERTs is not done here",
+                "Write each INSERT as a statement of its own, in a transaction.",
+            )
+        else:
+            cursor.take()
+    return Query(whole)
+
+
+def _refuse_writing_behind_with(cursor: Cursor) -> None:
+    """Skip the named queries; a statement behind them must be a query."""
+    while not cursor.is_at_end:
+        if not cursor.sees("("):
+            cursor.take()
+            continue
+        cursor.skip_group()
+        if cursor.sees_any("INSERT", "UPDATE", "DELETE", "MERGE"):
+            verb = cursor.peek().key
+            raise cursor.refused(
+                f"WITH before {verb} is not done here", "Put the WITH into the query itself."
+            )
+
+
+# What is Spark's own
+
+
+def _foreign(cursor: Cursor, whole: Piece) -> Foreign:
+    verb = cursor.take().key
+    if not cursor.is_at_end:
+        cursor.rest()
+    return Foreign(whole, verb, None)
+
+
+def _with_expressions(cursor: Cursor, whole: Piece) -> Foreign:
+    """Read a statement whose expressions may hold queries."""
+    verb = cursor.take().key
+    return Foreign(whole, verb, cursor.rest("what to declare"))
+
+
+def _set(cursor: Cursor, whole: Piece) -> Statement:
+    if cursor.sees("SET", "CATALOG"):
+        return looking.use(cursor, whole)
+    if cursor.peek(1).key in ("VAR", "VARIABLE"):
+        return _with_expressions(cursor, whole)
+    return _foreign(cursor, whole)
+
+
+def _explain(cursor: Cursor, whole: Piece) -> Foreign:
+    cursor.expect("EXPLAIN")
+    cursor.took_any("EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL")
+    if not cursor.sees_any("(", *QUERY_STARTS):
+        raise cursor.refused("EXPLAIN takes a query", "Explain the SELECT inside it.")
+    return Foreign(whole, "EXPLAIN", cursor.rest())
+
+
+def _cache(cursor: Cursor, whole: Piece) -> Foreign:
+    return Foreign(whole, cursor.take().key, _query_behind(cursor))
+
+
+def _query_behind(cursor: Cursor) -> Piece | None:
+    """Find the query a statement ends with, behind AS or without it."""
+    while not cursor.is_at_end:
+        if cursor.sees("("):
+            cursor.skip_group()
+        elif cursor.sees_any("SELECT", "WITH", "FROM", "VALUES"):
+            return cursor.rest()
+        elif cursor.took("AS"):
+            if cursor.sees_any("(", *QUERY_STARTS):
+                return cursor.rest()
+        else:
+            cursor.take()
+    return None
+
+
+def _create(cursor: Cursor, whole: Piece) -> Statement:
+    cursor.expect("CREATE")
+    replaces = cursor.took("OR", "REPLACE")
+    if not replaces and cursor.took_any("SCHEMA", "DATABASE", "NAMESPACE"):
+        return tables.create_schema(cursor, whole)
+    if cursor.took("TABLE"):
+        how = Creation.OR_REPLACE if replaces else Creation.CREATE
+        return tables.create_table(cursor, whole, how)
+    cursor.took("GLOBAL")
+    is_temporary = bool(cursor.took_any("TEMP", "TEMPORARY"))
+    if is_temporary and cursor.took("VIEW"):
+        return Foreign(whole, "CREATE TEMPORARY VIEW", _query_behind(cursor))
+    if cursor.sees_any("FUNCTION", "VARIABLE"):
+        verb = cursor.take().key
+        cursor.rest("a name")
+        return Foreign(whole, f"CREATE {verb}", None)
+    if cursor.sees("VIEW"):
+        raise cursor.refused("views are not kept here", "Write CREATE TEMPORARY VIEW.")
+    if cursor.sees("EXTERNAL", "TABLE"):
+        raise cursor.refused("the catalog keeps no external tables", "Leave EXTERNAL out.")
+    raise cursor.unexpected("TABLE, SCHEMA, or TEMPORARY VIEW")
+
+
+def _replace(cursor: Cursor, whole: Piece) -> Statement:
+    cursor.expect("REPLACE", "TABLE")
+    return tables.create_table(cursor, whole, Creation.REPLACE)
+
+
+def _drop(cursor: Cursor, whole: Piece) -> Statement:
+    if cursor.peek(1).key in ("VIEW", "FUNCTION", "TEMPORARY", "TEMP", "VARIABLE"):
+        return _foreign(cursor, whole)
+    return tables.drop(cursor, whole)
+
+
+_QUERIES = QUERY_STARTS | {"MAP", "REDUCE"}
+
+_STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
+    "INSERT": rows.insert,
+    "UPDATE": rows.update,
+    "DELETE": rows.delete,
+    "TRUNCATE": rows.truncate,
+    "MERGE": rows.merge,
+    "CREATE": _create,
+    "REPLACE": _replace,
+    "DROP": _drop,
+    "UNDROP": tables.undrop,
+    "ALTER": tables.alter_table,
+    "COMMENT": tables.comment_on,
+    "DESCRIBE": looking.describe,
+    "DESC": looking.describe,
+    "SHOW": looking.show,
+    "USE": looking.use,
+    "OPTIMIZE": looking.optimize,
+    "VACUUM": looking.vacuum,
+    "RESTORE": looking.restore,
+    "BEGIN": control.begin,
+    "START": control.begin,
+    "COMMIT": control.commit,
+    "END": control.commit,
+    "ROLLBACK": control.rollback,
+    "ABORT": control.rollback,
+    "SAVEPOINT": control.savepoint,
+    "RELEASE": control.release,
+    "SET": _set,
+    "RESET": _foreign,
+    "CACHE": _cache,
+    "UNCACHE": _foreign,
+    "CLEAR": _foreign,
+    "EXPLAIN": _explain,
+    "DECLARE": _with_expressions,
+    "ADD": _foreign,
+    "LIST": _foreign,
+}
+
+_REMEDIES = {
+    "ANALYZE": "Leave it out: statistics are written with every commit.",
+    "CALL": "Write the statement itself.",
+    "CLONE": "Write CREATE TABLE … AS SELECT.",
+    "CONVERT": "Upgrade the table through the session.",
+    "COPY": "Read the files with Spark, then INSERT.",
+    "DENY": "Grants are made through the session.",
+    "EXECUTE": "Write the statement itself.",
+    "EXPORT": "Write a DataFrame.",
+    "FSCK": "Run `headgate fsck TABLE`.",
+    "GENERATE": "Leave it out: manifests are not kept.",
+    "GRANT": "Grants are made through the session.",
+    "IMPORT": "Read the files with Spark, then INSERT.",
+    "LOAD": "Read the files with Spark, then INSERT.",
+    "LOCK": "Use a transaction: nothing is locked.",
+    "MSCK": "Leave it out: the log knows every partition.",
+    "REFRESH": "Leave it out: every statement reads the latest version.",
+    "REORG": "Use OPTIMIZE.",
+    "REPAIR": "Leave it out: the log knows every partition.",
+    "REVOKE": "Grants are made through the session.",
+    "UNLOCK": "Use a transaction: nothing is locked.",
+}

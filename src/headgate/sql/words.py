@@ -1,0 +1,55 @@
+"""Words that mean something by where they stand, and functions to be wary of: knowledge as data."""
+
+from __future__ import annotations
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Behind one of these a word is an operand, whatever else it could mean.
+AWAITING = _words(
+    """
+    AND OR NOT IN LIKE RLIKE ILIKE REGEXP BETWEEN IS DIV CASE WHEN THEN ELSE WHERE HAVING ON BY
+    SELECT DISTINCT ALL FROM AS ESCAPE QUALIFY
+    """
+)
+
+SET_OPERATORS = _words("UNION EXCEPT INTERSECT MINUS SETMINUS")
+
+# What may follow the FROM clause, or another clause, of a query block.
+CLAUSES = _words(
+    "WHERE GROUP HAVING ORDER CLUSTER DISTRIBUTE SORT WINDOW LIMIT OFFSET QUALIFY SELECT LATERAL"
+)
+
+# Behind a table these are not its alias, unless AS says so.
+NOT_AN_ALIAS = (
+    CLAUSES
+    | SET_OPERATORS
+    | _words(
+        """
+        ANTI CROSS FULL INNER JOIN LEFT NATURAL ON RIGHT SEMI USING PIVOT UNPIVOT TABLESAMPLE FROM
+        SET WHEN INSERT FOR WITH AS
+        """
+    )
+)
+
+QUERY_STARTS = _words("SELECT WITH FROM VALUES TABLE")
+
+# A call of one of these gives another answer the next time.
+NONDETERMINISTIC = _words(
+    """
+    RAND RANDOM RANDN RANDSTR UNIFORM UUID SHUFFLE MONOTONICALLY_INCREASING_ID SPARK_PARTITION_ID
+    INPUT_FILE_NAME INPUT_FILE_BLOCK_START INPUT_FILE_BLOCK_LENGTH REFLECT JAVA_METHOD TRY_REFLECT
+    FIRST FIRST_VALUE LAST LAST_VALUE ANY_VALUE COLLECT_LIST COLLECT_SET ARRAY_AGG
+    """
+)
+
+# These tell the time: one answer for a whole statement, another for the next one.
+CLOCKS = _words(
+    """
+    CURRENT_TIMESTAMP NOW CURRENT_DATE CURDATE CURRENT_TIME LOCALTIMESTAMP UNIX_TIMESTAMP
+    """
+)
+# Of these, the ones that need no parentheses.
+BARE_CLOCKS = _words("CURRENT_TIMESTAMP CURRENT_DATE CURRENT_TIME LOCALTIMESTAMP")
