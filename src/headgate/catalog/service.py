@@ -25,6 +25,7 @@ from headgate.catalog.decision import (
     BacklogError,
     Decider,
     FarBehindError,
+    FilesToSeeError,
     Pending,
     as_commit,
     ratified_answer,
@@ -238,7 +239,6 @@ class Catalog:
                 self._look_ahead(part.table_id)
             for attempt in attempts:
                 self._look_for_files(attempt, proposal.txn_id)
-            replaced = self._replaced(attempts)
         except _FileError as missing:
             # Refused for good: who is told so may delete its files, and a copy of the request
             # that comes when the file is there at last must find the same answer.
@@ -253,7 +253,7 @@ class Catalog:
             if replayed is None:
                 raise
             return replayed
-        answer = self._decide(Pending(proposal, attempts, proposed_ms, replaced=replaced))
+        answer = self._decide(Pending(proposal, attempts, proposed_ms, replaced=None))
         self._wake(answer)
         return answer
 
@@ -816,6 +816,8 @@ class Catalog:
                 pending = replace(pending, is_held_back=self._hold_back(backlog.row))
             except FarBehindError:
                 pending = self._checked(pending)
+            except FilesToSeeError:
+                pending = replace(pending, replaced=self._replaced(pending.attempts))
 
     def _submit(self, pending: Pending) -> Future[Answer]:
         proposal = pending.proposal
