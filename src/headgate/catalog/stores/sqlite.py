@@ -96,6 +96,10 @@ _HEARD_OF: Final = (
     "SELECT txn_id FROM commits WHERE txn_id IN (SELECT value FROM json_each(?)) "
     "UNION SELECT txn_id FROM rejections WHERE txn_id IN (SELECT value FROM json_each(?))"
 )
+_HEARD_OF_ONE: Final = (
+    "SELECT txn_id FROM commits WHERE txn_id = ? UNION ALL "
+    "SELECT txn_id FROM rejections WHERE txn_id = ?"
+)
 _TABLES_BY_ID: Final = f"SELECT {_TABLE} FROM tables WHERE id IN (SELECT value FROM json_each(?))"
 _INSERT_COMMIT: Final = f"INSERT INTO commits VALUES ({', '.join('?' * 16)})"
 _UNKNOWN: Final = -9  # no version follows it
@@ -633,13 +637,17 @@ class _Writing(_Reading):
         """Learn with one question each what is known of the transactions and tables to come."""
         unknown = [txn_id for txn_id in txn_ids if txn_id not in self._fresh]
         if unknown:
-            wanted = json.dumps(unknown)
-            heard_of = {row[0] for row in self._ask(_HEARD_OF, wanted, wanted)}
+            is_one = len(unknown) == 1  # of a client that is alone; asked for in half the time
+            wanted = unknown[0] if is_one else json.dumps(unknown)
+            sql = _HEARD_OF_ONE if is_one else _HEARD_OF
+            heard_of = {row[0] for row in self._ask(sql, wanted, wanted)}
             fresh = {txn_id for txn_id in unknown if txn_id not in heard_of}
             self._fresh |= fresh
             self._unheard_of |= fresh
         missing = [table_id for table_id in table_ids if table_id not in self._tables]
-        if missing:
+        if len(missing) == 1:
+            self.table(missing[0])
+        elif missing:
             for row in self._ask(_TABLES_BY_ID, json.dumps(missing)):
                 self._know(_table(row))
 
