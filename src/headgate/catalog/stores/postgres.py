@@ -60,8 +60,11 @@ _CONNECTING: Final = {
 }
 # What is acknowledged was synced; a server may be set to promise more than that, and not less. A
 # process that stops in mid-unit would hold the clock against all others.
+# Plans are kept: one made while a table is empty would read all of it when it is full, until
+# statistics are gathered. Where there is no index, a forbidden scan looks dear enough to compile.
 _SET_ALL: Final = (
-    "SELECT set_config('search_path', $1, false), set_config('lock_timeout', $2, false), "
+    "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), "
+    "set_config('search_path', $1, false), set_config('lock_timeout', $2, false), "
     "set_config('statement_timeout', '60s', false), "
     "set_config('idle_in_transaction_session_timeout', $3, false), "
     "set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
