@@ -225,8 +225,13 @@ _FINISHED = tuple(
     for feature in FEATURES.values()
     if not (feature.name.endswith("-preview") and feature.name.removesuffix("-preview") in FEATURES)
 )
-_BY_PROPERTIES = tuple(
-    feature for feature in _FINISHED if isinstance(feature.active_when, Property | PropertyPrefix)
+_BY_PROPERTY = {
+    feature.active_when.key: feature
+    for feature in _FINISHED
+    if isinstance(feature.active_when, Property)
+}
+_BY_PREFIX = tuple(
+    feature for feature in _FINISHED if isinstance(feature.active_when, PropertyPrefix)
 )
 _BY_SCHEMA = tuple(
     feature for feature in _FINISHED if isinstance(feature.active_when, ColumnKey | ColumnType)
@@ -271,6 +276,11 @@ def writers_features(protocol: Protocol) -> frozenset[str]:
 
 def is_supported(protocol: Protocol, name: str) -> bool:
     """Say whether a table supports a feature."""
+    if (
+        protocol.min_reader_version >= READER_WITH_FEATURES
+        and protocol.min_writer_version >= WRITER_WITH_FEATURES
+    ):  # both are listed, and asked for often
+        return name in (protocol.writer_features or ()) or name in (protocol.reader_features or ())
     return name in effective(protocol)
 
 
@@ -433,8 +443,11 @@ def features_for(properties: Mapping[str, str], schema: StructType | None = None
         for key, value in properties.items()
         if key.startswith(ASKING) and value.strip().lower() in {"supported", "enabled"}
     }
+    concerned = [_BY_PROPERTY[key] for key in properties if key in _BY_PROPERTY]
     needed = {
-        feature.name for feature in _BY_PROPERTIES if _is_asked_by(feature.active_when, properties)
+        feature.name
+        for feature in (*concerned, *_BY_PREFIX)
+        if _is_asked_by(feature.active_when, properties)
     }
     if schema is not None:
         needed |= _needed_by(schema)
