@@ -25,6 +25,11 @@ from bench.watch import descendants, process_cpu
 HOST = "127.0.0.1"
 _START_S = 60.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+# Compiled once and kept, as in an installation, also where the environment says otherwise.
+_COMPILED = {
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONPYCACHEPREFIX": str(ROOT / ".cache" / "bench" / "bytecode"),
+}
 _libc = ctypes.CDLL(None)
 
 
@@ -63,7 +68,7 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", *self._program, "--port", str(self.port)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": PATHS, **self._environment},
+            env={**os.environ, **_COMPILED, "PYTHONPATH": PATHS, **self._environment},
             stdout=self._said,
             stderr=self._said,
             text=True,
@@ -99,6 +104,12 @@ class Server:
         process.wait()
         assert self._said is not None
         self._said.close()
+
+    @property
+    def workers(self) -> list[int]:
+        """The processes that its first one started."""
+        assert self._process is not None
+        return descendants(self._process.pid)
 
     def _last_words(self) -> str:
         assert self._said is not None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import os
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,11 +19,15 @@ _LOADED_S = 1.0  # of load until the kill
 _EACH = 5_000  # commits a client has ready: more than it gets done
 _LOST = "lost"
 _HOT = "headgate, all on one table"
+_WORKER = "headgate, its worker alone killed"
 _PATIENCE_S = 60.0
 
 
-def ours(watch: Watch, place: str, tables: int) -> Seen:
-    """Kill our server, start it, commit; then ask for all that was acknowledged."""
+def ours(watch: Watch, place: str, tables: int, only_worker: bool) -> Seen:
+    """Kill our server, start it, commit; then ask for all that was acknowledged.
+
+    When only its worker is killed nobody starts anything, and the clock runs from the kill.
+    """
     from bench.load import Generator, Line, Plan, get_request, is_good
     from bench.ours import NAME, connect
     from bench.prepared import SCHEMA
@@ -42,13 +48,17 @@ def ours(watch: Watch, place: str, tables: int) -> Seen:
         ]
         generator = Generator(server.port, plans)
         generator.go()
-        time.sleep(_LOADED_S)
-        server.kill()
-        found = generator.wait()
-        watch.facts["acknowledged before the kill"] = found.good
+        [worker] = server.workers
         body, key = _commit(head)
+        time.sleep(_LOADED_S)
+        if not only_worker:
+            server.kill()
+            found = generator.wait()
         with watch.together(), watch.sample():
-            server.start()
+            if only_worker:
+                os.kill(worker, signal.SIGKILL)
+            else:
+                server.start()
             deadline = time.monotonic() + _PATIENCE_S
             while True:
                 with suppress(OSError, http.client.HTTPException):
@@ -57,6 +67,9 @@ def ours(watch: Watch, place: str, tables: int) -> Seen:
                 if time.monotonic() > deadline:
                     raise SideError("the server did not come back")
                 time.sleep(0.002)
+        if only_worker:
+            found = generator.wait()
+        watch.facts["acknowledged before the kill"] = found.good
         line = Line(server.port)
         asked = (line.ask(get_request(f"/v1/transactions/{t}")) for t in found.acknowledged)
         lost = sum(not (is_good(answer) and b'"ratified"' in answer) for answer in asked)
@@ -154,11 +167,11 @@ def _block(commits: int, *, is_hot: bool = False) -> Block:
         reset=lambda: fresh(theirs),
     )
 
-    def ours(name: str, tables: int) -> Side:
+    def ours(name: str, tables: int, *, only_worker: bool = False) -> Side:
         return Side(
             name,
             f"{_HERE}:ours",
-            {"place": str(prepared.lake), "tables": tables},
+            {"place": str(prepared.lake), "tables": tables, "only_worker": only_worker},
             reset=prepared.put_back,
         )
 
@@ -167,7 +180,7 @@ def _block(commits: int, *, is_hot: bool = False) -> Block:
         per="restart",
         sides=(
             ours(f"headgate {_at(commits)}", _CLIENTS),
-            *((ours(_HOT, 1),) if is_hot else ()),
+            *((ours(_HOT, 1),) if is_hot else (ours(_WORKER, _CLIENTS, only_worker=True),)),
             *((peer,) if programs() is not None else ()),
         ),
         floor=Side(
@@ -214,6 +227,20 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
             f"headgate {small}",
         ),
         Claim(
+            f"{large}, its worker alone killed, against PostgreSQL's crash restart",
+            _WORKER,
+            Sense.SHARE,
+            None,
+            f"PostgreSQL {large}",
+        ),
+        Claim(
+            f"{large}, its worker alone killed, acknowledged and lost",
+            _WORKER,
+            Sense.FACT,
+            0,
+            lap=_LOST,
+        ),
+        Claim(
             f"{large}, against starting an empty server",
             f"headgate {large}",
             Sense.SHARE,
@@ -236,9 +263,11 @@ SCENARIO = Scenario(
     "others for a second, and once all to that one, which leaves a long tail to be published; "
     "then every process of the server is killed at once. The clock runs from starting the server "
     "again to the first commit acknowledged for the table with the history; afterwards every "
-    "txnId acknowledged before the kill is looked up. PostgreSQL with as many rows, a checkpoint "
-    "after they were put there, and the load of scenario 2 on 16 tables. The floor is an empty "
-    "application on granian: what Python and its imports cost by themselves.",
+    "txnId acknowledged before the kill is looked up. Once more the worker alone is killed, and "
+    "the first process forks another: from the kill to the first commit. PostgreSQL with as many "
+    "rows, a checkpoint after they were put there, and the load of scenario 2 on 16 tables. "
+    "The floor is an empty application on granian: what Python and its imports cost by themselves. "
+    "Both have their bytecode compiled, as an installation has it.",
     full={"small": 1_000, "large": 100_000},
     quick={"small": 100, "large": 1_000},
     blocks=blocks,

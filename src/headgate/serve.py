@@ -7,10 +7,12 @@ worker, always; on PostgreSQL each worker is a full server.
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import json
 import logging
 import logging.config
+import multiprocessing
 import os
 import resource
 import signal
@@ -128,6 +130,10 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
         log_dictconfig=_logging(serving.log_level),
     )
     granian.on_startup(on_ready)
+    if sys.platform == "linux":
+        # A worker, also one in place of another that died, has at once all that is loaded here.
+        multiprocessing.set_start_method("fork", force=True)
+        gc.freeze()  # neither side looks through it again, so its pages stay shared
     granian.serve()
 
 
