@@ -301,6 +301,20 @@ def test_properties_and_types_ask_for_their_features() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "feature",
+    [f for f in FEATURES.values() if isinstance(f.active_when, features.Property)],
+    ids=lambda feature: feature.name,
+)
+def test_every_feature_is_asked_for_by_its_property(feature: features.Feature) -> None:
+    assert isinstance(feature.active_when, features.Property)
+    finished = feature.name.removesuffix("-preview")  # a preview only where there is nothing else
+    wanted = finished if finished in FEATURES else feature.name
+    for value in feature.active_when.values:
+        assert wanted in features.features_for({"other": "true", feature.active_when.key: value})
+    assert wanted not in features.features_for({feature.active_when.key: "no"})
+
+
 def test_nothing_asked_for_needs_no_feature() -> None:
     assert features.features_for({}, parse_schema("id long not null")) == []
 
