@@ -253,7 +253,7 @@ class Cursor:
                 continue
             if token.kind is Kind.SIGN and token.key in (*_CLOSING, ",", ";") and cases == 0:
                 return
-            if token.is_name and not self._is_dot(self._next - 1):
+            if token.is_name and not self.is_behind_dot:
                 if token.kind is Kind.WORD and token.key == "CASE":
                     cases += 1
                 elif token.kind is Kind.WORD and token.key == "END" and cases:
@@ -271,6 +271,11 @@ class Cursor:
     def has_operand(self) -> bool:
         """Whether what was read last is the end of an operand: no word is awaited."""
         return self._ends_operand(self._next - 1)
+
+    @property
+    def is_behind_dot(self) -> bool:
+        """Whether what comes next is a field of what was read last."""
+        return self._is_dot(self._next - 1)
 
     def _ends_operand(self, index: int) -> bool:
         if index < 0:
