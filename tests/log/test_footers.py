@@ -228,6 +228,8 @@ def test_properties_choose_the_columns_and_the_length_of_texts() -> None:
         ("float", pa.array([0.5], pa.float16()), (None, None, 0)),
         ("double", pa.array([-inf, 1.5]), (None, Decimal("1.5"), 0)),
         ("double", pa.array([5], pa.int32()), (None, None, 0)),
+        ("double", pa.array([5], pa.int8()), (None, None, 0)),
+        ("long", pa.array([0.5]), (None, None, 0)),
         ("boolean", pa.array([True, None]), (None, None, 1)),
         ("binary", pa.array([b"a"]), (None, None, 0)),
         ("binary", pa.array(["a"]), (None, None, 0)),
@@ -466,6 +468,12 @@ def test_a_row_group_without_a_count_takes_that_of_all_away() -> None:
     assert joined(metadata, without)["nullCount"] == {}
     metadata = pq.read_metadata(io.BytesIO(without))
     assert joined(metadata, with_counts)["nullCount"] == {}
+
+
+def test_bounds_do_not_need_a_count() -> None:
+    content = written(pa.table({"x": [1, None, None, None, None, None, None, None, 2]}))
+    # Seven nulls become seven distinct values: the field's number is the distance to the last.
+    assert told_of("long", changed(content, b"\x16\x0e\x28", b"\x26\x0e\x18")) == (1, 2, None)
 
 
 def joined(metadata: pq.FileMetaData, other: bytes) -> Tree:

@@ -89,7 +89,7 @@ def footer_statistics(
 
 def _add(column: Column, rows: int, found: pq.Statistics | None, read: _Reading | None) -> None:
     """Take in what the footer says of a column in one row group."""
-    nulls = found.null_count if found is not None and found.has_null_count else None
+    nulls = None if found is None else found.null_count
     column.count(nulls)
     if nulls == rows:
         return
