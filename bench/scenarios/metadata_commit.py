@@ -145,8 +145,8 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
     """Say what this must come to."""
     floor = floor_of("metadata commit")
     why = (
-        "Two exchanges, one that asks for the table and one that proposes; what the server itself "
-        "takes is the request alone."
+        "One exchange; what the server itself takes is the request alone. Most of it is Python: "
+        "two processes take turns, and in the server a request passes through four threads."
     )
     return [
         Claim("over HTTP, against the floor", _SERVED, Sense.SHARE, 4, floor, why=why),
