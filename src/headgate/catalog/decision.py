@@ -455,6 +455,8 @@ class Decider:
             ticket=None,
             ticket_until_ms=0,
         )
+        if changed.metadata_version == version:  # whoever comes next asks for it
+            self._remember(changed, protocol, metadata)
         return changed, CommitRow(
             version=version,
             sequence=sequence,
@@ -550,10 +552,13 @@ class Decider:
         known = self._understood.get(key)
         if known is None:
             known = from_json(row.protocol, Protocol), from_json(row.metadata, Metadata)
-            self._understood[key] = known
-            if len(self._understood) > 1_000:
-                self._understood.popitem(last=False)
+            self._remember(row, *known)
         return known
+
+    def _remember(self, row: TableRow, protocol: Protocol, metadata: Metadata) -> None:
+        self._understood[row.protocol, row.metadata] = protocol, metadata
+        if len(self._understood) > 1_000:
+            self._understood.popitem(last=False)
 
 
 def first_answer(unit: Reading, pending: Pending) -> Ratified | Rejected | None:
