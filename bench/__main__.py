@@ -153,7 +153,7 @@ def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Resul
             counts = scenario.counts(sizes)
         except SideError as error:
             counts = f"not counted: {error}"
-    prepared.clear_work()
+    prepared.put_aside(prepared.WORK)
     _say(f"{title}: {time.monotonic() - started:.0f} s", end="\n")
     result = report.result_of(scenario, sizes, measured, counts)
     _say("", end="")
