@@ -36,7 +36,15 @@ from headgate.log.files import DeltaLog
 from headgate.log.snapshots import Snapshot
 from headgate.log.statistics import num_records
 from headgate.protocol import features
-from headgate.protocol.actions import Action, AddFile, Metadata, RemoveFile, TableId, Version
+from headgate.protocol.actions import (
+    Action,
+    AddFile,
+    Metadata,
+    TableId,
+    TxnId,
+    Version,
+    removals,
+)
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.catalog_port import (
     Publishing,
@@ -106,7 +114,7 @@ class Table:
     def __init__(
         self, committer: Committer, store_for: Callable[[str], ObjectStore], resolved: Resolved
     ) -> None:
-        self._committer = committer
+        self.committer = committer  # whose clock and ids also engines go by
         self._catalog = committer.catalog
         self._store_for = store_for
         self._lock = threading.Lock()
@@ -231,7 +239,7 @@ class Table:
         return self._commit(
             self._change(
                 base,
-                actions=(*(self._removal(file) for file in gone), *adds),
+                actions=(*removals(gone, self.committer.clock.now_ms()), *adds),
                 operation=Operation(
                     "WRITE",
                     {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
@@ -257,7 +265,7 @@ class Table:
         return self._commit(
             self._change(
                 base,
-                actions=tuple(self._removal(file) for file in gone),
+                actions=removals(gone, self.committer.clock.now_ms()),
                 operation=Operation("DELETE", {"predicate": "[]"}, _removed(gone)),
             )
         )
@@ -304,6 +312,19 @@ class Table:
 
         return self._alter(build)
 
+    def commit(
+        self,
+        base: Snapshot,
+        actions: Sequence[Action],
+        operation: Operation,
+        scans: Sequence[Scan] = (),
+        *,
+        txn_id: TxnId | None = None,
+    ) -> Committed:
+        """Propose what an engine built on a snapshot of this table, its files being there."""
+        change = self._change(base, tuple(actions), operation, tuple(scans))
+        return self._commit(change, txn_id)
+
     # Upkeep
 
     def publish(self, upto: int | None = None) -> Version:
@@ -319,7 +340,7 @@ class Table:
         """
         snapshot = self.snapshot(version)
         maintenance.checkpoint(
-            self._catalog, self._id, snapshot, kind, self._committer.clock, self._committer.ids
+            self._catalog, self._id, snapshot, kind, self.committer.clock, self.committer.ids
         )
         return snapshot.version
 
@@ -356,8 +377,8 @@ class Table:
         """Give the newest snapshot seen here, own commits included."""
         return self._latest if self._latest.version >= self._reached else self._refreshed()
 
-    def _commit(self, change: Change) -> Committed:
-        committed = self._committer.commit([change])
+    def _commit(self, change: Change, txn_id: TxnId | None = None) -> Committed:
+        committed = self.committer.commit([change], txn_id=txn_id)
         with self._lock:
             self._reached = max(self._reached, committed.version)
         # Where the catalog moved it past commits that were not seen here, the next look at the
@@ -392,8 +413,8 @@ class Table:
             base,
             rows,
             store=base.store,
-            new_id=self._committer.ids.random,
-            now_ms=self._committer.clock.now_ms(),
+            new_id=self.committer.ids.random,
+            now_ms=self.committer.clock.now_ms(),
         )
 
     def _refuse_removals(self, base: Snapshot) -> None:
@@ -404,20 +425,6 @@ class Table:
                 f"{self.name} is append-only: rows come, and none go.",
                 remedy="Append instead, or unset delta.appendOnly.",
             )
-
-    def _removal(self, file: AddFile) -> RemoveFile:
-        return RemoveFile(
-            path=file.path,
-            deletion_timestamp=self._committer.clock.now_ms(),
-            data_change=True,
-            extended_file_metadata=True,
-            partition_values=file.partition_values,
-            size=file.size,
-            tags=file.tags,
-            deletion_vector=file.deletion_vector,
-            base_row_id=file.base_row_id,
-            default_row_commit_version=file.default_row_commit_version,
-        )
 
     def _alter(self, build: Callable[[Snapshot], Change]) -> Committed:
         """Commit other metadata, built on what is known here.

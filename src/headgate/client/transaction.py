@@ -143,10 +143,14 @@ class Committer:
         self._is_closed = True
 
     def commit(
-        self, changes: Sequence[Change], isolation: Isolation = Isolation.WRITE_SERIALIZABLE
+        self,
+        changes: Sequence[Change],
+        isolation: Isolation = Isolation.WRITE_SERIALIZABLE,
+        *,
+        txn_id: TxnId | None = None,
     ) -> Committed:
         """Make one commit of each change, all or none. Spec: CM-02, CM-43, CM-44."""
-        txn_id = TxnId(str(self.ids.ordered()))
+        txn_id = txn_id or self.new_txn_id()
         attempts = _attempts(changes, isolation)
         for race in range(self.patience.tries):
             try:
@@ -169,6 +173,10 @@ class Committer:
                         self._rebase(attempt, told, latest.get(attempt.table_id, attempt.version))
                     self._pause(race)
         raise _gave_up(attempts, self.patience.tries)
+
+    def new_txn_id(self) -> TxnId:
+        """Make the id of a transaction, before its files are written."""
+        return TxnId(str(self.ids.ordered()))
 
     def settle(self, txn_id: TxnId, ask: Callable[[], Answered]) -> Answered:
         """Send the same until an answer is heard, or raise that nobody knows. Spec: CM-43.

@@ -363,6 +363,25 @@ def _spread(action: Rewritten) -> dict[str, object]:
     return told
 
 
+def removals(files: Iterable[AddFile], now_ms: int) -> tuple[RemoveFile, ...]:
+    """Take live files out of their table, rows and all."""
+    return tuple(
+        RemoveFile(
+            path=file.path,
+            deletion_timestamp=now_ms,
+            data_change=True,
+            extended_file_metadata=True,
+            partition_values=file.partition_values,
+            size=file.size,
+            tags=file.tags,
+            deletion_vector=file.deletion_vector,
+            base_row_id=file.base_row_id,
+            default_row_commit_version=file.default_row_commit_version,
+        )
+        for file in files
+    )
+
+
 def join(lines: Iterable[bytes]) -> bytes:
     """Put lines together as a commit's content: each ends with a newline."""
     return b"".join(line + b"\n" for line in lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from headgate.protocol import column_mapping
@@ -359,8 +359,17 @@ def unreadable(protocol: Protocol) -> list[str]:
     return found
 
 
-def unwritable(protocol: Protocol, metadata: Metadata, *, rows: bool = True) -> list[str]:
-    """List what keeps this client from writing: new rows, or with `rows=False` anything else."""
+def unwritable(
+    protocol: Protocol,
+    metadata: Metadata,
+    *,
+    rows: bool = True,
+    handled: Set[str] = frozenset(),
+) -> list[str]:
+    """List what keeps this client from writing: new rows, or with `rows=False` anything else.
+
+    `handled` are features that whoever makes the rows takes care of.
+    """
     found = unreadable(protocol)
     if protocol.min_writer_version > WRITER_WITH_FEATURES:
         found.append(f"writer version {protocol.min_writer_version}")
@@ -368,7 +377,9 @@ def unwritable(protocol: Protocol, metadata: Metadata, *, rows: bool = True) -> 
         feature = FEATURES.get(name)
         if feature is None:
             found.append(name)
-        elif feature.writes is Writes.EVERYTHING or (feature.writes is Writes.NO_ROWS and not rows):
+        elif feature.writes is Writes.EVERYTHING:
+            continue
+        elif feature.writes is Writes.NO_ROWS and (not rows or name in handled):
             continue
         elif is_active(protocol, metadata, name):
             found.append(name)

@@ -71,3 +71,16 @@ def parse_values(raw: msgspec.Raw | bytes | None) -> Values | None:
         return _values.decode(bytes(raw))
     except UNREADABLE:
         return None
+
+
+def with_loose_bounds(text: str) -> str:
+    """Say of a file's statistics that rows at the bounds may be gone; all else stays as spelled."""
+    try:
+        members = _members.decode(text)
+    except UNREADABLE:
+        return text
+    members["tightBounds"] = msgspec.Raw(b"false")
+    return msgspec.json.encode(members).decode()
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -1,0 +1,285 @@
+"""DELETE and UPDATE: hit rows are found first, then files are changed, and only those.
+
+Files are chosen by what the condition says of whole files; which rows of a rewritten file stay is
+decided row by row on the whole file, so no row is lost with a part of the file that was skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+
+from headgate.client.transaction import Committed, Operation, as_text
+from headgate.errors import InvalidArgumentError
+from headgate.log.statistics import num_records
+from headgate.names import fold
+from headgate.protocol.actions import Action, AddFile
+from headgate.protocol.column_mapping import physical_name
+from headgate.protocol.partition_values import parse_partition_value
+from headgate.protocol.predicates import Predicate, columns, matches
+from headgate.protocol.schema import GENERATION, IDENTITY, DataType, StructField, StructType
+from headgate.spark.conditions import Condition
+from headgate.spark.conforming import assigned, checked
+from headgate.spark.failures import translated
+from headgate.spark.hits import Hit, Split, find_hits, split, vectors
+from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.statement import Statement
+from headgate.spark.types import from_spark, quoted, to_spark
+
+_HIT: Final = "__headgate_hit"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a statement did: the commit, if rows changed, and how many of each kind."""
+
+    committed: Committed | None
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A column, or a field within one, and its new value: an expression in SQL."""
+
+    column: tuple[str, ...]
+    value: str
+
+
+def delete(statement: Statement, condition: Condition | None) -> Outcome:
+    """Delete the rows that match; all rows where there is no condition."""
+    statement.refuse_changes()
+    actions, counted = deletion(statement, condition)
+    deleted = counted.get("numDeletedRows")
+    counts = {} if deleted is None else {"num_affected_rows": deleted}
+    if not actions:
+        return Outcome(None, counts)
+    told = as_text([] if condition is None else [f"({condition.shown})"])
+    committed = statement.commit(actions, Operation("DELETE", {"predicate": told}, counted))
+    return Outcome(committed, counts)
+
+
+def deletion(
+    statement: Statement, condition: Condition | None
+) -> tuple[list[Action], dict[str, int]]:
+    """Build what takes matching rows out of the table."""
+    predicate = None if condition is None else condition.predicate
+    files = statement.plan(predicate)
+    if condition is None:
+        return _without_files(statement, files)
+    if predicate is not None and condition.is_exact and _is_of_partitions(statement, predicate):
+        gone = [file for file in files if _matches(statement, predicate, file)]
+        return _without_files(statement, gone)
+    with translated():
+        found = condition.matching(statement.frame(files, located=True)).select(FILE, ROW)
+    parts = split(statement.base, find_hits(found, Files(statement.base, files)))
+    rewritten = [hit.file for hit in parts.rewritten]
+    added: list[AddFile] = []
+    if rewritten:
+        with translated():
+            # Where a condition is costly or looks at other tables, it is not asked twice.
+            kept = (
+                statement.frame(rewritten, without=parts.rewritten)
+                if condition.has_subqueries
+                else condition.others(statement.frame(rewritten))
+            )
+        added = statement.stage_conformed(kept)
+    actions = changes(statement, parts, added)
+    return actions, {
+        **metrics(parts, added),
+        "numDeletedRows": parts.num_rows,
+        "numCopiedRows": _records(added),
+    }
+
+
+def update(
+    statement: Statement, assignments: Sequence[Assignment], condition: Condition
+) -> Outcome:
+    """Give the columns of matching rows new values."""
+    statement.refuse_changes()
+    updating = _Updating(statement, assignments, condition)
+    files = statement.plan(condition.predicate)
+    with translated():
+        found = condition.matching(statement.frame(files, located=True)).select(FILE, ROW)
+    hits = find_hits(found, Files(statement.base, files))
+    if not hits:
+        return Outcome(None, {"num_affected_rows": 0})
+    parts = split(statement.base, hits)
+    new: list[DataFrame] = []
+    with translated():
+        if parts.rewritten:
+            new.append(updating.all_rows(parts.rewritten))
+        if changed := [hit.file for hit in (*parts.whole, *parts.vectored)]:
+            new.append(updating.hit_rows(changed))
+    added = statement.stage_conformed(reduce(DataFrame.union, new))
+    counted = {
+        **metrics(parts, added),
+        "numUpdatedRows": parts.num_rows,
+        "numCopiedRows": _records(added) - parts.num_rows,
+    }
+    operation = Operation("UPDATE", {"predicate": as_text([f"({condition.shown})"])}, counted)
+    committed = statement.commit(changes(statement, parts, added), operation)
+    return Outcome(committed, {"num_affected_rows": parts.num_rows})
+
+
+class _Updating:
+    """New values of columns, put beside the old ones."""
+
+    def __init__(
+        self, statement: Statement, assignments: Sequence[Assignment], condition: Condition
+    ) -> None:
+        self._statement = statement
+        self._condition = condition
+        self._schema = statement.target().schema
+        self._assignments = assignments
+        tops = [fold(item.column[0]) for item in assignments]
+        self._tops = frozenset(tops)
+        for item in assignments:
+            field = field_of(self._schema, item.column[0], statement.base.label)
+            refuse_generated(field)
+            if len(item.column) == 1 and tops.count(fold(item.column[0])) > 1:
+                raise InvalidArgumentError(f"Column {field.name!r} is set twice.")
+
+    def all_rows(self, hits: Sequence[Hit]) -> DataFrame:
+        """Give all rows of files, those that match with their new values."""
+        files = [hit.file for hit in hits]
+        if self._condition.has_subqueries:
+            kept = self._statement.frame(files, without=hits)
+            return self.hit_rows(files).union(kept)
+        rows = self._statement.frame(files)
+        alias = self._condition.alias
+        named = rows if alias is None else rows.alias(alias)
+        marked = named.withColumn(_HIT, self._condition.holds())
+        return self._changed(marked).drop(_HIT)
+
+    def hit_rows(self, files: Sequence[AddFile]) -> DataFrame:
+        """Give the rows of files that match, with their new values."""
+        found = self._condition.matching(self._statement.frame(files))
+        return self._changed(found.withColumn(_HIT, F.lit(True))).drop(_HIT)
+
+    def _changed(self, rows: DataFrame) -> DataFrame:
+        alias = self._condition.alias
+        named = rows if alias is None else rows.alias(alias)
+        values = named.select(*[F.expr(item.value).alias("v") for item in self._assignments])
+        types = [item.type for item in from_spark(values.schema).fields]
+        changed: dict[str, Column] = {}
+        for item, found in zip(self._assignments, types, strict=True):
+            top = field_of(self._schema, item.column[0], self._statement.base.label)
+            before = changed.get(top.name, F.col(quoted(top.name)))
+            value = within(F.expr(item.value), found, before, top, item.column)
+            changed[top.name] = value
+        columns = [
+            F.when(F.col(_HIT), changed[name]).otherwise(F.col(quoted(name))).alias(name)
+            if (name := field.name) in changed
+            else F.col(quoted(name))
+            for field in self._schema.fields
+        ]
+        new = named.select(*columns, F.col(_HIT))
+        computed = {
+            field.name: F.when(
+                F.col(_HIT), F.expr(str(field.metadata[GENERATION])).cast(to_spark(field.type))
+            ).otherwise(F.col(quoted(field.name)))
+            for field in self._schema.fields
+            if GENERATION in field.metadata
+        }
+        if computed:
+            new = new.withColumns(computed)
+        properties = self._statement.base.metadata.configuration
+        return checked(new, self._schema, properties, only=F.col(_HIT))
+
+
+def within(
+    value: Column, found: DataType, before: Column, top: StructField, path: Sequence[str]
+) -> Column:
+    """Put a value where it belongs: the column itself, or a field of the struct it is."""
+    field = top
+    for name in path[1:]:
+        if not isinstance(field.type, StructType):
+            raise InvalidArgumentError(f"{'.'.join(path)} is no field: {field.name} is no struct.")
+        field = field_of(field.type, name, top.name)
+    typed = assigned(value, found, field.type, tuple(path))
+    return typed if field is top else before.withField(".".join(map(quoted, path[1:])), typed)
+
+
+def refuse_generated(field: StructField) -> None:
+    """Refuse to give a value to a column whose values come from elsewhere."""
+    if GENERATION in field.metadata or any(key.startswith(IDENTITY) for key in field.metadata):
+        raise InvalidArgumentError(
+            f"Column {field.name!r} is generated.", remedy="Set the columns it is made from."
+        )
+
+
+def field_of(schema: StructType, name: str, where: str) -> StructField:
+    """Find a column, whatever the case of its name."""
+    for field in schema.fields:
+        if fold(field.name) == fold(name):
+            return field
+    names = ", ".join(field.name for field in schema.fields)
+    raise InvalidArgumentError(f"{where} has no column {name!r}; it has {names}.")
+
+
+# What it comes to
+
+
+def _is_of_partitions(statement: Statement, predicate: Predicate) -> bool:
+    """Whether a predicate is decided by partition values alone, so that files go as they are."""
+    partitions = {fold(name) for name in statement.base.partition_columns}
+    return all(len(path) == 1 and fold(path[0]) in partitions for path in columns(predicate))
+
+
+def _matches(statement: Statement, predicate: Predicate, file: AddFile) -> bool:
+    row = {
+        item.name: parse_partition_value(file.partition_values.get(physical_name(item)), item.type)
+        for item in statement.target().partitioned
+    }
+    return matches(predicate, row)
+
+
+def _without_files(
+    statement: Statement, files: Sequence[AddFile]
+) -> tuple[list[Action], dict[str, int]]:
+    counted = {
+        "numRemovedFiles": len(files),
+        "numRemovedBytes": sum(file.size for file in files),
+        "numAddedFiles": 0,
+    }
+    records = [num_records(file) for file in files]
+    if all(count is not None for count in records):
+        gone = [file.deletion_vector.cardinality for file in files if file.deletion_vector]
+        counted["numDeletedRows"] = sum(count or 0 for count in records) - sum(gone)
+    return statement.removed(files), counted
+
+
+def changes(statement: Statement, parts: Split, added: Sequence[AddFile]) -> list[Action]:
+    """Give what takes hit rows out of the table, and what was written in their place."""
+    gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
+    marked = statement.with_vectors(vectors(statement.base, parts.vectored))
+    return [*statement.removed(gone), *marked, *added]
+
+
+def metrics(parts: Split, added: Sequence[AddFile]) -> dict[str, int]:
+    """Count files, in Delta's words."""
+    gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
+    told = {
+        "numRemovedFiles": len(gone),
+        "numRemovedBytes": sum(file.size for file in gone),
+        "numAddedFiles": len(added),
+        "numAddedBytes": sum(file.size for file in added),
+    }
+    if parts.vectored:
+        told["numDeletionVectorsAdded"] = len(parts.vectored)
+        told["numDeletionVectorsRemoved"] = _vectored(parts.vectored)
+        told["numDeletionVectorsUpdated"] = _vectored(parts.vectored)
+    return told
+
+
+def _vectored(hits: Sequence[Hit]) -> int:
+    return sum(1 for hit in hits if hit.file.deletion_vector is not None)
+
+
+def _records(added: Sequence[AddFile]) -> int:
+    return sum(num_records(file) or 0 for file in added)

@@ -1,0 +1,63 @@
+"""What goes wrong inside Spark -> our errors, with the sentence that says it.
+
+Rules are checked where the rows are computed, so a refusal comes out of a task as text: it is
+marked there and found again here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+
+from headgate.errors import HeadgateError, InvalidArgumentError, InvalidDataError, UnavailableError
+
+_BEGIN: Final = "\u27e6headgate\u27e7"
+_END: Final = "\u27e6/headgate\u27e7"
+_MARKED: Final = re.compile(f"{_BEGIN}(.*?){_END}", re.DOTALL)
+# Conditions of Spark's own that tell of a value: it does not fit, or is none of the type.
+_VALUES: Final = re.compile(
+    r"\[(ARITHMETIC_OVERFLOW|CAST_OVERFLOW\w*|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE"
+    r"|INVALID_ARRAY_INDEX\w*|DIVIDE_BY_ZERO|DATETIME_OVERFLOW|INVALID_FRACTION_OF_SECOND"
+    r"|BINARY_ARITHMETIC_OVERFLOW)[.\w]*\]\s*([^\n]*)"
+)
+
+
+def refusal(*said: Column) -> Column:
+    """Mark a message that a task raises, so that `translated` finds it whole."""
+    return F.concat(F.lit(_BEGIN), *said, F.lit(_END))
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what Spark says of rows and columns as our own errors."""
+    try:
+        yield
+    except HeadgateError:
+        raise
+    except AnalysisException as error:
+        raise InvalidArgumentError(
+            f"Spark cannot resolve this: {first_line(error)}",
+            remedy="Mend the expression or the columns. Nothing was committed.",
+        ) from error
+    except Exception as error:  # of Spark's own there are many kinds, of its gateway others
+        text = str(error)
+        if (marked := _MARKED.search(text)) is not None:
+            raise InvalidDataError(f"{marked[1]}.") from error
+        if (found := _VALUES.search(text)) is not None:
+            raise InvalidDataError(f"A value does not fit: {found[2]}") from error
+        raise UnavailableError(
+            f"Spark failed: {first_line(error)}",
+            remedy="See Spark's log. Nothing was committed.",
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """Give what an error of Spark says, without its trace."""
+    text = str(error).strip()
+    return text.split("\n", 1)[0].rstrip(".") + "." if text else type(error).__name__

@@ -1,0 +1,135 @@
+"""Which rows of which files a statement is about, found by Spark and brought here as bits.
+
+One bit for each row of a file that is hit, however many rows there are: the executors need
+neither this package nor the catalog. What becomes of a file is decided by how much of it is hit.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+
+from headgate.errors import InvalidArgumentError
+from headgate.log.snapshots import Snapshot
+from headgate.log.statistics import num_records
+from headgate.protocol.actions import AddFile
+from headgate.protocol.features import is_active
+from headgate.spark.failures import translated
+from headgate.spark.scan import FILE, ROW, Files, deleted_in
+
+MODE: Final = "headgate.dml"
+_BUCKET: Final = 32_768  # rows that one of Spark's bitmaps stands for
+_REWRITTEN_FROM: Final = 0.5  # of a file's rows: what is left is then written anew
+
+
+class Mode(enum.Enum):
+    """How rows leave a file."""
+
+    BY_COST = "auto"
+    COPY_ON_WRITE = "copy-on-write"
+    DELETION_VECTORS = "deletion-vectors"
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A file, and the positions in it that are hit, ascending."""
+
+    file: AddFile
+    rows: Sequence[int]
+
+    @property
+    def live(self) -> int:
+        """How many rows the file has that were not deleted before."""
+        vector = self.file.deletion_vector
+        return (num_records(self.file) or 0) - (0 if vector is None else vector.cardinality)
+
+
+@dataclass(frozen=True)
+class Split:
+    """What becomes of the files that are hit."""
+
+    whole: Sequence[Hit]  # no row is left
+    vectored: Sequence[Hit]  # rows are marked as deleted
+    rewritten: Sequence[Hit]  # what is left is written anew
+
+    @property
+    def files(self) -> list[AddFile]:
+        return [hit.file for hit in (*self.whole, *self.vectored, *self.rewritten)]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(len(hit.rows) for hit in (*self.whole, *self.vectored, *self.rewritten))
+
+
+def find_hits(found: DataFrame, files: Files) -> list[Hit]:
+    """Bring the places of rows here: a DataFrame with `FILE` and `ROW`, no place twice."""
+    place = F.col(ROW) + 1  # the functions count from one
+    bits = found.groupBy(FILE, F.bitmap_bucket_number(place).alias("bucket")).agg(
+        F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")
+    )
+    by_file: dict[str, list[tuple[int, bytes]]] = {}
+    with translated():
+        for row in bits.toLocalIterator():
+            by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row["bits"])))
+    hits = [Hit(files.find(named), positions(parts)) for named, parts in by_file.items()]
+    return sorted(hits, key=lambda hit: hit.file.path)
+
+
+def positions(parts: Iterable[tuple[int, bytes]]) -> list[int]:
+    """Read Spark's bitmaps, each with the number of its bucket, as positions in a file."""
+    rows: list[int] = []
+    for bucket, bits in sorted(parts):
+        flags = pa.Array.from_buffers(pa.bool_(), 8 * len(bits), [None, pa.py_buffer(bits)])
+        places = pc.indices_nonzero(flags).cast(pa.int64())
+        rows.extend(pc.add(places, (bucket - 1) * _BUCKET).to_pylist())
+    return rows
+
+
+def split(snapshot: Snapshot, hits: Sequence[Hit]) -> Split:
+    """Decide for each file, by what the table says or by how much of it is hit."""
+    mode = _mode(snapshot)
+    whole, vectored, rewritten = [], [], []
+    for hit in hits:
+        live = None if num_records(hit.file) is None else hit.live
+        if live is not None and len(hit.rows) >= live:
+            whole.append(hit)
+        elif _is_rewritten(mode, len(hit.rows), live):
+            rewritten.append(hit)
+        else:
+            vectored.append(hit)
+    return Split(whole, vectored, rewritten)
+
+
+def _is_rewritten(mode: Mode, num_hit: int, live: int | None) -> bool:
+    if mode is Mode.COPY_ON_WRITE or live is None:  # a vector needs the number of records
+        return True
+    return mode is Mode.BY_COST and num_hit >= live * _REWRITTEN_FROM
+
+
+def vectors(snapshot: Snapshot, hits: Sequence[Hit]) -> list[tuple[AddFile, list[int]]]:
+    """Give for each file all rows that are gone: those that were before, and those hit now."""
+    return [(hit.file, [*deleted_in(snapshot, hit.file), *hit.rows]) for hit in hits]
+
+
+def _mode(snapshot: Snapshot) -> Mode:
+    told = snapshot.properties.get(MODE, Mode.BY_COST.value)
+    try:
+        mode = Mode(told)
+    except ValueError:
+        known = ", ".join(mode.value for mode in Mode)
+        raise InvalidArgumentError(f"{MODE} is {told!r}, not one of {known}.") from None
+    if is_active(snapshot.protocol, snapshot.metadata, "deletionVectors"):
+        return mode
+    if mode is Mode.DELETION_VECTORS:
+        raise InvalidArgumentError(
+            f"{MODE} asks for deletion vectors, and {snapshot.label} has none.",
+            remedy="Set delta.enableDeletionVectors to true.",
+        )
+    return Mode.COPY_ON_WRITE

@@ -1,0 +1,389 @@
+"""MERGE: rows of a source meet rows of the table, and clauses say what becomes of each.
+
+First the pairs that match are found: they tell which files and rows are concerned, and that no
+row of the table has two masters. Then new rows are written in one pass, together with what is
+left of files that are written anew.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+
+from headgate.client.transaction import Operation, as_text
+from headgate.errors import InvalidArgumentError, InvalidDataError
+from headgate.log.statistics import num_records
+from headgate.names import fold
+from headgate.protocol.actions import Action, AddFile
+from headgate.protocol.predicates import Predicate
+from headgate.protocol.schema import GENERATION, StructField, StructType
+from headgate.protocol.schema_evolution import merged
+from headgate.spark.conforming import checked, generation, left_out
+from headgate.spark.dml import Outcome, changes, field_of, metrics, refuse_generated, within
+from headgate.spark.evolving import evolved
+from headgate.spark.failures import translated
+from headgate.spark.hits import Hit, Split, positions, split
+from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.statement import Statement
+from headgate.spark.types import from_spark, quoted, to_spark
+
+_TARGET: Final = "__headgate_in_target"
+_SOURCE: Final = "__headgate_in_source"
+_CLAUSE: Final = "__headgate_clause"
+
+
+class When(enum.Enum):
+    """Which rows a clause is about."""
+
+    MATCHED = "matched"
+    NOT_MATCHED = "not matched"
+    NOT_MATCHED_BY_SOURCE = "not matched by source"
+
+
+class Do(enum.Enum):
+    """What a clause does with its rows."""
+
+    UPDATE = "update"
+    INSERT = "insert"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class Clause:
+    """WHEN … AND condition THEN …; an update or insert without values takes all the source's."""
+
+    when: When
+    do: Do
+    condition: str | None = None
+    values: Mapping[tuple[str, ...], str] | None = None
+
+
+@dataclass(frozen=True)
+class Merge:
+    """A MERGE, in expressions of SQL on two names."""
+
+    source: DataFrame  # the same rows each time it is read
+    on: str
+    clauses: Sequence[Clause]
+    target_alias: str = "target"
+    source_alias: str = "source"
+    predicate: Predicate | None = None  # what `on` says of the table's files
+    evolves: bool = False  # columns that only the source has are added
+
+
+def merge(statement: Statement, merging: Merge) -> Outcome:
+    """Carry a MERGE out."""
+    statement.refuse_changes()
+    _refuse_clauses(merging.clauses)
+    return _Merging(statement, merging).run()
+
+
+@dataclass
+class _Found:
+    """What the pairs that match tell."""
+
+    hits: list[Hit]
+    matched: list[AddFile]  # with a row that matches, whatever becomes of it
+    updated: int = 0
+    deleted: int = 0
+
+
+class _Merging:
+    """One MERGE on its way."""
+
+    def __init__(self, statement: Statement, merging: Merge) -> None:
+        self._statement = statement
+        self._merge = merging
+        self._label = statement.base.label
+        self._before = statement.target().schema
+        self._given = from_spark(merging.source.schema)
+        self._actions: list[Action] = []
+        self._target = statement.target()
+        if merging.evolves and (after := self._grown()) != self._before:
+            self._actions, self._target = evolved(statement, after)
+        self._schema = self._target.schema
+        self._clauses = list(enumerate(merging.clauses))
+        self._by_source = any(c.when is When.NOT_MATCHED_BY_SOURCE for c in merging.clauses)
+
+    def run(self) -> Outcome:
+        # A clause about rows that match nothing concerns all rows there are.
+        files = self._statement.plan(None if self._by_source else self._merge.predicate)
+        found = self._find(files) if files else _Found([], [])
+        parts = split(self._statement.base, found.hits)
+        added, copied = self._write(parts, found, files)
+        inserted = sum(num_records(file) or 0 for file in added) - found.updated - copied
+        told = {
+            "num_affected_rows": found.updated + found.deleted + inserted,
+            "num_updated_rows": found.updated,
+            "num_deleted_rows": found.deleted,
+            "num_inserted_rows": inserted,
+        }
+        actions = [*self._actions, *changes(self._statement, parts, added)]
+        if not actions:
+            return Outcome(None, told)
+        counted = {
+            "numTargetRowsInserted": inserted,
+            "numTargetRowsUpdated": found.updated,
+            "numTargetRowsDeleted": found.deleted,
+            "numTargetRowsCopied": copied,
+            "numOutputRows": inserted + found.updated + copied,
+            **{f"numTarget{k.removeprefix('num')}": v for k, v in metrics(parts, added).items()},
+        }
+        operation = Operation("MERGE", self._parameters(), _in_deltas_words(counted))
+        return Outcome(self._statement.commit(actions, operation), told)
+
+    # Finding
+
+    def _find(self, files: Sequence[AddFile]) -> _Found:
+        """Join once, to learn which rows are concerned."""
+        if all(clause.when is When.NOT_MATCHED for _, clause in self._clauses):
+            return _Found([], list(files))
+        how = "left" if self._by_source else "inner"
+        clause = self._clause(When.MATCHED, When.NOT_MATCHED_BY_SOURCE)
+        with translated():
+            pairs = self._joined(files, how).select(
+                FILE, ROW, F.col(_SOURCE), clause.alias(_CLAUSE)
+            )
+            rows = pairs.groupBy(FILE, ROW).agg(
+                F.count(_SOURCE).alias("matches"),
+                F.count(F.when(F.col(_CLAUSE) >= 0, 1)).alias("masters"),
+                F.max(_CLAUSE).alias(_CLAUSE),
+            )
+            is_hit = F.col(_CLAUSE) >= 0
+            place = F.when(is_hit, F.col(ROW) + 1)
+            kinds = {
+                do: [n for n, c in self._clauses if c.do is do] for do in (Do.UPDATE, Do.DELETE)
+            }
+            counted = rows.groupBy(
+                FILE, F.bitmap_bucket_number(F.col(ROW) + 1).alias("bucket")
+            ).agg(
+                F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits"),
+                F.max("matches").alias("matches"),
+                F.max("masters").alias("masters"),
+                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]), 1)).alias("updated"),
+                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]), 1)).alias("deleted"),
+            )
+            told = list(counted.toLocalIterator())
+        if any(row["masters"] > 1 for row in told) and not self._only_deletes():
+            raise InvalidDataError(
+                f"Several rows of the source match one row of {self._label} and would change it.",
+                remedy="Make the source's rows unique by what they are matched on."
+                " Nothing was committed.",
+            )
+        known = Files(self._statement.base, files)
+        by_file: dict[str, list[tuple[int, bytes]]] = {}
+        for row in told:
+            by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row["bits"])))
+        hits = [
+            Hit(known.find(name), hit)
+            for name, parts in by_file.items()
+            if (hit := positions(parts))
+        ]
+        matched = {row[FILE] for row in told if row["matches"]}
+        return _Found(
+            sorted(hits, key=lambda hit: hit.file.path),
+            sorted((known.find(name) for name in matched), key=lambda file: file.path),
+            sum(row["updated"] for row in told),
+            sum(row["deleted"] for row in told),
+        )
+
+    def _only_deletes(self) -> bool:
+        """Whether a row that matches is deleted, whatever matches it: then many masters agree."""
+        matched = [c for _, c in self._clauses if c.when is When.MATCHED]
+        return len(matched) == 1 and matched[0].do is Do.DELETE and matched[0].condition is None
+
+    def _joined(self, files: Sequence[AddFile], how: str) -> DataFrame:
+        target = self._statement.frame(files, located=True).withColumn(_TARGET, F.lit(1))
+        source = self._merge.source.withColumn(_SOURCE, F.lit(1))
+        left, right = target.alias(self._merge.target_alias), source.alias(self._merge.source_alias)
+        return left.join(right, F.expr(self._merge.on), how)
+
+    def _clause(self, *when: When) -> Column:
+        """Give the number of the clause that concerns a pair, or a row without a partner; or -1."""
+        both = F.col(_TARGET).isNotNull() & F.col(_SOURCE).isNotNull()
+        about = {
+            When.MATCHED: both,
+            When.NOT_MATCHED: F.col(_TARGET).isNull(),
+            When.NOT_MATCHED_BY_SOURCE: F.col(_SOURCE).isNull(),
+        }
+        chosen: Column = F.lit(-1)
+        for number, clause in reversed([c for c in self._clauses if c[1].when in when]):
+            holds = about[clause.when]
+            if clause.condition is not None:
+                holds = holds & F.expr(clause.condition).eqNullSafe(True)
+            chosen = F.when(holds, F.lit(number)).otherwise(chosen)
+        return chosen
+
+    # Writing
+
+    def _write(
+        self, parts: Split, found: _Found, files: Sequence[AddFile]
+    ) -> tuple[list[AddFile], int]:
+        """Write new rows, and with them the rows that stay of files written anew."""
+        frames = []
+        with translated():
+            if self._makes(When.MATCHED, When.NOT_MATCHED):
+                how = "right" if self._makes(When.NOT_MATCHED) else "inner"
+                if how == "right" or found.matched:
+                    joined = self._joined(found.matched, how)
+                    frames.append(self._new_rows(joined, When.MATCHED, When.NOT_MATCHED))
+            if self._makes(When.NOT_MATCHED_BY_SOURCE):
+                target = self._statement.frame(files, located=True).withColumn(_TARGET, F.lit(1))
+                source = self._merge.source.alias(self._merge.source_alias)
+                left = target.alias(self._merge.target_alias)
+                alone = left.join(source, F.expr(self._merge.on), "left_anti")
+                alone = alone.withColumn(_SOURCE, F.lit(None).cast("int"))
+                frames.append(self._new_rows(alone, When.NOT_MATCHED_BY_SOURCE))
+            new = [
+                checked(frame, self._schema, self._target.metadata.configuration)
+                for frame in frames
+            ]
+            if parts.rewritten:
+                new.append(self._kept(parts.rewritten))
+        copied = self._num_kept(parts.rewritten)
+        if not new:
+            return [], 0
+        return self._statement.stage_conformed(reduce(DataFrame.union, new), self._target), copied
+
+    def _makes(self, *when: When) -> bool:
+        return any(c.when in when and c.do is not Do.DELETE for _, c in self._clauses)
+
+    def _kept(self, hits: Sequence[Hit]) -> DataFrame:
+        rows = self._statement.frame([hit.file for hit in hits], without=hits)
+        return rows.select(*[self._old(field).alias(field.name) for field in self._schema.fields])
+
+    def _num_kept(self, hits: Sequence[Hit]) -> int:
+        if all(num_records(hit.file) is not None for hit in hits):
+            return sum(hit.live - len(hit.rows) for hit in hits)
+        return self._kept(hits).count()
+
+    def _new_rows(self, joined: DataFrame, *when: When) -> DataFrame:
+        """Give the rows that clauses make, of pairs and of rows without a partner."""
+        marked = joined.withColumn(_CLAUSE, self._clause(*when))
+        making = [(n, c) for n, c in self._clauses if c.when in when and c.do is not Do.DELETE]
+        rows = marked.where(F.col(_CLAUSE).isin([n for n, _ in making]))
+        values = {n: self._values(rows, clause) for n, clause in making}
+        columns = []
+        for field in self._schema.fields:
+            column: Column = F.lit(None).cast(to_spark(field.type))
+            for number, _ in making:
+                column = F.when(F.col(_CLAUSE) == number, values[number][field.name]).otherwise(
+                    column
+                )
+            columns.append(column.alias(field.name))
+        new = rows.select(*columns)
+        generated = {
+            field.name: F.expr(generation(field)).cast(to_spark(field.type))
+            for field in self._schema.fields
+            if GENERATION in field.metadata
+        }
+        return new.withColumns(generated) if generated else new
+
+    def _values(self, rows: DataFrame, clause: Clause) -> dict[str, Column]:
+        """Give the value of every column as a clause has it."""
+        given = self._all_of_source(clause) if clause.values is None else dict(clause.values)
+        for path in given:
+            field = field_of(self._schema, path[0], self._label)
+            if clause.values is not None:
+                refuse_generated(field)
+        texts = list(given.items())
+        types = from_spark(rows.select(*[F.expr(t).alias("v") for _, t in texts]).schema).fields
+        found: dict[str, Column] = {}
+        for (path, text), item in zip(texts, types, strict=True):
+            top = field_of(self._schema, path[0], self._label)
+            before = found.get(top.name, self._old(top, rows_of_target=True))
+            found[top.name] = within(F.expr(text), item.type, before, top, path)
+        for field in self._schema.fields:
+            if field.name not in found:
+                is_insert = clause.do is Do.INSERT
+                found[field.name] = (
+                    left_out(field, self._label)
+                    if is_insert
+                    else self._old(field, rows_of_target=True)
+                )
+        return found
+
+    def _all_of_source(self, clause: Clause) -> dict[tuple[str, ...], str]:
+        by_name = {fold(item.name): item.name for item in self._given.fields}
+        taken: dict[tuple[str, ...], str] = {}
+        for field in self._schema.fields:
+            name = by_name.get(fold(field.name))
+            if name is not None:
+                alias = quoted(self._merge.source_alias)
+                taken[field.name,] = f"{alias}.{quoted(name)}"
+            elif GENERATION not in field.metadata and not self._merge.evolves:
+                raise InvalidArgumentError(
+                    f"The source has no column {field.name!r}, and {clause.do.value} * asks for it."
+                )
+        return taken
+
+    def _old(self, field: StructField, *, rows_of_target: bool = False) -> Column:
+        if all(fold(item.name) != fold(field.name) for item in self._before.fields):
+            return F.lit(None).cast(to_spark(field.type))
+        if rows_of_target:
+            return F.col(f"{quoted(self._merge.target_alias)}.{quoted(field.name)}")
+        return F.col(quoted(field.name))
+
+    def _grown(self) -> StructType:
+        has_stars = any(c.do is not Do.DELETE and c.values is None for c in self._merge.clauses)
+        return merged(self._before, self._given) if has_stars else self._before
+
+    def _parameters(self) -> dict[str, object]:
+        def told(when: When) -> str:
+            return as_text(
+                [
+                    {"actionType": clause.do.value}
+                    | ({} if clause.condition is None else {"predicate": clause.condition})
+                    for _, clause in self._clauses
+                    if clause.when is when
+                ]
+            )
+
+        return {
+            "predicate": as_text([f"({self._merge.on})"]),
+            "matchedPredicates": told(When.MATCHED),
+            "notMatchedPredicates": told(When.NOT_MATCHED),
+            "notMatchedBySourcePredicates": told(When.NOT_MATCHED_BY_SOURCE),
+        }
+
+
+_WORDS: Final = {
+    "numTargetRemovedFiles": "numTargetFilesRemoved",
+    "numTargetAddedFiles": "numTargetFilesAdded",
+    "numTargetRemovedBytes": "numTargetBytesRemoved",
+    "numTargetAddedBytes": "numTargetBytesAdded",
+}
+
+
+def _in_deltas_words(counted: Mapping[str, int]) -> dict[str, int]:
+    return {_WORDS.get(name, name): count for name, count in counted.items()}
+
+
+def _refuse_clauses(clauses: Sequence[Clause]) -> None:
+    if not clauses:
+        raise InvalidArgumentError("A MERGE needs a WHEN clause.")
+    for clause in clauses:
+        if (clause.do is Do.INSERT) is not (clause.when is When.NOT_MATCHED):
+            raise InvalidArgumentError(
+                f"WHEN {clause.when.value.upper()} cannot {clause.do.value}."
+            )
+        if (
+            clause.when is When.NOT_MATCHED_BY_SOURCE
+            and clause.values is None
+            and clause.do is not Do.DELETE
+        ):
+            raise InvalidArgumentError(
+                "A row that is not matched by the source has nothing to take."
+            )
+    for when in When:
+        of_kind = [clause for clause in clauses if clause.when is when]
+        if any(clause.condition is None for clause in of_kind[:-1]):
+            raise InvalidArgumentError(
+                f"Only the last WHEN {when.value.upper()} may be without a condition."
+            )

@@ -1,0 +1,51 @@
+"""Names of files between the log and Spark, which spells and reads them its own way.
+
+Spark names a local file `file:/a/b`, percent-encoded; what it is given to read are patterns; and
+its file systems have names of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from headgate.errors import UnsupportedFeatureError
+from headgate.protocol.actions import AddFile
+from headgate.storage import locations
+from headgate.storage.locations import PathKind, data_path
+
+# What Java leaves as it is when it spells a path.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9/_.!~*'(),:$&+=@;-]*", re.ASCII)
+_GLOB: Final = re.compile(r"([{}\[\]*?\\])")
+_HADOOP: Final = {"s3": "s3a", "az": "abfss"}
+
+
+def url_of(location: str, file: AddFile) -> str:
+    """Give where a file of a table lies, in the one spelling."""
+    path = data_path(file.path)
+    if path.kind is PathKind.RELATIVE:
+        return locations.join(location, path.value)
+    return path.value
+
+
+def hadoop(url: str) -> str:
+    """Name a place as Spark does, decoded: `file:` has one slash there."""
+    scheme, _, rest = url.partition("://")
+    path = locations.decode(rest)
+    return f"file:{path}" if scheme == "file" else f"{_HADOOP.get(scheme, scheme)}://{path}"
+
+
+def is_plain(name: str) -> bool:
+    """Whether Spark spells a name just so, without encoding any of it."""
+    return _PLAIN.fullmatch(name) is not None
+
+
+def pattern(name: str) -> str:
+    """Write a decoded name so that Spark reads this file and no other."""
+    last = name.rpartition("/")[2]
+    if last.startswith(("_", ".")):
+        raise UnsupportedFeatureError(
+            f"Spark passes over files named like {last!r}, so the table cannot be read by it.",
+            remedy="Read it with table.to_arrow().",
+        )
+    return _GLOB.sub(r"\\\1", name)

@@ -1,0 +1,336 @@
+"""A snapshot's files -> a DataFrame in the table's own columns.
+
+Spark reads the files by name, at its own speed; what the log knows of them is put beside:
+partition values, deleted rows, the columns' names. Which files there are was decided before: Spark
+lists nothing and infers nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from functools import cached_property, reduce
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+from pyspark.sql import types as spark_types
+
+from headgate.errors import InvariantError
+from headgate.log.datafiles import Layout, deleted_rows
+from headgate.log.snapshots import Snapshot
+from headgate.names import fold
+from headgate.protocol.actions import AddFile
+from headgate.protocol.column_mapping import physical_name, without_mapping
+from headgate.protocol.features import mapping_mode
+from headgate.protocol.partition_values import parse_partition_value
+from headgate.protocol.schema import VOID, DataType, StructField, StructType
+from headgate.spark.paths import hadoop, is_plain, pattern, url_of
+from headgate.spark.types import physical, quoted, spark_schema, to_spark
+from headgate.storage import locations
+
+FILE: Final = "__headgate_file"  # where a row lies: the file as Spark names it,
+ROW: Final = "__headgate_row"  # and its position there
+
+_MOST_GROUPS: Final = 8  # a union of more costs more than looking each row's file up
+_MANY_FILES: Final = 200_000
+_MOST_WORDS: Final = 4 << 20  # of 64 rows each, of all files; above it rows are looked up singly
+
+_KEY: Final = "__headgate_key"
+_PATH: Final = "__headgate_path"
+_WORDS: Final = "__headgate_words"
+# The option beats the session's setting: a file that is missing must never go unnoticed.
+_OPTIONS: Final = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+    "recursiveFileLookup": "false",
+}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Some files of a snapshot, as Spark is told of them."""
+
+    snapshot: Snapshot
+    files: Sequence[AddFile]
+
+    @cached_property
+    def by_url(self) -> Mapping[str, AddFile]:
+        """The files by the one spelling of where they lie."""
+        return {url_of(self.snapshot.location, file): file for file in self.files}
+
+    def find(self, named: str) -> AddFile:
+        """Give the file that Spark calls by this name."""
+        found = self.by_url.get(locations.normalize(named))
+        if found is None:
+            raise InvariantError(f"Spark read {named}, which is no file of this snapshot.")
+        return found
+
+
+def dataframe(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    files: Sequence[AddFile],
+    *,
+    located: bool = False,
+    without: Mapping[str, Sequence[int]] | None = None,
+) -> DataFrame:
+    """Read files of a snapshot, in the table's columns; with where each row lies, if asked.
+
+    `without` has for some files, by their paths, further rows that are left out.
+    """
+    left_out = without or {}
+    scan = _Scan(spark, snapshot, located=located)
+    if not files:
+        return scan.nothing()
+    if len(files) > _MANY_FILES:
+        warnings.warn(
+            f"{len(files)} files are read: naming them to Spark takes long. Give a filter with"
+            " where=, or make fewer files of them.",
+            stacklevel=4,
+        )
+    vectored = {
+        file.path: sorted({*deleted_in(snapshot, file), *left_out.get(file.path, ())})
+        for file in files
+        if file.deletion_vector is not None or file.path in left_out
+    }
+    parts = [
+        *scan.plain([file for file in files if file.path not in vectored]),
+        *scan.vectored([file for file in files if file.path in vectored], list(vectored.values())),
+    ]
+    return reduce(DataFrame.union, parts)
+
+
+def deleted_in(snapshot: Snapshot, file: AddFile) -> Sequence[int]:
+    """Give the positions of a file's rows that are deleted already, ascending."""
+    if file.deletion_vector is None:
+        return ()
+    layout = Layout(
+        store=snapshot.store,
+        location=snapshot.location,
+        schema=snapshot.schema,
+        partition_columns=frozenset(snapshot.partition_columns),
+    )
+    return deleted_rows(layout, file.deletion_vector)
+
+
+class _Scan:
+    """How the files of one snapshot are read."""
+
+    def __init__(self, spark: SparkSession, snapshot: Snapshot, *, located: bool) -> None:
+        schema = snapshot.schema
+        if mapping_mode(snapshot.protocol, snapshot.metadata) == "none":
+            schema = without_mapping(schema)
+        self._spark = spark
+        self._snapshot = snapshot
+        self._located = located
+        self._schema = schema
+        names = {fold(name) for name in snapshot.partition_columns}
+        self._partitioned = [item for item in schema.fields if fold(item.name) in names]
+        self._stored = [item for item in schema.fields if fold(item.name) not in names]
+        read = physical(StructType(tuple(f for f in self._stored if f.type != VOID)))
+        assert isinstance(read, StructType)
+        self._read_schema = spark_schema(read)
+
+    def nothing(self) -> DataFrame:
+        schema = spark_schema(self._schema)
+        if self._located:
+            schema = schema.add(FILE, "string").add(ROW, "long")
+        return self._spark.createDataFrame([], schema)
+
+    def plain(self, files: Sequence[AddFile]) -> list[DataFrame]:
+        """Read files without deleted rows: one scan for each group of few, one for many."""
+        if not files:
+            return []
+        groups: dict[tuple[str | None, ...], list[AddFile]] = {}
+        for file in files:
+            groups.setdefault(self._texts(file), []).append(file)
+        if len(groups) > _MOST_GROUPS:
+            return [self._joined(files, None)]
+        return [self._constant(texts, group) for texts, group in groups.items()]
+
+    def vectored(
+        self, files: Sequence[AddFile], deleted: Sequence[Sequence[int]]
+    ) -> list[DataFrame]:
+        """Read files, each without the rows at some positions."""
+        if not files:
+            return []
+        if sum(rows[-1] // 64 + 1 for rows in deleted if rows) > _MOST_WORDS:
+            return [self._sparsely(files, deleted)]
+        return [self._joined(files, [_words(rows) for rows in deleted])]
+
+    def _constant(self, texts: Sequence[str | None], files: Sequence[AddFile]) -> DataFrame:
+        values = {
+            item.name: _typed(F.lit(text), item.type)
+            for item, text in zip(self._partitioned, texts, strict=True)
+        }
+        return self._in_columns(self._files(files), values)
+
+    def _joined(self, files: Sequence[AddFile], words: Sequence[pa.Scalar] | None) -> DataFrame:
+        """Look up what is known of each row's file by the file's name."""
+        rows, key = self._keyed(files)
+        known = self._known(files, words)
+        found = rows.join(F.broadcast(known), key == F.col(_KEY), "left")
+
+        def sure(column: Column) -> Column:
+            # A file that is not found would lose its values, or bring deleted rows back.
+            unknown = F.concat(F.lit("Headgate does not know the file "), key)
+            return F.when(F.col(_KEY).isNull(), F.raise_error(unknown)).otherwise(column)
+
+        if words is not None:
+            bit = F.getbit(
+                F.get(F.col(_WORDS), F.shiftright(F.col(ROW), 6).cast("int")),
+                F.col(ROW).bitwiseAND(63).cast("int"),
+            )
+            found = found.where(sure(F.coalesce(bit, F.lit(0).cast("tinyint"))) == 0)
+        values = {item.name: sure(F.col(_partition(item))) for item in self._partitioned}
+        return self._in_columns(found, values)
+
+    def _sparsely(self, files: Sequence[AddFile], deleted: Sequence[Sequence[int]]) -> DataFrame:
+        """Leave deleted rows out one by one: few of them in files of very many rows."""
+        rows, key = self._keyed(files)
+        keys = self._keys(files)
+        gone = pa.table(
+            {
+                _KEY: pa.array([k for k, at in zip(keys, deleted, strict=True) for _ in at]),
+                _WORDS: pa.array([row for at in deleted for row in at], pa.int64()),
+            }
+        )
+        marked = rows.withColumn(_PATH, key)
+        is_gone = (F.col(_PATH) == F.col(_KEY)) & (F.col(ROW) == F.col(_WORDS))
+        left = marked.join(F.broadcast(self._spark.createDataFrame(gone)), is_gone, "left_anti")
+        known = F.broadcast(self._known(files, None))
+        found = left.join(known, F.col(_PATH) == F.col(_KEY), "left")
+        values = {item.name: F.col(_partition(item)) for item in self._partitioned}
+        return self._in_columns(found, values)
+
+    # Reading
+
+    def _files(self, files: Sequence[AddFile]) -> DataFrame:
+        paths = map(pattern, self._keys(files))
+        rows = self._spark.read.schema(self._read_schema).options(**_OPTIONS).parquet(*paths)
+        columns: list[Column | str] = [F.col(quoted(n)) for n in rows.columns]
+        columns += [
+            F.col("_metadata.file_path").alias(FILE),
+            F.col("_metadata.row_index").alias(ROW),
+        ]
+        return rows.select(*columns)
+
+    def _keyed(self, files: Sequence[AddFile]) -> tuple[DataFrame, Column]:
+        """Give the rows, and of each row the name its file is known by."""
+        if all(map(is_plain, self._keys(files))):
+            return self._files(files), F.col(FILE)
+        # Spark spells names percent-encoded; a plus sign is one, whatever a form would make of it.
+        return self._files(files), F.url_decode(F.replace(F.col(FILE), F.lit("+"), F.lit("%2B")))
+
+    def _known(self, files: Sequence[AddFile], words: Sequence[pa.Scalar] | None) -> DataFrame:
+        texts = [self._texts(file) for file in files]
+        columns: dict[str, pa.Array] = {_KEY: pa.array(self._keys(files), pa.string())}
+        for at, item in enumerate(self._partitioned):
+            columns[_partition(item)] = pa.array([text[at] for text in texts], pa.string())
+        if words is not None:
+            columns[_WORDS] = pa.array(words, pa.list_(pa.int64()))
+        told = self._spark.createDataFrame(pa.table(columns))
+        typed = [
+            _typed(F.col(_partition(item)), item.type).alias(_partition(item))
+            for item in self._partitioned
+        ]
+        kept = [F.col(_KEY), *typed] + ([F.col(_WORDS)] if words is not None else [])
+        return told.select(*kept)
+
+    def _in_columns(self, rows: DataFrame, values: Mapping[str, Column]) -> DataFrame:
+        """Bring what was read into the table's columns."""
+        columns = [self._column(item, values).alias(item.name) for item in self._schema.fields]
+        if self._located:
+            columns += [F.col(FILE), F.col(ROW)]
+        return rows.select(*columns)
+
+    def _column(self, item: StructField, values: Mapping[str, Column]) -> Column:
+        if item.name in values:
+            return values[item.name]
+        wanted = to_spark(item.type)
+        if item.type == VOID:
+            return F.lit(None).cast(wanted)
+        column = F.col(quoted(physical_name(item)))
+        # Fields of structs are renamed by their place; a cast that changes nothing would keep
+        # Spark from handing filters to the files.
+        return column if to_spark(physical(item.type)) == wanted else column.cast(wanted)
+
+    def _keys(self, files: Sequence[AddFile]) -> list[str]:
+        return [hadoop(url_of(self._snapshot.location, file)) for file in files]
+
+    def _texts(self, file: AddFile) -> tuple[str | None, ...]:
+        return tuple(_partition_text(file, item) for item in self._partitioned)
+
+
+def _partition(item: StructField) -> str:
+    return f"__headgate_partition_{physical_name(item)}"
+
+
+# Values out of the log
+
+
+def _partition_text(file: AddFile, item: StructField) -> str | None:
+    """Give a partition value as Spark reads it in a cast, whatever its session's time zone."""
+    name = physical_name(item)
+    values = file.partition_values
+    if name not in values:
+        values = {fold(key): value for key, value in values.items()}
+        name = fold(name)
+    match parse_partition_value(values.get(name), item.type):
+        case None:
+            return None
+        case bool() as truth:
+            return "true" if truth else "false"
+        case bytes() as content:
+            return content.hex()
+        case datetime() as moment:
+            return moment.isoformat(timespec="microseconds")
+        case date() as day:
+            return day.isoformat()
+        case Decimal() as number:
+            return f"{number:f}"
+        case float() as number:
+            return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(
+                repr(number), repr(number)
+            )
+        case value:
+            return str(value)
+
+
+def _typed(text: Column, data_type: DataType) -> Column:
+    wanted = to_spark(data_type)
+    if isinstance(wanted, spark_types.StringType):
+        return text.cast("string")
+    if isinstance(wanted, spark_types.BinaryType):
+        return F.unhex(text)
+    return text.cast(wanted)
+
+
+def _words(rows: Sequence[int]) -> pa.Scalar:
+    """Give deleted positions as bits of 64-bit words."""
+    bits = bytearray(8 * (rows[-1] // 64 + 1) if rows else 0)
+    for row in rows:
+        bits[row >> 3] |= 1 << (row & 7)
+    values = pa.Array.from_buffers(pa.int64(), len(bits) // 8, [None, pa.py_buffer(bytes(bits))])
+    return pa.ListArray.from_arrays([0, len(values)], values)[0]
+
+
+def input_files(frame: DataFrame) -> frozenset[str]:
+    """Give the files a DataFrame reads, in the one spelling of where they lie."""
+    return frozenset(locations.normalize(name) for name in frame.inputFiles())
+
+
+def written_down(frame: DataFrame, location: str, folder: str) -> DataFrame:
+    """Write rows into a folder of a table, and give them as read from there."""
+    path = hadoop(locations.join(location, folder))
+    frame.write.mode("append").parquet(path)
+    read = frame.sparkSession.read.schema(frame.schema).options(**_OPTIONS)
+    return read.parquet(pattern(path))

@@ -1,0 +1,193 @@
+"""Spark sessions fit for Headgate: made right, or checked and told what to change.
+
+Every setting that matters is a row with what it does. In a session of the user's own a setting
+that would change results is refused, one that only costs time is warned about.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from headgate.errors import InvalidArgumentError, UnavailableError
+
+_OLDEST_JAVA: Final = 17
+_INSTALL: Final = (
+    "Install one and set JAVA_HOME if it is not found: `apt install openjdk-17-jre-headless`,"
+    " `dnf install java-17-openjdk-headless` or `brew install openjdk@17`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of Spark, what it must be, and what happens otherwise."""
+
+    key: str
+    value: str
+    otherwise: str
+    changes_results: bool
+    default: str  # Spark's own, for sessions that do not say
+
+
+SETTINGS: Final = (
+    Setting(
+        "spark.sql.ansi.enabled",
+        "true",
+        "numbers that do not fit are cut instead of refused",
+        changes_results=True,
+        default="true",
+    ),
+    Setting(
+        "spark.sql.caseSensitive",
+        "false",
+        "columns are not found by names that differ in case",
+        changes_results=True,
+        default="false",
+    ),
+    Setting(
+        "spark.sql.parquet.binaryAsString",
+        "false",
+        "binary columns are read as texts",
+        changes_results=True,
+        default="false",
+    ),
+    Setting(
+        "spark.sql.parquet.fieldId.read.enabled",
+        "false",
+        "nested columns of tables with column mapping are read as NULL",
+        changes_results=True,
+        default="false",
+    ),
+    Setting(
+        "spark.sql.variant.writeShredding.enabled",
+        "false",
+        "variants are written in a form that readers of the table do not expect",
+        changes_results=True,
+        default="true",
+    ),
+    Setting(
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "CORRECTED",
+        "days before 1582 are refused, or written as others",
+        changes_results=True,
+        default="CORRECTED",
+    ),
+    Setting(
+        "spark.sql.parquet.outputTimestampType",
+        "TIMESTAMP_MICROS",
+        "timestamps are written without statistics",
+        changes_results=False,
+        default="INT96",
+    ),
+    Setting(
+        "spark.sql.sources.parallelPartitionDiscovery.threshold",
+        "1000000000",
+        "every file of a local table costs a task before it is read",
+        changes_results=False,
+        default="32",
+    ),
+)
+
+# What the driver alone can be told, before it starts.
+_AT_START: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def session(
+    name: str = "headgate",
+    *,
+    master: str = "local[*]",
+    remote: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start a Spark session with all settings right, or give the one that runs already.
+
+    `remote` is the address of a Spark Connect server, `sc://host:15002`.
+    """
+    # Spark starts its workers with the python3 it finds, which need not be this one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    wanted = {setting.key: setting.value for setting in SETTINGS}
+    if remote is not None:
+        connected: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+        for key, value in {**wanted, **(config or {})}.items():
+            connected.conf.set(key, value)
+        return connected
+    refuse_without_java()
+    parallelism = str(min(8, max(2, os.cpu_count() or 2)))
+    settings = {"spark.sql.shuffle.partitions": parallelism, **_AT_START, **wanted}
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**settings, **(config or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def check(spark: SparkSession) -> None:
+    """Refuse a session whose settings would change results; warn of those that cost time."""
+    wrong = [
+        setting
+        for setting in SETTINGS
+        if spark.conf.get(setting.key, setting.default) != setting.value
+    ]
+    if harmful := [setting for setting in wrong if setting.changes_results]:
+        raise InvalidArgumentError(
+            "This Spark session would give other results: "
+            + "; ".join(f"{setting.key} is not {setting.value}" for setting in harmful)
+            + ".",
+            remedy="Set them with spark.conf.set, or start it with headgate.spark.session().",
+        )
+    for setting in wrong:
+        warnings.warn(
+            f"{setting.key} is not {setting.value}: {setting.otherwise}."
+            f" Set it with spark.conf.set({setting.key!r}, {setting.value!r}).",
+            stacklevel=3,
+        )
+
+
+def refuse_without_java() -> None:
+    """Say what to install when no Java is there, or one too old for Spark."""
+    found = _java()
+    if found is None:
+        raise UnavailableError(
+            f"Spark needs Java {_OLDEST_JAVA} or later, and none is here.", remedy=_INSTALL
+        )
+    version = _java_version(found)
+    if version is not None and version < _OLDEST_JAVA:
+        raise UnavailableError(
+            f"Spark needs Java {_OLDEST_JAVA} or later, and {found} is Java {version}.",
+            remedy=_INSTALL,
+        )
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        return str(java) if java.is_file() else None
+    return shutil.which("java")
+
+
+def _java_version(java: str) -> int | None:
+    try:
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # "1.8.0_292" of old, "17.0.15" since.
+    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    return int(match[1]) if match else None

@@ -1,0 +1,219 @@
+"""One write statement on one table: what it read, what it wrote, and the commit it comes to.
+
+A statement outside a transaction is a transaction of one. Its files lie in a folder of its own
+inside the table, named by the transaction's id; it leaves nothing behind when it is refused, and
+everything when nobody knows what became of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.client.table import Table
+from headgate.client.transaction import Committed, Operation
+from headgate.errors import (
+    HeadgateError,
+    OutcomeUnknownError,
+    RefusedError,
+    UnsupportedFeatureError,
+)
+from headgate.log.snapshots import Snapshot
+from headgate.protocol import deletion_vectors
+from headgate.protocol.actions import Action, AddFile, DeletionVector, Metadata, Protocol, removals
+from headgate.protocol.conflicts import MOST_FILES, Scan
+from headgate.protocol.encoding import replaced
+from headgate.protocol.features import is_active, unwritable
+from headgate.protocol.predicates import Predicate
+from headgate.protocol.statistics import with_loose_bounds
+from headgate.spark import scan
+from headgate.spark.hits import Hit
+from headgate.spark.write import HANDLED, Staging, Target, stage, stage_conformed
+
+_VECTORS_PER_FILE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How Spark writes files, for all statements of a lake."""
+
+    sync_data: bool = True
+    options: Mapping[str, str] | None = None
+
+
+class Statement:
+    """A statement that writes to one table, built on its latest version."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        writing: Writing,
+        base: Snapshot | None = None,
+    ) -> None:
+        self.spark = spark
+        self.table = table
+        self.base = base or table.snapshot()
+        self._committer = table.committer
+        self._writing = writing
+        self._txn_id = self._committer.new_txn_id()
+        self._scans: list[Scan] = []
+        self._parts = itertools.count()
+        self._is_kept = False
+
+    def __enter__(self) -> Statement:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Of an unknown outcome every file stays: it may have been ratified.
+        if not self._is_kept and not isinstance(error, OutcomeUnknownError):
+            self._take_away()
+
+    @property
+    def folder(self) -> str:
+        """Where its files go, inside the table."""
+        return str(self._txn_id)
+
+    @property
+    def now_ms(self) -> int:
+        return self._committer.clock.now_ms()
+
+    def new_column_name(self) -> str:
+        """Make the name a new column has in files under column mapping."""
+        return f"col-{self._committer.ids.random()}"
+
+    # Reading
+
+    def plan(self, where: Predicate | None = None) -> list[AddFile]:
+        """Choose the files that may hold rows the statement is about, and record the scan."""
+        files = self.base.files(where)
+        self.record(self.table, self.base, where, files)
+        return files
+
+    def record(
+        self,
+        table: Table,
+        snapshot: Snapshot,
+        where: Predicate | None,
+        files: Sequence[AddFile] | None = None,
+    ) -> None:
+        """Say what was read of a table to make what is written."""
+        paths = None
+        if files is not None and len(files) <= MOST_FILES:
+            paths = tuple(file.path for file in files)
+        self._scans.append(
+            Scan(table_id=table.id, version=snapshot.version, predicate=where, files=paths)
+        )
+
+    def add_scans(self, scans: Iterable[Scan]) -> None:
+        """Record reads made elsewhere that feed this statement."""
+        self._scans.extend(scans)
+
+    def frame(
+        self, files: Sequence[AddFile], *, located: bool = False, without: Sequence[Hit] = ()
+    ) -> DataFrame:
+        """Read some of the table's files, perhaps without the rows that are hit."""
+        left_out = {hit.file.path: hit.rows for hit in without}
+        return scan.dataframe(self.spark, self.base, files, located=located, without=left_out)
+
+    # Writing
+
+    def target(self, metadata: Metadata | None = None, protocol: Protocol | None = None) -> Target:
+        """Give what is written to: the table as it is, or as this commit makes it."""
+        return Target(
+            label=self.base.label,
+            location=self.base.location,
+            store=self.base.store,
+            protocol=protocol or self.base.protocol,
+            metadata=metadata or self.base.metadata,
+        )
+
+    def stage(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
+        """Write rows a caller brought."""
+        return stage(rows, target or self.target(), self._staging())
+
+    def stage_conformed(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
+        """Write rows that are in the table's columns and keep its rules."""
+        return stage_conformed(rows, target or self.target(), self._staging())
+
+    def aside(self, frame: DataFrame) -> DataFrame:
+        """Write rows down once, to be read as often as need be; they go with the statement."""
+        folder = f"{self.folder}/source-{next(self._parts)}"
+        return scan.written_down(frame, self.base.location, folder)
+
+    def removed(self, files: Iterable[AddFile]) -> list[Action]:
+        """Take whole files out."""
+        return list(removals(files, self.now_ms))
+
+    def with_vectors(self, rows: Sequence[tuple[AddFile, Iterable[int]]]) -> list[Action]:
+        """Take rows out of files: each is removed, and added again with all its deleted rows."""
+        vectors: list[DeletionVector] = []
+        for at in range(0, len(rows), _VECTORS_PER_FILE):
+            some = [deleted for _, deleted in rows[at : at + _VECTORS_PER_FILE]]
+            uuid = self._committer.ids.random()
+            written = deletion_vectors.vector_file(some, uuid, self.folder)
+            self.base.store.put(written.path, written.content)
+            vectors.extend(written.descriptors)
+        actions = self.removed(file for file, _ in rows)
+        for (file, _), vector in zip(rows, vectors, strict=True):
+            stats = None if file.stats is None else with_loose_bounds(file.stats)
+            again = replaced(file, deletion_vector=vector, data_change=True, stats=stats)
+            actions.append(again)
+        return actions
+
+    def refuse_changes(self) -> None:
+        """Refuse to change or remove rows where the table does not allow it, or we cannot."""
+        protocol, metadata, label = self.base.protocol, self.base.metadata, self.base.label
+        if found := unwritable(protocol, metadata, handled=HANDLED):
+            raise UnsupportedFeatureError(f"{label} cannot be written: {', '.join(found)}.")
+        if is_active(protocol, metadata, "appendOnly"):
+            raise RefusedError(
+                f"{label} is append-only: rows come, and none go.",
+                remedy="Append instead, or unset delta.appendOnly.",
+            )
+        for feature in ("changeDataFeed", "rowTracking"):
+            if is_active(protocol, metadata, feature):
+                raise UnsupportedFeatureError(
+                    f"Rows of {label} cannot be changed while {feature} is active.",
+                    remedy="Change them with an engine that keeps it, or switch it off.",
+                )
+
+    def commit(self, actions: Sequence[Action], operation: Operation) -> Committed:
+        """Propose what was built."""
+        self._is_kept = True  # from here on only the answer tells whose the files are
+        try:
+            return self.table.commit(
+                self.base, actions, operation, self._scans, txn_id=self._txn_id
+            )
+        except OutcomeUnknownError:
+            raise
+        except HeadgateError:
+            self._is_kept = False
+            raise
+
+    # Inside
+
+    def _staging(self) -> Staging:
+        return Staging(
+            folder=f"{self.folder}/{next(self._parts)}",
+            now_ms=self.now_ms,
+            sync=self._writing.sync_data,
+            options=self._writing.options or {},
+        )
+
+    def _take_away(self) -> None:
+        store = self.base.store
+        with contextlib.suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
+            for item in list(store.list(self.folder, recursive=True)):
+                store.delete(item.path)

@@ -1,0 +1,105 @@
+"""Spark's schemas <-> Delta's: one JSON for both, but for what each has that the other has not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import types as spark_types
+
+from headgate.errors import InvalidSchemaError, MalformedError, UnsupportedFeatureError
+from headgate.protocol import schema as schemas
+from headgate.protocol.column_mapping import field_id, physical_name
+from headgate.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+
+
+def to_spark(data_type: DataType) -> spark_types.DataType:
+    """Give the type as Spark has it: everything nullable, without the log's own metadata.
+
+    Files hold nulls whatever a schema says, and Spark takes some metadata, such as defaults, for
+    its own.
+    """
+    return _spark_type(data_type, _comment)
+
+
+def to_stored(data_type: DataType) -> spark_types.DataType:
+    """Give the type of a column in a data file, with the ids its fields are known by there."""
+    return _spark_type(physical(data_type), id_of)
+
+
+def id_of(item: StructField) -> dict[str, Any]:
+    """Give the metadata by which Spark writes a field's id."""
+    number = field_id(item)
+    return {} if number is None else {"parquet.field.id": number}
+
+
+def _spark_type(
+    data_type: DataType, metadata: Callable[[StructField], dict[str, Any]]
+) -> spark_types.DataType:
+    match data_type:
+        case StructType(fields):
+            return spark_types.StructType(
+                [
+                    spark_types.StructField(
+                        item.name, _spark_type(item.type, metadata), True, metadata(item)
+                    )
+                    for item in fields
+                ]
+            )
+        case ArrayType(element):
+            return spark_types.ArrayType(_spark_type(element, metadata), True)
+        case MapType(key, value):
+            return spark_types.MapType(
+                _spark_type(key, metadata), _spark_type(value, metadata), True
+            )
+        case _:
+            field = {"name": "value", "type": str(data_type), "nullable": True, "metadata": {}}
+            told = spark_types.StructType.fromJson({"type": "struct", "fields": [field]})
+            return told.fields[0].dataType
+
+
+def spark_schema(schema: StructType) -> spark_types.StructType:
+    """Give a table's schema as Spark has it."""
+    found = to_spark(schema)
+    assert isinstance(found, spark_types.StructType)
+    return found
+
+
+def from_spark(schema: spark_types.StructType) -> StructType:
+    """Give a DataFrame's schema as Delta has it; a type no table can have is refused."""
+    try:
+        return schemas.from_json(schema.json())
+    except (MalformedError, UnsupportedFeatureError) as error:
+        raise InvalidSchemaError(
+            f"A column has a type that no table can have: {error.message}",
+            remedy="Cast the column to a type Delta knows.",
+        ) from error
+
+
+def physical(data_type: DataType) -> DataType:
+    """Rename the fields of a type to what they are called in data files."""
+    match data_type:
+        case StructType(fields):
+            return StructType(
+                tuple(
+                    replace(item, name=physical_name(item), type=physical(item.type))
+                    for item in fields
+                )
+            )
+        case ArrayType(element):
+            return replace(data_type, element=physical(element))
+        case MapType(key, value):
+            return replace(data_type, key=physical(key), value=physical(value))
+        case _:
+            return data_type
+
+
+def quoted(name: str) -> str:
+    """Write a column's name so that Spark takes it whole."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _comment(item: StructField) -> dict[str, Any]:
+    comment = item.metadata.get(schemas.COMMENT)
+    return {} if comment is None else {schemas.COMMENT: comment}

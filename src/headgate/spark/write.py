@@ -1,0 +1,313 @@
+"""A DataFrame in a table's columns -> data files of the table -> the actions that add them.
+
+Spark writes the files into a folder of the transaction inside the table, and there they stay.
+Partition values travel as texts and go into the log as such; statistics come out of the footers.
+When this returns the files are durable, and nobody sees them until a commit names them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+from pyspark.sql import types as spark_types
+
+from headgate.errors import HeadgateError, InvalidArgumentError, UnsupportedFeatureError
+from headgate.log.footers import footer_statistics
+from headgate.log.statistics import indexed_columns
+from headgate.log.writing import NULL_FOLDER, TARGET_FILE_SIZE
+from headgate.names import fold
+from headgate.protocol.actions import AddFile, Metadata, Protocol
+from headgate.protocol.column_mapping import physical_name, without_mapping
+from headgate.protocol.features import is_supported, mapping_mode, unwritable
+from headgate.protocol.partition_values import format_partition_value, parse_partition_value
+from headgate.protocol.schema import (
+    BINARY,
+    VOID,
+    DataType,
+    Primitive,
+    StructField,
+    StructType,
+    from_json,
+)
+from headgate.spark.conforming import conformed
+from headgate.spark.failures import refusal, translated
+from headgate.spark.paths import hadoop, pattern
+from headgate.spark.types import id_of, quoted, to_spark, to_stored
+from headgate.storage import locations
+from headgate.storage.objects import ObjectStore, encode
+
+# What an engine of SQL can do that a writer of given rows cannot.
+HANDLED: Final = frozenset(
+    {"generatedColumns", "allowColumnDefaults", "variantType", "variantType-preview"}
+)
+_READING: Final = 8
+_TAIL: Final = 64 << 10  # of a file that is not on this machine: most footers lie within
+_EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is written to: a table as it is, or as the commit will make it."""
+
+    label: str
+    location: str
+    store: ObjectStore
+    protocol: Protocol
+    metadata: Metadata
+
+    @property
+    def schema(self) -> StructType:
+        """The table's columns, under the names that files have for them where those differ."""
+        schema = from_json(self.metadata.schema_string)
+        mapped = mapping_mode(self.protocol, self.metadata) != "none"
+        return schema if mapped else without_mapping(schema)
+
+    @property
+    def partitioned(self) -> list[StructField]:
+        by_name = {fold(item.name): item for item in self.schema.fields}
+        return [by_name[fold(name)] for name in self.metadata.partition_columns]
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Where a statement's files go, and how."""
+
+    folder: str  # inside the table; the transaction's id is its first part
+    now_ms: int
+    sync: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def stage(frame: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
+    """Write rows of any columns that fit the table, and give the actions that add them."""
+    refuse_unwritable(target)
+    rows = conformed(frame, target.schema, target.metadata.configuration, table=target.label)
+    return stage_conformed(rows, target, staging)
+
+
+def refuse_unwritable(target: Target) -> None:
+    """Refuse a table that rows cannot be written to by Spark."""
+    if found := unwritable(target.protocol, target.metadata, handled=HANDLED):
+        raise UnsupportedFeatureError(f"{target.label} cannot be written: {', '.join(found)}.")
+    if len(target.partitioned) == len(target.schema.fields):
+        raise UnsupportedFeatureError(
+            f"All columns of {target.label} are partition columns, and Spark writes no such file.",
+            remedy="Write it with table.append().",
+        )
+
+
+def stage_conformed(rows: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
+    """Write rows that are in the table's columns and keep its rules."""
+    files = _Writing(rows, target, staging)
+    try:
+        files.write()
+        return files.added()
+    except BaseException:
+        files.take_away()
+        raise
+
+
+class _Writing:
+    """The files of one statement."""
+
+    def __init__(self, rows: DataFrame, target: Target, staging: Staging) -> None:
+        self._target = target
+        self._staging = staging
+        self._schema = target.schema
+        self._partitioned = target.partitioned
+        self._names = [item.name for item in self._partitioned]
+        properties = target.metadata.configuration
+        self._leaves = indexed_columns(self._schema, self._names, properties)
+        self._target_size = _target_size(properties)
+        self._spark = rows.sparkSession
+        with translated():
+            self._rows = self._in_files_columns(rows)
+            fields = self._rows.schema.fields
+        self._stored = spark_types.StructType([f for f in fields if f.name not in self._names])
+
+    def write(self) -> None:
+        self._put(self._rows, self._staging.folder, self._names, {})
+
+    def added(self) -> list[AddFile]:
+        """Give the actions; files that grew too large are cut first."""
+        found = self._footers(self._staging.folder)
+        large = [item for item in found if item.size > self._target_size * 3 // 2]
+        if large and "maxRecordsPerFile" not in self._staging.options:
+            for at, item in enumerate(large):
+                self._cut(item, at)
+            found = self._footers(self._staging.folder)
+        empty = [item for item in found if not item.metadata.num_rows]
+        for item in empty:
+            self._target.store.delete(item.path)
+        kept = [item for item in found if item.metadata.num_rows]
+        if self._staging.sync:
+            self._target.store.sync([item.path for item in kept])
+        return [self._add(item) for item in kept]
+
+    def take_away(self) -> None:
+        """Remove what was written: nobody will name it."""
+        with contextlib.suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
+            for item in list(self._target.store.list(self._staging.folder, recursive=True)):
+                self._target.store.delete(item.path)
+
+    # Writing
+
+    def _in_files_columns(self, rows: DataFrame) -> DataFrame:
+        columns = []
+        for item in self._schema.fields:
+            column = F.col(quoted(item.name))
+            if item.name in self._names:
+                columns.append(_partition_column(column, item).alias(item.name))
+            elif item.type != VOID:
+                stored = to_stored(item.type)
+                renamed = column if stored == to_spark(item.type) else column.cast(stored)
+                columns.append(renamed.alias(physical_name(item), metadata=id_of(item)))
+        return rows.select(*columns)
+
+    def _put(
+        self, rows: DataFrame, folder: str, names: Sequence[str], options: Mapping[str, str]
+    ) -> None:
+        told = {
+            # Nothing but data files: who they belong to is said by the folder's name.
+            "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+            "parquet.summary.metadata.level": "NONE",
+            **self._staging.options,
+            **options,
+        }
+        writer = rows.write.mode("append").options(**told)
+        if names:
+            writer = writer.partitionBy(*names)
+        with translated():
+            writer.parquet(hadoop(locations.join(self._target.location, folder)))
+
+    def _cut(self, item: _Written, at: int) -> None:
+        """Write a file that is too large again, as several of the size wanted."""
+        rows = max(1, item.metadata.num_rows * self._target_size // item.size)
+        path = pattern(hadoop(locations.join(self._target.location, item.path)))
+        frame = self._spark.read.schema(self._stored).parquet(path).coalesce(1)
+        inner = item.path.removeprefix(f"{self._staging.folder}/").rpartition("/")[0]
+        folder = "/".join(p for p in (self._staging.folder, f"cut-{at}", inner) if p)
+        self._put(frame, folder, (), {"maxRecordsPerFile": str(rows)})
+        self._target.store.delete(item.path)
+
+    # Reading back what Spark wrote
+
+    def _footers(self, folder: str) -> list[_Written]:
+        store = self._target.store
+        found = []
+        for item in store.list(folder, recursive=True):
+            name = item.path.rpartition("/")[2]
+            if name.startswith("."):  # the checksums Hadoop keeps beside local files
+                store.delete(item.path)
+            elif not name.startswith("_"):
+                found.append(item)
+        found.sort(key=lambda item: item.path)
+        with ThreadPoolExecutor(_READING, thread_name_prefix="headgate-footer") as pool:
+            metadata = pool.map(lambda item: _footer(store, item.path, item.size), found)
+            return [
+                _Written(item.path, item.size, read)
+                for item, read in zip(found, metadata, strict=True)
+            ]
+
+    def _add(self, item: _Written) -> AddFile:
+        return AddFile(
+            path=encode(item.path),
+            partition_values=self._partition_values(item.path),
+            size=item.size,
+            modification_time=self._staging.now_ms,
+            data_change=True,
+            stats=footer_statistics(
+                item.metadata,
+                self._leaves,
+                self._target.metadata.configuration,
+                tight=is_supported(self._target.protocol, "deletionVectors"),
+            ),
+        )
+
+    def _partition_values(self, path: str) -> dict[str, str | None]:
+        folders = path.split("/")[-1 - len(self._partitioned) : -1]
+        values: dict[str, str | None] = {}
+        for item, folder in zip(self._partitioned, folders, strict=True):
+            text = folder.partition("=")[2]
+            told = None if text == NULL_FOLDER else locations.decode(text)
+            if told is None:
+                values[physical_name(item)] = None
+                continue
+            read = (
+                bytes.fromhex(told)
+                if item.type == BINARY
+                else parse_partition_value(told, item.type)
+            )
+            values[physical_name(item)] = format_partition_value(read, item.type)
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A file that Spark wrote, and its footer."""
+
+    path: str
+    size: int
+    metadata: pq.FileMetaData
+
+
+def _target_size(properties: Mapping[str, str]) -> int:
+    text = properties.get("delta.targetFileSize")
+    if text is None:
+        return TARGET_FILE_SIZE
+    match = re.fullmatch(r"\s*(\d+)\s*(b|kb?|mb?|gb?|tb?)?\s*", text, re.IGNORECASE)
+    size = 0 if match is None else int(match[1]) * _UNITS[(match[2] or "b")[0].lower()]
+    if size <= 0:
+        raise InvalidArgumentError(f"delta.targetFileSize is {text!r}, not a size like 128mb.")
+    return size
+
+
+_UNITS: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _partition_column(column: Column, item: StructField) -> Column:
+    """Write partition values as texts, whatever the session's time zone."""
+    text = _partition_text(column, item.type)
+    guarded = F.when(
+        text == NULL_FOLDER,
+        F.raise_error(refusal(F.lit(f"{NULL_FOLDER!r} cannot be a partition value"))),
+    )
+    if not item.nullable:  # the empty text reads as null
+        said = f"Column {item.name!r} may not be null, and as a partition value '' is"
+        guarded = guarded.when(text == "", F.raise_error(refusal(F.lit(said))))
+    return guarded.otherwise(text)
+
+
+def _partition_text(column: Column, data_type: DataType) -> Column:
+    match data_type:
+        case Primitive("string"):
+            return column
+        case Primitive("binary"):
+            return F.hex(column)
+        case Primitive("timestamp"):
+            seconds = F.unix_micros(column).cast("decimal(24,0)") / F.lit(1_000_000)
+            since = F.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
+            return (F.expr(_EPOCH) + since).cast("string")
+        case _:
+            return column.cast("string")
+
+
+def _footer(store: ObjectStore, path: str, size: int) -> pq.FileMetaData:
+    local = store.local_path(path)
+    if local is not None:
+        return pq.read_metadata(local)
+    # The file ends with the footer, its length in four bytes, and four bytes more.
+    tail = store.get_range(path, max(0, size - _TAIL), min(size, _TAIL))
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if length > len(tail):
+        tail = store.get_range(path, size - length, length)
+    return pq.read_metadata(pa.BufferReader(b"PAR1" + tail))
