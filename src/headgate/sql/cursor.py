@@ -116,10 +116,7 @@ class Cursor:
     def string(self, what: str = "a string") -> str:
         if self.peek().kind is not Kind.STRING:
             raise self.unexpected(what)
-        spelled = ""
-        while self.peek().kind is Kind.STRING:  # strings side by side are one
-            spelled += unquote(self.take())
-        return spelled
+        return unquote(self.take())
 
     def integer(self) -> int:
         sign = -1 if self.took("-") else 1
@@ -285,7 +282,7 @@ class Cursor:
             if token.key == "*":  # all columns, or times
                 before = self._tokens[index - 1] if index else token
                 return before.key == "*" or not self._ends_operand(index - 1)
-            return token.key in (")", "]", "?")
+            return token.key in (")", "]", "}", "?")
         return token.kind is not Kind.WORD or token.key not in AWAITING or self._is_dot(index - 1)
 
     def _is_dot(self, index: int) -> bool:

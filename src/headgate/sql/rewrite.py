@@ -79,6 +79,13 @@ class Spliced:
                 parts.append(name + _doubled(edit.text))
         return "".join(parts)
 
+    @property
+    def expression(self) -> str:
+        """The text where no table stands in it: as it is, for what takes no formatting."""
+        return "".join(
+            kept.text + ("" if edit is None else edit.text) for kept, edit in self._runs()
+        )
+
     def origin(self, offset: int, width: int = STAND_IN_WIDTH) -> int:
         """Trace an offset in what Spark parsed back to an offset in the user's script.
 
@@ -229,7 +236,8 @@ def _timed(script: str, piece: Piece, moment: Moment) -> Iterator[Edit]:
     cursor = Cursor(script, tokenize(script, piece.start, piece.end))
     while not cursor.is_at_end:
         token = cursor.peek()
-        is_operand = not cursor.has_operand and not cursor.is_behind_dot
+        is_named = cursor.last is not None and cursor.last.key in ("AS", ".")
+        is_operand = not (is_named or cursor.has_operand)
         literal = moment.literal(token.key) if token.key in CLOCKS and is_operand else None
         is_call = cursor.peek(1).key == "(" and cursor.peek(2).key == ")"
         is_bare = token.key in BARE_CLOCKS and cursor.peek(1).key not in ("(", ".")

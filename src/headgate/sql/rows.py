@@ -177,6 +177,8 @@ def _source(cursor: Cursor) -> Values | Piece:
     if first.kind is Kind.WORD and first.key in ("VALUES", "VALUE"):
         mark = cursor.mark()
         cursor.take()
+        if cursor.is_at_end:
+            raise cursor.unexpected("a row")
         found = _values(cursor)
         if found is not None:
             return found

@@ -1,0 +1,269 @@
+"""Scripts in, statements out: where they are cut, and what is refused."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headgate.errors import SyntaxRefusedError
+from headgate.protocol.conflicts import Isolation
+from headgate.sql.script import parse, split
+from headgate.sql.statements import (
+    Atomic,
+    Begin,
+    Commit,
+    Delete,
+    Foreign,
+    Insert,
+    Piece,
+    Query,
+    ReleaseSavepoint,
+    Rollback,
+    Savepoint,
+    Statement,
+    TransactionOptions,
+    Use,
+)
+
+
+def only(text: str) -> Statement:
+    (statement,) = parse(text)
+    return statement
+
+
+def texts(script: str) -> list[str]:
+    return [piece.text for piece in split(script)]
+
+
+@pytest.mark.parametrize(
+    ("script", "statements"),
+    [
+        ("", []),
+        (" ; ;; -- nothing\n ; /* at all */", []),
+        ("SELECT 1; SELECT 2;", ["SELECT 1", "SELECT 2"]),
+        ("SELECT ';' ; SELECT \";\"", ["SELECT ';'", 'SELECT ";"']),
+        ("SELECT `a;b` FROM `;`; SELECT 1", ["SELECT `a;b` FROM `;`", "SELECT 1"]),
+        ("SELECT 'it''s; \\';' ; SELECT 1", ["SELECT 'it''s; \\';'", "SELECT 1"]),
+        ("SELECT r'\\'; SELECT 1", ["SELECT r'\\'", "SELECT 1"]),
+        ("SELECT $$a;b$$, $x$;$$;$x$; SELECT 1", ["SELECT $$a;b$$, $x$;$$;$x$", "SELECT 1"]),
+        ("SELECT 1 -- one; two\n; SELECT 2", ["SELECT 1", "SELECT 2"]),
+        ("SELECT 1 -- one \\\n ; still\n, 2", ["SELECT 1 -- one \\\n ; still\n, 2"]),
+        ("SELECT /* a; /* b; */ c; */ 1; SELECT 2", ["SELECT /* a; /* b; */ c; */ 1", "SELECT 2"]),
+        ("SELECT /*+ BROADCAST(t) ; */ 1", ["SELECT /*+ BROADCAST(t) ; */ 1"]),
+        ("SHOW TABLES LIKE 'a;b'; SELECT 1", ["SHOW TABLES LIKE 'a;b'", "SELECT 1"]),
+        ("BEGIN ATOMIC SELECT 1; SELECT 2; END; SELECT 3", None),
+    ],
+)
+def test_a_script_is_cut_only_where_a_statement_ends(
+    script: str, statements: list[str] | None
+) -> None:
+    if statements is None:
+        statements = ["BEGIN ATOMIC SELECT 1; SELECT 2; END", "SELECT 3"]
+    assert texts(script) == statements
+
+
+PARTS = st.sampled_from(
+    [
+        *("SELECT", "1", "a", ".", ",", "(", ")", "=", "<=>", "{", "}", "$", "@", "\\", "é", "😀"),
+        *("'x;y'", "'it''s'", "'\\''", '"a;b"', "`a;``b`", "r'\\'", "$$;$$", "/* ; /* */ */"),
+        *("-- ;\n", "-- \\\n;\n", "\n", "\t", " ", ";", "1.5e3", "END", "BEGIN", "\u2003"),
+    ]
+)
+
+
+@pytest.mark.slow
+@given(st.lists(PARTS, max_size=30).map(" ".join))
+@example("a ;; b")
+def test_what_is_cut_out_is_the_users_own_text_and_only_marks_lie_between(script: str) -> None:
+    pieces = split(script)
+    at = 0
+    between = ""
+    for piece in pieces:
+        assert script[piece.start : piece.end] == piece.text
+        assert piece.start >= at
+        between += script[at : piece.start]
+        at = piece.end
+    assert split(between + script[at:]) == ()
+
+
+@pytest.mark.slow
+@given(st.lists(PARTS, max_size=30).map(" ".join))
+def test_pieces_cut_out_and_joined_again_are_cut_the_same(script: str) -> None:
+    pieces = texts(script)
+    assert texts("\n;\n".join(pieces)) == pieces
+
+
+def test_the_script_of_the_slide_is_read_as_written() -> None:
+    script = """
+        BEGIN TXN;
+        INSERT INTO t1 VALUES (1);
+        DELETE FROM t2 WHERE id IN (SELECT id FROM t1);
+        END TXN;
+    """
+    assert [type(s) for s in parse(script)] == [Begin, Insert, Delete, Commit]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["COMMIT", "COMMIT TXN", "commit work", "END TXN", "END TRANSACTION", "end work"],
+)
+def test_a_transaction_ends_under_several_names(text: str) -> None:
+    assert only(text) == Commit(Piece(text, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("BEGIN", TransactionOptions()),
+        ("BEGIN TXN", TransactionOptions()),
+        ("START TRANSACTION READ ONLY", TransactionOptions(read_only=True)),
+        (
+            "BEGIN WORK ISOLATION LEVEL WRITE SERIALIZABLE",
+            TransactionOptions(isolation=Isolation.WRITE_SERIALIZABLE),
+        ),
+        (
+            "begin transaction isolation level write_serializable",
+            TransactionOptions(isolation=Isolation.WRITE_SERIALIZABLE),
+        ),
+        (
+            "BEGIN ISOLATION LEVEL SNAPSHOT AS OF SEQUENCE 1042",
+            TransactionOptions(Isolation.SNAPSHOT, read_only=True, as_of_sequence=1042),
+        ),
+        (
+            "BEGIN AS OF TIMESTAMP now() - INTERVAL 1 DAY READ ONLY",
+            TransactionOptions(read_only=True, as_of_timestamp=Piece("now() - INTERVAL 1 DAY", 22)),
+        ),
+    ],
+)
+def test_a_transaction_begins_with_its_options(text: str, options: TransactionOptions) -> None:
+    assert only(text) == Begin(Piece(text, 0), options)
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("ROLLBACK", Rollback(Piece("ROLLBACK", 0))),
+        ("ABORT", Rollback(Piece("ABORT", 0))),
+        ("ROLLBACK WORK TO a", Rollback(Piece("ROLLBACK WORK TO a", 0), "a")),
+        ("ROLLBACK TO SAVEPOINT a", Rollback(Piece("ROLLBACK TO SAVEPOINT a", 0), "a")),
+        ("SAVEPOINT `a b`", Savepoint(Piece("SAVEPOINT `a b`", 0), "a b")),
+        ("RELEASE a", ReleaseSavepoint(Piece("RELEASE a", 0), "a")),
+        ("RELEASE SAVEPOINT a", ReleaseSavepoint(Piece("RELEASE SAVEPOINT a", 0), "a")),
+        ("USE CATALOG main", None),
+    ],
+)
+def test_savepoints_are_made_released_and_gone_back_to(
+    text: str, statement: Statement | None
+) -> None:
+    found = only(text)
+    assert isinstance(found, Use) if statement is None else found == statement
+
+
+def test_an_atomic_block_holds_its_statements() -> None:
+    script = """
+        BEGIN ATOMIC ISOLATION LEVEL SERIALIZABLE RETRY 3
+            INSERT INTO t SELECT CASE WHEN a THEN 1 END FROM u;
+            SAVEPOINT s; ROLLBACK TO s;
+        END;
+        SELECT 1
+    """
+    block, query = parse(script)
+    assert isinstance(block, Atomic)
+    assert isinstance(query, Query)
+    assert block.options == TransactionOptions(Isolation.SERIALIZABLE, retry=3)
+    assert [type(s) for s in block.statements] == [Insert, Savepoint, Rollback]
+    assert all(script[s.whole.start : s.whole.end] == s.whole.text for s in block.statements)
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "query"),
+    [
+        ("SET x.y = 'a'", "SET", None),
+        ("RESET", "RESET", None),
+        ("UNCACHE TABLE t", "UNCACHE", None),
+        ("EXPLAIN FORMATTED SELECT * FROM t", "EXPLAIN", "SELECT * FROM t"),
+        ("CACHE LAZY TABLE c AS SELECT * FROM t", "CACHE", "SELECT * FROM t"),
+        ("CACHE TABLE c OPTIONS ('a' = 'b') SELECT 1", "CACHE", "SELECT 1"),
+        ("CREATE TEMP VIEW v (a) AS SELECT 1", "CREATE TEMPORARY VIEW", "SELECT 1"),
+        (
+            "CREATE OR REPLACE GLOBAL TEMPORARY VIEW v AS (SELECT 1)",
+            "CREATE TEMPORARY VIEW",
+            "(SELECT 1)",
+        ),
+        ("CREATE TEMPORARY FUNCTION f AS 'x.Y'", "CREATE FUNCTION", None),
+        ("DROP VIEW IF EXISTS v", "DROP", None),
+        ("SET VAR x = (SELECT max(a) FROM t)", "SET", "VAR x = (SELECT max(a) FROM t)"),
+        ("DECLARE x INT DEFAULT 5", "DECLARE", "x INT DEFAULT 5"),
+        ("SHOW FUNCTIONS", "SHOW", None),
+        ("DESCRIBE FUNCTION abs", "DESCRIBE", None),
+        ("DESCRIBE QUERY SELECT 1", "DESCRIBE", "SELECT 1"),
+    ],
+)
+def test_what_is_sparks_own_is_left_to_spark(text: str, verb: str, query: str | None) -> None:
+    found = only(text)
+    assert isinstance(found, Foreign)
+    assert found.verb == verb
+    assert (None if found.query is None else found.query.text) == query
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT 1",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "(SELECT 1) UNION (SELECT 2)",
+        "FROM t SELECT a",
+        "TABLE t",
+        "VALUES (1), (2)",
+    ],
+)
+def test_a_query_is_kept_as_it_is(text: str) -> None:
+    assert only(f"  {text} ;") == Query(Piece(text, 2))
+
+
+@pytest.mark.parametrize(
+    ("script", "line", "column", "says"),
+    [
+        ("SELECT 'abc", 1, 8, "string never ends"),
+        ("SELECT `abc", 1, 8, "quoted name never ends"),
+        ("SELECT 1;\n  SELECT /* /* */", 2, 10, "comment never ends"),
+        ("SELEC 1", 1, 1, "`SELEC` begins no statement"),
+        ("GRANT SELECT ON t TO x", 1, 1, "GRANT is not done here"),
+        ("BEGIN SELECT 1; END", 1, 7, "ATOMIC"),
+        ("BEGIN ISOLATION LEVEL READ COMMITTED", 1, 23, "`READ COMMITTED` is no isolation level"),
+        ("BEGIN READ ONLY READ ONLY", 1, 17, "READ stands twice"),
+        ("BEGIN RETRY 3", 1, 14, "ATOMIC only"),
+        ("BEGIN ATOMIC SELECT 1;", 1, 1, "has no END"),
+        ("BEGIN ATOMIC SELECT 1; END SELECT 2", 1, 28, "`;` was expected"),
+        ("BEGIN ATOMIC COMMIT; END", 1, 14, "neither begins nor ends"),
+        ("END", 1, 4, "TXN, TRANSACTION or WORK"),
+        ("COMMIT now", 1, 8, "the end of the statement was expected"),
+        ("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", 1, 22, "WITH before INSERT"),
+        ("FROM t INSERT INTO a SELECT x INSERT INTO b SELECT y", 1, 8, "several INSERTs"),
+        ("CREATE VIEW v AS SELECT 1", 1, 8, "CREATE TEMPORARY VIEW"),
+        ("EXPLAIN DELETE FROM t", 1, 9, "EXPLAIN takes a query"),
+        ("\n\n\tDELETE\tFROM 5", 3, 14, "a table was expected, not `5`"),
+    ],
+)
+def test_a_refusal_points_at_the_place(script: str, line: int, column: int, says: str) -> None:
+    with pytest.raises(SyntaxRefusedError) as caught:
+        parse(script)
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert says.lower() in str(caught.value).lower()
+
+
+def test_the_line_is_shown_with_a_caret_under_the_place() -> None:
+    with pytest.raises(SyntaxRefusedError) as caught:
+        parse("SELECT 1;\nUPDATE t\n\tSET a + 1;\nSELECT 2")
+    assert str(caught.value) == (
+        "`=` was expected, not `+`, at line 3, column 8:\n"
+        "  \tSET a + 1;\n"
+        "  \t      ^\n"
+        " Mend the statement at the place named. [syntax]"
+    )
+
+
+def test_a_long_line_is_cut_around_the_place() -> None:
+    with pytest.raises(SyntaxRefusedError) as caught:
+        parse("UPDATE t SET " + "a = 1, " * 1000 + "b + 1")
+    assert max(len(line) for line in str(caught.value).splitlines()) < 130
+    assert "b + 1" in str(caught.value)
