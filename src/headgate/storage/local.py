@@ -225,8 +225,9 @@ class LocalStore:
     def _put_new(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
         self._refuse_if_failed()
         with self._errors(items[0][0], writing=True):
-            targets = [self._locate(path) for path, _ in items]
-            folder = self._make_folder(_parent(targets[0]))
+            # All lie in one folder, which is looked at once.
+            folder = self._make_folder(_parent(self._locate(items[0][0])))
+            targets = [f"{folder}/{path.rpartition('/')[2]}" for path, _ in items]
             with self._temporaries(folder, [content for _, content in items]) as temporaries:
                 won = upto_false(
                     self._link(*names) for names in zip(temporaries, targets, strict=True)
@@ -250,7 +251,8 @@ class LocalStore:
     @contextmanager
     def _temporaries(self, folder: str, contents: Sequence[bytes]) -> Iterator[Sequence[str]]:
         """Write and sync a file per content; their temporary names are gone at the end."""
-        names = [f"{folder}/{RESERVED}{secrets.token_hex(8)}" for _ in contents]
+        own = f"{folder}/{RESERVED}{secrets.token_hex(8)}"
+        names = [f"{own}-{number}" for number in range(len(contents))]
         try:
             for first in range(0, len(names), _OPEN_AT_ONCE):
                 chunk = slice(first, first + _OPEN_AT_ONCE)
