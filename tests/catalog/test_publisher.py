@@ -227,6 +227,41 @@ def test_the_tails_of_others_are_published_also_by_a_process_that_is_always_busy
             waking.join()
 
 
+def test_a_table_that_gathers_much_rests_less_so_that_its_writers_need_not_wait(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False, unpublished_soft=40) as house:
+        publisher, table = house.database._publisher, house.create()
+
+        def turn() -> float:
+            publisher._try(table.table_id)
+            return publisher._rests_until[table.table_id] - house.clock.waited_s
+
+        storage.after = lambda call: house.clock.sleep(is_publishing(call))  # a slow disk
+        turn()
+        commit(house, table.table_id, 10)
+        longest = turn()
+        commit(house, table.table_id, 20)
+        assert turn() == longest / 2
+        commit(house, table.table_id, 1)
+        assert turn() == longest
+
+
+def test_a_look_round_ends_the_rest_of_nobody_and_finds_the_tails_of_others(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False) as other, opened(tmp_path, publisher=False) as house:
+        publisher, own = house.database._publisher, house.create("own")
+        storage.after = lambda call: house.clock.sleep(is_publishing(call))
+        publisher._try(own.table_id)
+        commit(house, own.table_id)
+        left = other.create("left")
+        assert publisher._rested() == []
+        assert publisher._left_behind() == {left.table_id}
+        house.clock.sleep(10)
+        assert publisher._rested() == [own.table_id]
+
+
 @shows("L2")
 @pytest.mark.parametrize(
     "error",

@@ -38,7 +38,8 @@ _log = logging.getLogger(__name__)
 _GRACE = 1.0  # seconds for the put that is under way
 _LOOK_AGAIN = 0.05  # seconds until a thread that waits for another looks how far that one is
 _REST = 4.0  # times as long as a turn took
-_LONGEST_REST = 0.5  # seconds
+_LONGEST_REST = 1.0  # seconds
+_SHARE = 4  # of what writers may leave unpublished, one part is gathered between two turns
 
 
 class Publisher:
@@ -66,6 +67,7 @@ class Publisher:
         # Since when a lease is another's and nothing was published under it, and up to where.
         self._refused: dict[str, tuple[float, Version]] = {}
         self._rests_until: dict[TableId, float] = {}
+        self._stood_at: dict[TableId, Version] = {}  # after the turn before
         self._at_table: dict[TableId, threading.Lock] = {}
         self._is_stopping = False
         self._deadline: float | None = None  # of all that is done in the background
@@ -318,7 +320,7 @@ class Publisher:
                 if not woken or self._clock.monotonic() >= looked + every:
                     looked = self._clock.monotonic()
                     at_work = self._workers.look()
-                    self._workers.give(id for id in self._left_behind() if id not in at_work)
+                    self._workers.give(self._left_behind() - at_work)
             except HeadgateError as error:
                 _log.warning("looking for unpublished commits failed: %s", error)
             except Exception:  # a thread that dies publishes nothing any more
@@ -328,7 +330,8 @@ class Publisher:
         """Take those woken that have rested.
 
         A turn costs much for itself and little for each commit: the longer turns take, the more
-        is gathered for the next, so that publishing never takes the most of a busy machine.
+        is gathered for the next, so that publishing never takes the most of a busy machine; and
+        never so much that writers would be held back.
         """
         now = self._clock.monotonic()
         with self._wakeups:
@@ -338,16 +341,20 @@ class Publisher:
             self._rests_until.pop(table_id, None)
         return ready
 
-    def _left_behind(self) -> list[TableId]:
+    def _left_behind(self) -> set[TableId]:
+        """Give those with a tail that nobody here was woken for; the others have a turn to come."""
         with self._store.read() as unit:
-            return [row.id for row in unit.unpublished() if row.diverged is None]
+            found = {row.id for row in unit.unpublished() if row.diverged is None}
+        with self._wakeups:
+            return found - self._woken
 
     def _try(self, table_id: TableId) -> None:
         began = self._clock.monotonic()
         if self._deadline is not None and began >= self._deadline:
             return
+        published: Version | None = None
         try:
-            self.publish(table_id, wait=False)
+            published = self.publish(table_id, wait=False)
             self._failing.pop(table_id, None)
         except (LogDivergedError, NotFoundError):
             pass  # said loudly when it was found; dropped meanwhile
@@ -361,6 +368,11 @@ class Publisher:
         ended = self._clock.monotonic()
         waiting = max(1, len(self._woken))  # tables share the machine, and so its rest
         rest = min(_REST * (ended - began) * waiting, _LONGEST_REST)
+        if published is not None:
+            gathered = published - self._stood_at.get(table_id, published)
+            allowed = self._settings.unpublished_soft / _SHARE
+            rest *= min(1.0, allowed / max(gathered, 1))
+            self._stood_at[table_id] = published
         self._rests_until[table_id] = ended + rest
 
 
