@@ -450,7 +450,7 @@ class Decider:
             else row.metadata_version,
             domains=merged_domains(row.domains, domains),
             row_id_high_water=high_water,
-            num_files=None if files is None else files.count,
+            num_files=None if files is None else files.num_files,
             size_bytes=None if files is None else files.size_bytes,
             ticket=None,
             ticket_until_ms=0,
@@ -564,9 +564,9 @@ class Decider:
 def first_answer(unit: Reading, pending: Pending) -> Ratified | Rejected | None:
     """Give the answer a txnId got before, if it did; refuse it for another intent. Spec: CM-42."""
     txn_id = pending.proposal.txn_id
-    wanted = {attempt.part.table_id: attempt for attempt in pending.attempts}
     ratified = ratified_answer(unit, txn_id)
     if ratified is not None:
+        wanted = {attempt.part.table_id: attempt for attempt in pending.attempts}
         if ratified[0].commits.keys() != wanted.keys():
             raise TxnIdReusedError(f"Transaction {txn_id} was ratified for other tables.")
         for table_id, attempt in wanted.items():
@@ -585,9 +585,10 @@ def first_answer(unit: Reading, pending: Pending) -> Ratified | Rejected | None:
 
 def ratified_answer(unit: Reading, txn_id: TxnId) -> tuple[Ratified, dict[TableId, bytes]] | None:
     """Give what a ratified transaction was answered, and what it wanted of each table."""
-    rows = dict(unit.ratified_under(txn_id))
-    if not rows:
+    found = unit.ratified_under(txn_id)
+    if not found:
         return None
+    rows = dict(found)
     some = next(iter(rows.values()))
     answer = Ratified(
         txn_id=txn_id,

@@ -98,7 +98,7 @@ def advance(
     deleted_records, deletion_vectors = _deletions(before, adds, removes)
     return VersionChecksum(
         table_size_bytes=files.size_bytes,
-        num_files=files.count,
+        num_files=files.num_files,
         metadata=metadata,
         protocol=protocol,
         txn_id=txn_id,
@@ -153,7 +153,7 @@ def _unordered(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[
 class Files(NamedTuple):
     """How many files a table has, and their size together."""
 
-    count: int
+    num_files: int
     size_bytes: int
 
 
