@@ -263,6 +263,8 @@ def test_the_source_of_a_merge_may_be_a_table_of_the_past() -> None:
         ("UPDATE t SET a = 1 WHERE b = 2, c = 3", "a condition was expected, not `,`"),
         ("DELETE t WHERE a = 1", "`FROM` was expected"),
         ("DELETE FROM t WHERE", "an expression was expected, not the end"),
+        ("DELETE FROM t LIMIT", "the end of the statement was expected, not `LIMIT`"),
+        ("DELETE FROM t ORDER", "the end of the statement was expected, not `ORDER`"),
         ("DELETE FROM t WHERE (a = 1", "the `(` is never closed"),
         ("DELETE FROM t WHERE a = 1)", "the end of the statement"),
         ("TRUNCATE TABLE t PARTITION (a = 1)", "whole tables"),

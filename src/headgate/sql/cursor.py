@@ -15,7 +15,7 @@ from headgate.protocol.schema_text import parse_schema
 from headgate.sql.places import refused
 from headgate.sql.statements import AsOf, Name, Path, Piece, TimestampAsOf, VersionAsOf
 from headgate.sql.tokens import Kind, Token, unquote
-from headgate.sql.words import AWAITING, NOT_AN_ALIAS
+from headgate.sql.words import AWAITING, BEFORE_BY, BEFORE_MORE, CLAUSES, NOT_AN_ALIAS
 
 Item = TypeVar("Item")
 
@@ -159,16 +159,31 @@ class Cursor:
             return VersionAsOf(int(unquote(token)))
         return VersionAsOf(self.integer())
 
-    def alias(self, *also_stops: str) -> str | None:
-        """Take what a table is called here, if it is called anything."""
+    def alias(self, *, may_be_clause: bool = True) -> str | None:
+        """Take what a table is called here, if it is called anything.
+
+        Without `may_be_clause` a word that can begin a clause is no alias, whatever follows it: a
+        statement that lacks its end must not change every row.
+        """
         if self.took("AS"):
             return self.identifier("an alias")
         token = self.peek()
-        if token.kind is Kind.QUOTED:
-            return self.take().name
-        if token.kind is Kind.WORD and token.key not in NOT_AN_ALIAS | set(also_stops):
-            return self.take().name
-        return None
+        is_free = token.kind is Kind.QUOTED or token.key not in NOT_AN_ALIAS
+        if may_be_clause and token.key in CLAUSES and not self.sees_clause:
+            is_free = True
+        return self.take().name if token.is_name and is_free else None
+
+    @property
+    def sees_clause(self) -> bool:
+        """Whether the next word begins a clause: a word like it may also be a name."""
+        token, following = self.peek(), self.peek(1)
+        if token.kind is not Kind.WORD or token.key not in CLAUSES:
+            return False
+        if token.key in BEFORE_BY:
+            return following.key == "BY"
+        if token.key not in BEFORE_MORE:
+            return True
+        return following.kind is not Kind.END and following.key not in (",", ")", ".", "FROM", "AS")
 
     def data_type(self) -> DataType:
         """Take a type, read as everywhere else."""

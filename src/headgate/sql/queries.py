@@ -15,7 +15,7 @@ from headgate.sql.cursor import Cursor
 from headgate.sql.places import refused
 from headgate.sql.statements import Piece, TableReference
 from headgate.sql.tokens import Kind, Token, tokenize
-from headgate.sql.words import CLAUSES, QUERY_STARTS, SET_OPERATORS
+from headgate.sql.words import CLAUSES, NOT_AN_ALIAS, QUERY_STARTS, SET_OPERATORS
 
 _JOINS = frozenset({"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "NATURAL"})
 _AFTER_BLOCK = CLAUSES | SET_OPERATORS | {"|>"}
@@ -196,7 +196,7 @@ class _Finder:
                 relations.append(self._lateral_view(names))
             elif cursor.took("WHERE"):
                 where = self._piece(names, _AFTER_BLOCK)
-            elif cursor.sees_any(*CLAUSES - {"SELECT", "LATERAL"}):
+            elif cursor.sees_clause and not cursor.sees_any("SELECT", "LATERAL"):
                 cursor.take()
                 self._scan(names, _AFTER_BLOCK)
             else:
@@ -317,6 +317,8 @@ class _Finder:
             return [_Relation(self._inline_rows(names))]
         if not cursor.peek().is_name:
             return []  # a parameter, or a mistake: Spark will say
+        if cursor.sees("STREAM") and self._is_stream():
+            raise cursor.refused("a query cannot read a stream", "Use spark.readStream.")
         if self._is_function():
             cursor.name()
             self._group(names)
@@ -331,6 +333,12 @@ class _Finder:
         while cursor.peek(ahead).key == "." and cursor.peek(ahead + 1).is_name:
             ahead += 2
         return cursor.peek(ahead).kind is Kind.SIGN and cursor.peek(ahead).key == "("
+
+    def _is_stream(self) -> bool:
+        """Say whether STREAM is the keyword and not a table: then a name follows."""
+        following = self._cursor.peek(1)
+        is_free = following.kind is Kind.QUOTED or following.key not in NOT_AN_ALIAS
+        return following.is_name and is_free
 
     def _table(self, names: Names, *, has_alias: bool) -> _Relation:
         cursor = self._cursor
@@ -461,7 +469,9 @@ class _Finder:
             return True
         if token.kind is not Kind.WORD or token.key not in stops:
             return False
-        return token.key not in SET_OPERATORS or self._is_set_operator()
+        if token.key in SET_OPERATORS:
+            return self._is_set_operator()
+        return token.key not in CLAUSES or self._cursor.sees_clause
 
     def _group(self, names: Names) -> None:
         """Read what stands in brackets: a query, or expressions."""

@@ -72,7 +72,7 @@ def update(cursor: Cursor, whole: Piece) -> Update:
     """Read an UPDATE."""
     cursor.expect("UPDATE")
     target = cursor.name("a table")
-    alias = cursor.alias()
+    alias = cursor.alias(may_be_clause=False)
     cursor.expect("SET")
     assignments = tuple(cursor.several(lambda: _assignment(cursor, "WHERE")))
     condition = cursor.condition() if cursor.took("WHERE") else None
@@ -83,7 +83,7 @@ def delete(cursor: Cursor, whole: Piece) -> Delete:
     """Read a DELETE."""
     cursor.expect("DELETE", "FROM")
     target = cursor.name("a table")
-    alias = cursor.alias()
+    alias = cursor.alias(may_be_clause=False)
     condition = cursor.condition() if cursor.took("WHERE") else None
     return Delete(whole, target, alias, condition)
 
@@ -103,7 +103,7 @@ def merge(cursor: Cursor, whole: Piece) -> Merge:
     evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
     target = cursor.name("a table")
-    target_alias = cursor.alias()
+    target_alias = cursor.alias(may_be_clause=False)
     cursor.expect("USING")
     source: TableReference | Piece
     if cursor.sees("("):
@@ -118,7 +118,7 @@ def merge(cursor: Cursor, whole: Piece) -> Merge:
         last = cursor.last
         assert last is not None
         source = TableReference(name, as_of, cursor.piece(name.piece.start, last.end))
-    source_alias = cursor.alias()
+    source_alias = cursor.alias(may_be_clause=False)
     cursor.expect("ON")
     on = cursor.condition("WHEN")
     clauses: list[MergeClause] = []

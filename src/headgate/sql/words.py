@@ -22,6 +22,10 @@ CLAUSES = _words(
     "WHERE GROUP HAVING ORDER CLUSTER DISTRIBUTE SORT WINDOW LIMIT OFFSET QUALIFY SELECT LATERAL"
 )
 
+# Of these, the ones that may be names: unless BY follows, unless there is more to come.
+BEFORE_BY = _words("GROUP ORDER CLUSTER DISTRIBUTE SORT")
+BEFORE_MORE = _words("LIMIT OFFSET WINDOW QUALIFY")
+
 # Behind a table these are not its alias, unless AS says so.
 NOT_AN_ALIAS = (
     CLAUSES
