@@ -13,7 +13,8 @@ import apsw
 import pytest
 
 from headgate import failpoints
-from headgate.catalog.stores.port import CatalogStore, Clock, DoubtError
+from headgate.catalog.stores import sqlite
+from headgate.catalog.stores.port import CatalogStore, Clock, DoubtError, TakenError
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.errors import (
@@ -547,3 +548,72 @@ def test_a_sync_that_failed_leaves_the_commit_in_doubt(path: Path) -> None:
         store.close()
     finally:
         disk.unregister()
+
+
+# What one unit leaves to the next
+
+
+def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[Clock, int, Version]:
+    """Look, in a unit of change, at what is decided upon."""
+    with store.write() as unit:
+        row = unit.table(table_id(number))
+        assert row is not None
+        return unit.clock(), row.timestamp_ms, row.published
+
+
+def test_a_unit_asks_nothing_that_the_one_before_knew(store: SQLiteStore) -> None:
+    [row] = insert(store, 1)
+    row = insert_commits(store, row, commit_row(0, 1))
+    known = seen_by_next(store)
+    asked: list[str] = []
+    store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
+    assert seen_by_next(store) == known
+    assert not [sql for sql in asked if "FROM tables" in sql or "FROM clock" in sql]
+
+
+@req("CM-10")
+@shows("S2")
+def test_what_another_process_wrote_is_seen_by_the_next_unit_that_knew_better(
+    path: Path, store: SQLiteStore
+) -> None:
+    [row] = insert(store, 1)
+    row = insert_commits(store, row, commit_row(0, 1))
+    other = SQLiteStore(str(path), SystemClock())
+    for version in range(1, 4):
+        one, two = (store, other) if version % 2 else (other, store)
+        before = seen_by_next(two)
+        row = insert_commits(one, row, commit_row(version, version + 1))
+        assert seen_by_next(two) == seen_by_next(one) != before
+        # And what it took is taken.
+        with two.write() as unit, pytest.raises(TakenError), unit.savepoint():
+            unit.insert_commit(row.key, commit_row(version, txn="late"))
+    other.close()
+
+
+def test_a_unit_that_was_undone_leaves_nothing_to_the_next(store: SQLiteStore) -> None:
+    [row] = insert(store, 1)
+    before = seen_by_next(store)
+    with pytest.raises(ZeroDivisionError), store.write() as unit:  # noqa: PT012
+        unit.update_table(row._replace(timestamp_ms=99))
+        unit.clock()
+        unit.advance_clock(Clock(Sequence(1), 1), TxnId("x"))
+        raise ZeroDivisionError
+    assert seen_by_next(store) == before
+
+
+def test_what_was_published_is_known_to_the_next_unit(store: SQLiteStore) -> None:
+    [row, _] = insert(store, 1, 2)
+    row = insert_commits(store, row, commit_row(0, 1))
+    assert seen_by_next(store)[2] == -1
+    with store.write() as unit:
+        unit.record_published(row.key, Version(0), Version(0), 5)
+    assert seen_by_next(store)[2] == 0
+
+
+def test_no_more_rows_are_kept_than_are_worth_it(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_MOST_KNOWN", 3)
+    insert(store, *range(1, 9))
+    seen_by_next(store)
+    assert len(store._known.tables) == 1

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -102,6 +103,7 @@ _HEARD_OF_ONE: Final = (
 )
 _TABLES_BY_ID: Final = f"SELECT {_TABLE} FROM tables WHERE id IN (SELECT value FROM json_each(?))"
 _INSERT_COMMIT: Final = f"INSERT INTO commits VALUES ({', '.join('?' * 16)})"
+_MOST_KNOWN: Final = 1_000  # tables whose rows are kept from one unit to the next
 _UNKNOWN: Final = -9  # no version follows it
 _INSERT_TABLE: Final = (
     f"INSERT INTO tables VALUES (NULL, {', '.join('?' * (len(TableRow._fields) - 1))})"
@@ -132,6 +134,7 @@ class SQLiteStore:
         self._writing = threading.Lock()
         self._process = os.getpid()
         self._is_closed = False
+        self._known = _Known()
         try:
             with _translated():
                 self._writer = self._open()
@@ -160,8 +163,12 @@ class SQLiteStore:
         with self._writing, _translated():
             self._refuse_if_closed()
             self._begin()
-            unit = _Writing(self._writer)
+            known, self._known = self._known, _Known()  # given back once it is committed
             try:
+                [[others]] = self._writer.execute("PRAGMA data_version")
+                if known.others != others or len(known.tables) > _MOST_KNOWN:
+                    known = _Known(others=int(str(others)))
+                unit = _Writing(self._writer, known)
                 yield unit
                 unit.finish()
                 unit.refuse_if_lost()
@@ -170,6 +177,7 @@ class SQLiteStore:
                     self._writer.execute("ROLLBACK")
                 raise
             self._commit()
+            self._known = known
 
     def describe(self) -> str:
         """Say what the rows lie in."""
@@ -584,15 +592,29 @@ class _Reading:
         return self._connection.execute(sql, values).fetchone()
 
 
+@dataclass(slots=True)
+class _Known:
+    """What a unit left behind, and the next one need not ask for.
+
+    It holds as long as SQLite says that no other connection has written, which is asked under the
+    lock of every unit.
+    """
+
+    others: int | None = None  # what SQLite counts of them
+    clock: Clock | None = None
+    tables: dict[TableId, TableRow] = field(default_factory=dict)
+    taken: dict[int, Version] = field(default_factory=dict)  # by a table's key: the last one
+
+
 class _Writing(_Reading):
     """While it lasts nobody else writes: what it read stays true until it changes it itself."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, known: _Known) -> None:
         super().__init__(connection)
-        self._clock: Clock | None = None  # as this unit will leave it
+        self._known = known
+        self._clock = known.clock  # as this unit will leave it
         self._is_advanced = False
-        self._tables: dict[TableId, TableRow | None] = {}
-        self._taken: dict[int, Version] = {}  # by a table's key: the last version that is
+        self._tables, self._taken = known.tables, known.taken
         self._fresh: set[TxnId] = set()  # expected, and nothing was recorded of them
         self._unheard_of: set[TxnId] = set()  # of these nothing is, to this moment
         self._batches = Batches(self._run)
@@ -657,6 +679,7 @@ class _Writing(_Reading):
             self._batches.send()
             if self._is_advanced and self._clock is not None:
                 self._run("UPDATE clock SET sequence = ?, clock_ms = ?", self._clock)
+            self._known.clock = self._clock
         except TakenError as error:
             raise UnavailableError(
                 f"The catalog's database contradicts itself ({error}); nothing was written.",
@@ -686,6 +709,10 @@ class _Writing(_Reading):
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
         return None if txn_id in self._unheard_of else super().rejection(txn_id)
+
+    def _forget(self, key: int) -> None:
+        for table_id in [row.id for row in self._tables.values() if row.key == key]:
+            del self._tables[table_id]
 
     def _know(self, row: TableRow) -> None:
         self._tables[row.id] = row
@@ -796,7 +823,7 @@ class _Writing(_Reading):
         self._do("DELETE FROM rejections WHERE decided_ms < ?", before_ms)
 
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
-        self._tables.clear()
+        self._forget(key)
         self._do(
             "UPDATE commits SET published_ms = ? WHERE table_key = ? "
             "AND version BETWEEN ? AND ? AND published_ms IS NULL",
@@ -808,11 +835,11 @@ class _Writing(_Reading):
         self._do("UPDATE tables SET published = ? WHERE key = ? AND published < ?", last, key, last)
 
     def set_diverged(self, key: int, message: str | None) -> None:
-        self._tables.clear()
+        self._forget(key)
         self._do("UPDATE tables SET diverged = ? WHERE key = ?", message, key)
 
     def forget_content(self, key: int, upto: Version) -> None:
-        self._tables.clear()
+        self._forget(key)
         self._do(
             "UPDATE commits SET content = NULL WHERE table_key = ? AND version "
             "BETWEEN (SELECT held_from FROM tables WHERE key = ?) AND ?",
