@@ -219,6 +219,7 @@ def test_functions_that_tell_the_time_become_literals_of_one_moment() -> None:
         ("SELECT * FROM my-table", "backquotes"),
         ("SELECT * FROM (SELECT 1", "`)` was expected, not the end"),
         ("SELECT f(1", "the `(` is never closed"),
+        ("SELECT * FROM a JOIN b USING i", "`(` was expected"),
         ("SELECT 1)", "the end was expected, not `)`"),
         ("SELECT " + "(" * 5000 + ")" * 5000, "nested too deeply"),
     ],

@@ -1,11 +1,16 @@
 """Scripts in, statements out: where they are cut, and what is refused."""
 
+import contextlib
+
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import SyntaxRefusedError
+from headgate.names import TableName
 from headgate.protocol.conflicts import Isolation
+from headgate.sql.pruning import contents
+from headgate.sql.rewrite import splice
 from headgate.sql.script import parse, split
 from headgate.sql.statements import (
     Atomic,
@@ -90,6 +95,64 @@ def test_what_is_cut_out_is_the_users_own_text_and_only_marks_lie_between(script
 def test_pieces_cut_out_and_joined_again_are_cut_the_same(script: str) -> None:
     pieces = texts(script)
     assert texts("\n;\n".join(pieces)) == pieces
+
+
+RICH = [
+    "INSERT OVERWRITE t PARTITION ( d = 1 , e ) IF NOT EXISTS ( a , b ) VALUES ( 1 , DEFAULT )",
+    "INSERT INTO t REPLACE WHERE a = 1 AND b IN ( 1 , 2 ) SELECT * FROM u VERSION AS OF 3 x",
+    "UPDATE t x SET x . a = CASE WHEN b THEN 1 END , c = ( SELECT max ( d ) FROM u ) WHERE e",
+    "MERGE INTO t USING ( SELECT * FROM s ) y ON a = b WHEN MATCHED AND c THEN UPDATE SET * "
+    "WHEN NOT MATCHED THEN INSERT ( a ) VALUES ( 1 ) WHEN NOT MATCHED BY SOURCE THEN DELETE",
+    "CREATE TABLE t ( a array < int > NOT NULL DEFAULT 1 , b date GENERATED ALWAYS AS ( f ( a ) )"
+    " , CONSTRAINT c CHECK ( a ) ) USING delta PARTITIONED BY ( b ) TBLPROPERTIES ( a . b = 'c' )",
+    "ALTER TABLE t ADD COLUMNS ( a . b int COMMENT 'x' AFTER c , d string FIRST )",
+    "BEGIN ATOMIC ISOLATION LEVEL SNAPSHOT RETRY 3 DELETE FROM t WHERE a ; SELECT 1 ; END ; COMMIT",
+    "WITH a AS ( SELECT 1 ) SELECT * , b [ 0 ] FROM a LEFT JOIN ( b JOIN c USING ( d ) ) ON e , "
+    "LATERAL ( TABLE g ) h LATERAL VIEW explode ( i ) j AS k WHERE l UNION VALUES ( 1 ) , ( 2 )",
+    "FROM a PIVOT ( sum ( b ) FOR c IN ( 1 ) ) |> JOIN d ON e |> WHERE f GROUP BY g LIMIT 5",
+    "DESCRIBE HISTORY t LIMIT 5 ; SHOW TABLES IN a LIKE 'b' ; RESTORE t TO TIMESTAMP AS OF 'x'",
+]
+STRAY = st.sampled_from(
+    [
+        *"()[]<>,.;=*@{}?",
+        "SELECT",
+        "FROM",
+        "AS",
+        "CASE",
+        "END",
+        "INTERVAL",
+        "1",
+        "'s'",
+        "`x`",
+        "WITH",
+    ]
+)
+
+
+@st.composite
+def mistakes(draw: st.DrawFn) -> str:
+    """A statement with words lost, doubled and come from nowhere."""
+    words = draw(st.sampled_from(RICH)).split()
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(words)))
+        words[at : at + draw(st.integers(0, 3))] = draw(st.lists(STRAY, max_size=2))
+    return " ".join(words)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(mistakes())
+def test_whatever_is_written_is_read_or_refused_at_a_place(script: str) -> None:
+    with contextlib.suppress(SyntaxRefusedError):
+        for statement in parse(script):
+            assert script[statement.whole.start : statement.whole.end] == statement.whole.text
+            contents(statement.whole.text)
+            splice(script, statement.whole, resolve=lambda name: TableName("c", "s", "t"))
+
+
+@pytest.mark.parametrize("script", RICH)
+def test_what_the_mistakes_are_made_from_has_none(script: str) -> None:
+    assert parse(script)
 
 
 def test_the_script_of_the_slide_is_read_as_written() -> None:

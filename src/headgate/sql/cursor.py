@@ -19,8 +19,8 @@ from headgate.sql.words import AWAITING, BEFORE_BY, BEFORE_MORE, CLAUSES, NOT_AN
 
 Item = TypeVar("Item")
 
-OPENING = {"(": ")", "[": "]"}
-_CLOSING = frozenset(OPENING.values())
+_OPENING = {"(": ")", "[": "]"}
+_CLOSING = frozenset(_OPENING.values())
 
 
 class Cursor:
@@ -240,16 +240,18 @@ class Cursor:
 
     def skip_group(self) -> None:
         """Take a bracket and all up to the one that closes it."""
+        if not self.sees_any(*_OPENING):
+            raise self.unexpected("`(`")
         opened = self.take()
-        closing = [OPENING[opened.key]]
+        closing = [_OPENING[opened.key]]
         while closing:
             token = self.take()
             if token.kind is Kind.END:
                 raise refused(self.text, opened.start, f"the `{opened.key}` is never closed")
             if token.kind is not Kind.SIGN:
                 continue
-            if token.key in OPENING:
-                closing.append(OPENING[token.key])
+            if token.key in _OPENING:
+                closing.append(_OPENING[token.key])
             elif token.key in _CLOSING and token.key != closing.pop():
                 raise refused(self.text, token.start, f"`{token.key}` closes nothing")
 
@@ -260,7 +262,7 @@ class Cursor:
             token = self.peek()
             ends = begun and self.has_operand
             begun = True
-            if token.kind is Kind.SIGN and token.key in OPENING:
+            if token.kind is Kind.SIGN and token.key in _OPENING:
                 self.skip_group()
                 continue
             if token.kind is Kind.SIGN and token.key in (*_CLOSING, ",", ";") and cases == 0:

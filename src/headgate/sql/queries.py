@@ -476,6 +476,8 @@ class _Finder:
     def _group(self, names: Names) -> None:
         """Read what stands in brackets: a query, or expressions."""
         cursor = self._cursor
+        if not cursor.sees_any("(", "["):
+            raise cursor.unexpected("`(`")
         opened = cursor.take()
         is_query = opened.key == "(" and begins_query(cursor.peek(), cursor.peek(1))
         if is_query and not self._is_table_argument():
