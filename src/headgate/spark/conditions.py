@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate.errors import InvalidArgumentError
 from headgate.log.snapshots import Snapshot
 from headgate.protocol.predicates import Predicate
 from headgate.spark.types import quoted
+from headgate.sql.pruning import Contents, condition_predicate, contents
+from headgate.sql.rewrite import Moment, splice
 
 _ROWS: Final = "headgate_rows"
 
@@ -30,7 +34,6 @@ class Condition:
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     has_subqueries: bool = False
     predicate: Predicate | None = None  # what it says of files; None: any may match
-    is_exact: bool = False  # the predicate says all that the condition says
 
     def matching(self, rows: DataFrame) -> DataFrame:
         """Give the rows where it is true."""
@@ -52,12 +55,89 @@ class Condition:
         return rows if self.alias is None else rows.alias(self.alias)
 
     def _filtered(self, rows: DataFrame, where: str) -> DataFrame:
-        alias = "" if self.alias is None else f" AS {quoted(self.alias)}"
-        text = f"SELECT * FROM {{{_ROWS}}}{alias} WHERE {where}"
-        frames: dict[str, Any] = {_ROWS: rows, **self.frames}
-        return rows.sparkSession.sql(text, **frames)
+        return select(rows, self.alias, "*", where, self.frames)
 
 
-def condition_of(text: str, snapshot: Snapshot) -> Condition:
-    """Read a condition on one table, without subqueries."""
-    return Condition(text=text, shown=text)
+def select(
+    rows: DataFrame, alias: str | None, what: str, where: str, frames: Mapping[str, DataFrame]
+) -> DataFrame:
+    """Ask Spark in SQL; what is asked for may have subqueries over the other frames."""
+    named = "" if alias is None else f" AS {quoted(alias)}"
+    told: dict[str, Any] = {_ROWS: rows, **frames}
+    text = f"SELECT {what} FROM {{{_ROWS}}}{named} WHERE {where}"
+    return rows.sparkSession.sql(text, **told)
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Values in the user's own text, computed beside the columns of a table."""
+
+    texts: tuple[str, ...]
+    alias: str | None = None
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    has_subqueries: bool = False
+
+    def beside(self, rows: DataFrame) -> tuple[DataFrame, list[str]]:
+        """Give rows with one more column for each value, and what these are called."""
+        names = [f"__headgate_value_{n}" for n in range(len(self.texts))]
+        if not self.has_subqueries:
+            named = rows if self.alias is None else rows.alias(self.alias)
+            values = [F.expr(t).alias(n) for t, n in zip(self.texts, names, strict=True)]
+            return named.select("*", *values), names
+        told = ", ".join(f"({t}) AS {n}" for t, n in zip(self.texts, names, strict=True))
+        return select(rows, self.alias, f"*, {told}", "true", self.frames), names
+
+
+def condition_of(
+    text: str,
+    snapshot: Snapshot,
+    *,
+    now_ms: int,
+    alias: str | None = None,
+    is_utc: bool = False,
+) -> Condition:
+    """Read a condition on the rows of one table: an expression of SQL without subqueries.
+
+    Spark may be asked more than once, so functions that tell the time tell the one given.
+    """
+    made_of = contents(text)
+    if made_of.has_subquery:
+        raise InvalidArgumentError(
+            f"The condition {text!r} has a subquery.", remedy="Write the statement in SQL."
+        )
+    refuse_nondeterministic(made_of)
+    labels = [] if alias is None else [(alias,)]
+    fixed = splice(text, resolve=lambda _: None, moment=moment_of(now_ms)).expression
+    return Condition(
+        text=fixed,
+        shown=text,
+        alias=alias,
+        predicate=condition_predicate(text, snapshot.schema, labels=labels, is_utc=is_utc),
+    )
+
+
+def moment_of(now_ms: int) -> Moment:
+    """Give the literals that stand for a time."""
+    at = datetime.fromtimestamp(now_ms / 1000, UTC)
+    text = at.strftime("%Y-%m-%d %H:%M:%S.") + f"{now_ms % 1000:03d}"
+    return Moment(
+        timestamp=f"TIMESTAMP'{text}Z'",
+        date=f"DATE'{at:%Y-%m-%d}'",
+        local_timestamp=f"TIMESTAMP_NTZ'{text}'",
+        unix_timestamp=f"{now_ms // 1000}L",
+    )
+
+
+def refuse_nondeterministic(made_of: Contents) -> None:
+    """Refuse a condition that says something else each time it is asked."""
+    if made_of.nondeterministic:
+        raise InvalidArgumentError(
+            f"{made_of.nondeterministic[0]}() gives another answer each time.",
+            remedy="Write the rows it chooses to a table first, and choose by that.",
+        )
+
+
+def is_utc(spark: SparkSession) -> bool:
+    """Whether moments without a zone mean UTC to a session."""
+    zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or ""
+    return zone.upper() in {"UTC", "ETC/UTC", "GMT", "Z", "+00:00"}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
@@ -19,11 +20,9 @@ from headgate.errors import InvalidArgumentError
 from headgate.log.statistics import num_records
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
-from headgate.protocol.column_mapping import physical_name
-from headgate.protocol.partition_values import parse_partition_value
-from headgate.protocol.predicates import Predicate, columns, matches
 from headgate.protocol.schema import GENERATION, IDENTITY, DataType, StructField, StructType
-from headgate.spark.conditions import Condition
+from headgate.spark import scan
+from headgate.spark.conditions import Condition, Expressions
 from headgate.spark.conforming import assigned, checked
 from headgate.spark.failures import translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
@@ -42,12 +41,7 @@ class Outcome:
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Assignment:
-    """A column, or a field within one, and its new value: an expression in SQL."""
-
-    column: tuple[str, ...]
-    value: str
+Path = tuple[str, ...]  # a column, or a field within one
 
 
 def delete(statement: Statement, condition: Condition | None) -> Outcome:
@@ -71,8 +65,7 @@ def deletion(
     files = statement.plan(predicate)
     if condition is None:
         return _without_files(statement, files)
-    if predicate is not None and condition.is_exact and _is_of_partitions(statement, predicate):
-        gone = [file for file in files if _matches(statement, predicate, file)]
+    if (gone := _whole_files(statement, condition, files)) is not None:
         return _without_files(statement, gone)
     with translated():
         found = condition.matching(statement.frame(files, located=True)).select(FILE, ROW)
@@ -97,11 +90,11 @@ def deletion(
 
 
 def update(
-    statement: Statement, assignments: Sequence[Assignment], condition: Condition
+    statement: Statement, columns: Sequence[Path], values: Expressions, condition: Condition
 ) -> Outcome:
-    """Give the columns of matching rows new values."""
+    """Give columns of matching rows new values."""
     statement.refuse_changes()
-    updating = _Updating(statement, assignments, condition)
+    updating = _Updating(statement, columns, values, condition)
     files = statement.plan(condition.predicate)
     with translated():
         found = condition.matching(statement.frame(files, located=True)).select(FILE, ROW)
@@ -130,18 +123,22 @@ class _Updating:
     """New values of columns, put beside the old ones."""
 
     def __init__(
-        self, statement: Statement, assignments: Sequence[Assignment], condition: Condition
+        self,
+        statement: Statement,
+        columns: Sequence[Path],
+        values: Expressions,
+        condition: Condition,
     ) -> None:
         self._statement = statement
         self._condition = condition
         self._schema = statement.target().schema
-        self._assignments = assignments
-        tops = [fold(item.column[0]) for item in assignments]
-        self._tops = frozenset(tops)
-        for item in assignments:
-            field = field_of(self._schema, item.column[0], statement.base.label)
+        self._columns = columns
+        self._values = values
+        tops = [fold(path[0]) for path in columns]
+        for path in columns:
+            field = field_of(self._schema, path[0], statement.base.label)
             refuse_generated(field)
-            if len(item.column) == 1 and tops.count(fold(item.column[0])) > 1:
+            if len(path) == 1 and tops.count(fold(path[0])) > 1:
                 raise InvalidArgumentError(f"Column {field.name!r} is set twice.")
 
     def all_rows(self, hits: Sequence[Hit]) -> DataFrame:
@@ -162,23 +159,20 @@ class _Updating:
         return self._changed(found.withColumn(_HIT, F.lit(True))).drop(_HIT)
 
     def _changed(self, rows: DataFrame) -> DataFrame:
-        alias = self._condition.alias
-        named = rows if alias is None else rows.alias(alias)
-        values = named.select(*[F.expr(item.value).alias("v") for item in self._assignments])
-        types = [item.type for item in from_spark(values.schema).fields]
+        wide, names = self._values.beside(rows)
+        types = {item.name: item.type for item in from_spark(wide.select(*names).schema).fields}
         changed: dict[str, Column] = {}
-        for item, found in zip(self._assignments, types, strict=True):
-            top = field_of(self._schema, item.column[0], self._statement.base.label)
+        for path, name in zip(self._columns, names, strict=True):
+            top = field_of(self._schema, path[0], self._statement.base.label)
             before = changed.get(top.name, F.col(quoted(top.name)))
-            value = within(F.expr(item.value), found, before, top, item.column)
-            changed[top.name] = value
+            changed[top.name] = within(F.col(name), types[name], before, top, path)
         columns = [
             F.when(F.col(_HIT), changed[name]).otherwise(F.col(quoted(name))).alias(name)
             if (name := field.name) in changed
             else F.col(quoted(name))
             for field in self._schema.fields
         ]
-        new = named.select(*columns, F.col(_HIT))
+        new = wide.select(*columns, F.col(_HIT))
         computed = {
             field.name: F.when(
                 F.col(_HIT), F.expr(str(field.metadata[GENERATION])).cast(to_spark(field.type))
@@ -225,18 +219,23 @@ def field_of(schema: StructType, name: str, where: str) -> StructField:
 # What it comes to
 
 
-def _is_of_partitions(statement: Statement, predicate: Predicate) -> bool:
-    """Whether a predicate is decided by partition values alone, so that files go as they are."""
-    partitions = {fold(name) for name in statement.base.partition_columns}
-    return all(len(path) == 1 and fold(path[0]) in partitions for path in columns(predicate))
+def _whole_files(
+    statement: Statement, condition: Condition, files: Sequence[AddFile]
+) -> list[AddFile] | None:
+    """Choose files by a condition on partition values alone; None if it looks at more than those.
 
-
-def _matches(statement: Statement, predicate: Predicate, file: AddFile) -> bool:
-    row = {
-        item.name: parse_partition_value(file.partition_values.get(physical_name(item)), item.type)
-        for item in statement.target().partitioned
-    }
-    return matches(predicate, row)
+    Spark itself is asked, once for each combination of values: no row is read.
+    """
+    if condition.has_subqueries or not statement.base.partition_columns or not files:
+        return None
+    try:
+        chosen = condition.matching(scan.partitions(statement.spark, statement.base, files))
+    except AnalysisException:
+        return None
+    with translated():
+        numbers = {row[scan.FILE] for row in chosen.select(scan.FILE).collect()}
+    groups = scan.by_partition(statement.base, files)
+    return [file for n, group in enumerate(groups.values()) if n in numbers for file in group]
 
 
 def _without_files(

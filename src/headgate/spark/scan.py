@@ -108,6 +108,32 @@ def dataframe(
     return reduce(DataFrame.union, parts)
 
 
+def by_partition(
+    snapshot: Snapshot, files: Sequence[AddFile]
+) -> dict[tuple[str | None, ...], list[AddFile]]:
+    """Group files by their partition values, as texts that Spark reads in a cast."""
+    partitioned = _partitioned(snapshot)
+    groups: dict[tuple[str | None, ...], list[AddFile]] = {}
+    for file in files:
+        texts = tuple(_partition_text(file, item) for item in partitioned)
+        groups.setdefault(texts, []).append(file)
+    return groups
+
+
+def partitions(spark: SparkSession, snapshot: Snapshot, files: Sequence[AddFile]) -> DataFrame:
+    """Give one row for each group of `by_partition`: its number as `FILE`, and its values."""
+    groups = list(by_partition(snapshot, files))
+    items = _partitioned(snapshot)
+    columns = {
+        item.name: pa.array([g[i] for g in groups], pa.string()) for i, item in enumerate(items)
+    }
+    told = spark.createDataFrame(
+        pa.table({**columns, FILE: pa.array(range(len(groups)), pa.int64())})
+    )
+    typed = [_typed(F.col(quoted(item.name)), item.type).alias(item.name) for item in items]
+    return told.select(*typed, F.col(FILE))
+
+
 def deleted_in(snapshot: Snapshot, file: AddFile) -> Sequence[int]:
     """Give the positions of a file's rows that are deleted already, ascending."""
     if file.deletion_vector is None:
@@ -125,17 +151,13 @@ class _Scan:
     """How the files of one snapshot are read."""
 
     def __init__(self, spark: SparkSession, snapshot: Snapshot, *, located: bool) -> None:
-        schema = snapshot.schema
-        if mapping_mode(snapshot.protocol, snapshot.metadata) == "none":
-            schema = without_mapping(schema)
         self._spark = spark
         self._snapshot = snapshot
         self._located = located
-        self._schema = schema
-        names = {fold(name) for name in snapshot.partition_columns}
-        self._partitioned = [item for item in schema.fields if fold(item.name) in names]
-        self._stored = [item for item in schema.fields if fold(item.name) not in names]
-        read = physical(StructType(tuple(f for f in self._stored if f.type != VOID)))
+        self._schema = _schema(snapshot)
+        self._partitioned = _partitioned(snapshot)
+        stored = [item for item in self._schema.fields if item not in self._partitioned]
+        read = physical(StructType(tuple(item for item in stored if item.type != VOID)))
         assert isinstance(read, StructType)
         self._read_schema = spark_schema(read)
 
@@ -149,9 +171,7 @@ class _Scan:
         """Read files without deleted rows: one scan for each group of few, one for many."""
         if not files:
             return []
-        groups: dict[tuple[str | None, ...], list[AddFile]] = {}
-        for file in files:
-            groups.setdefault(self._texts(file), []).append(file)
+        groups = by_partition(self._snapshot, files)
         if len(groups) > _MOST_GROUPS:
             return [self._joined(files, None)]
         return [self._constant(texts, group) for texts, group in groups.items()]
@@ -268,6 +288,18 @@ class _Scan:
 
     def _texts(self, file: AddFile) -> tuple[str | None, ...]:
         return tuple(_partition_text(file, item) for item in self._partitioned)
+
+
+def _schema(snapshot: Snapshot) -> StructType:
+    """Give a table's columns, with the names files have for them where those differ."""
+    if mapping_mode(snapshot.protocol, snapshot.metadata) == "none":
+        return without_mapping(snapshot.schema)
+    return snapshot.schema
+
+
+def _partitioned(snapshot: Snapshot) -> list[StructField]:
+    names = {fold(name) for name in snapshot.partition_columns}
+    return [item for item in _schema(snapshot).fields if fold(item.name) in names]
 
 
 def _partition(item: StructField) -> str:

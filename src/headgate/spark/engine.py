@@ -1,0 +1,110 @@
+"""What all statements on a lake share: how tables are read, and how writes are run, and again.
+
+Remembers what was read here, so that a write made from it says so; holds nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.client.session import Session
+from headgate.errors import ConflictError
+from headgate.log.snapshots import Snapshot
+from headgate.protocol.actions import TableId, Version
+from headgate.protocol.conflicts import Scan
+from headgate.spark import scan, sessions
+from headgate.spark.conditions import Condition, condition_of, is_utc
+from headgate.spark.failures import translated
+from headgate.spark.paths import url_of
+from headgate.spark.statement import Statement, Writing
+from headgate.storage import locations
+
+Result = TypeVar("Result")
+
+_TRIES: Final = 3  # of a statement whose sources are ours to read again
+_REMEMBERED: Final = 256  # reads that a later write may turn out to be made from
+
+
+class Engine:
+    """Spark and a session, put to work on tables. Safe for many threads, as far as Spark is."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        session: Session,
+        *,
+        sync_data: bool = True,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        sessions.check(spark)
+        self.spark = spark
+        self.session = session
+        self._writing = Writing(sync_data=sync_data, options=options)
+        self._lock = threading.Lock()
+        self._reads: OrderedDict[tuple[TableId, Version], Snapshot] = OrderedDict()
+
+    def read(self, snapshot: Snapshot, where: str | None = None) -> DataFrame:
+        """Give the rows of a snapshot that match."""
+        self.remember(snapshot)
+        if where is None:
+            return scan.dataframe(self.spark, snapshot, snapshot.files())
+        condition = self.condition(where, snapshot)
+        frame = scan.dataframe(self.spark, snapshot, snapshot.files(condition.predicate))
+        with translated():
+            return condition.matching(frame)
+
+    def condition(self, where: str, snapshot: Snapshot) -> Condition:
+        """Read a condition on the rows of one table."""
+        now_ms = self.session.clock.now_ms()
+        return condition_of(where, snapshot, now_ms=now_ms, is_utc=is_utc(self.spark))
+
+    def statement(self, name: str) -> Statement:
+        """Begin a statement that writes to a table, on its newest version."""
+        return Statement(self.spark, self.session.table(name), self._writing)
+
+    def redo(self, name: str, run: Callable[[Statement], Result]) -> Result:
+        """Run a statement, and again on the newest version where others came in between.
+
+        Only for one whose every source is read anew each time.
+        """
+        for _ in range(_TRIES - 1):
+            try:
+                with self.statement(name) as statement:
+                    return run(statement)
+            except ConflictError:
+                continue
+        with self.statement(name) as statement:
+            return run(statement)
+
+    def remember(self, snapshot: Snapshot) -> None:
+        """Keep in mind what was read: a later write may be made from it."""
+        if snapshot.table_id is None:
+            return
+        with self._lock:
+            self._reads[snapshot.table_id, snapshot.version] = snapshot
+            self._reads.move_to_end((snapshot.table_id, snapshot.version))
+            while len(self._reads) > _REMEMBERED:
+                self._reads.popitem(last=False)
+
+    def scans_of(self, rows: DataFrame) -> list[Scan]:
+        """Find which of our tables rows are made from, and at which version they were read."""
+        with self._lock:
+            reads = sorted(self._reads.items(), key=lambda read: read[0][1])
+        if not reads:
+            return []
+        with translated():
+            files = scan.input_files(rows)
+        scans: dict[TableId, Scan] = {}
+        for (table_id, version), snapshot in reads:
+            inside = {url for url in files if locations.contains(snapshot.location, url)}
+            if not inside or table_id in scans:
+                continue
+            # The oldest version that has all of them: what came later may have been missed.
+            if inside <= {url_of(snapshot.location, file) for file in snapshot.files()}:
+                scans[table_id] = Scan(table_id=table_id, version=version)
+        return list(scans.values())

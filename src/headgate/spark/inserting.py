@@ -1,0 +1,102 @@
+"""Rows into a table: added, or in the place of others, all in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+
+from headgate.client.transaction import Operation, as_text
+from headgate.errors import InvalidArgumentError
+from headgate.log.statistics import num_records
+from headgate.protocol.actions import Action, AddFile
+from headgate.protocol.schema_evolution import merged
+from headgate.spark import dml
+from headgate.spark.conditions import Condition
+from headgate.spark.dml import Outcome
+from headgate.spark.evolving import evolved
+from headgate.spark.failures import refusal
+from headgate.spark.statement import Statement
+from headgate.spark.types import from_spark, quoted
+from headgate.spark.write import Target
+
+_SHOWN: Final = 300  # characters of a row that does not belong
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """What new rows do to those that are there, and to the columns."""
+
+    replaces: bool = False  # all rows, unless the next two say which
+    where: Condition | None = None  # the rows that match; new rows must match too
+    dynamic: bool = False  # the rows of partitions that get new ones
+    merges_schema: bool = False  # columns the table does not have are added
+
+
+def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
+    """Write rows, and commit them with what goes."""
+    if how.where is not None and how.dynamic:
+        raise InvalidArgumentError("An overwrite is of matching rows or of partitions: of one.")
+    if how.replaces:
+        statement.refuse_changes()
+    base = statement.base
+    changed, target = _evolved(statement, rows, how)
+    parameters: dict[str, object] = {
+        "mode": "Overwrite" if how.replaces else "Append",
+        "partitionBy": as_text(base.partition_columns),
+    }
+    gone: list[Action] = []
+    if how.where is not None:
+        parameters["predicate"] = how.where.shown
+        gone, _ = dml.deletion(statement, how.where)
+        rows = _all_matching(rows, how.where)
+    added = statement.stage(rows, target)
+    if how.replaces and how.where is None:
+        files = statement.plan()
+        if how.dynamic:
+            parameters["partitionOverwriteMode"] = "dynamic"
+            touched = {_partition(file) for file in added}
+            files = [file for file in files if _partition(file) in touched]
+        gone = statement.removed(files)
+    counted = written(added)
+    number = counted["numOutputRows"]
+    operation = Operation("WRITE", parameters, counted)
+    committed = statement.commit([*changed, *gone, *added], operation)
+    return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
+
+
+def written(added: Sequence[AddFile]) -> dict[str, int]:
+    """Count what a write brought, in Delta's words."""
+    return {
+        "numFiles": len(added),
+        "numOutputRows": sum(num_records(file) or 0 for file in added),
+        "numOutputBytes": sum(file.size for file in added),
+    }
+
+
+def _evolved(
+    statement: Statement, rows: DataFrame, how: Insertion
+) -> tuple[list[Action], Target | None]:
+    """Give what a write changes in the schema: nothing, unless it may and there is something."""
+    if not how.merges_schema:
+        return [], None
+    before = statement.base.schema
+    after = merged(before, from_spark(rows.schema))
+    return ([], None) if after == before else evolved(statement, after)
+
+
+def _partition(file: AddFile) -> tuple[tuple[str, str | None], ...]:
+    return tuple(sorted(file.partition_values.items()))
+
+
+def _all_matching(rows: DataFrame, condition: Condition) -> DataFrame:
+    """Refuse rows that an overwrite by a condition must not bring."""
+    first = rows.columns[0]
+    whole = F.struct(*[F.col(quoted(name)) for name in rows.columns])
+    said = F.lit(f"A row does not match {condition.shown}: ")
+    message = refusal(said, F.substring(F.to_json(whole), 1, _SHOWN))
+    guarded = F.when(condition.holds(), F.col(quoted(first)))
+    return rows.withColumn(first, guarded.otherwise(F.raise_error(message)))

@@ -1,0 +1,192 @@
+"""Tables named in a text -> DataFrames that stand for them, all as of one moment.
+
+Tables that are not ours, views and functions are Spark's. What Spark says is wrong with a text is
+said of the place in the user's script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.client.session import Session
+from headgate.errors import InvalidNameError, NotFoundError
+from headgate.log.snapshots import Snapshot
+from headgate.names import TableName
+from headgate.protocol.conflicts import Scan
+from headgate.spark import scan
+from headgate.spark.conditions import is_utc, moment_of
+from headgate.spark.failures import first_line
+from headgate.spark.types import quoted
+from headgate.sql import places, statements
+from headgate.sql.pruning import contents, table_predicate
+from headgate.sql.rewrite import Spliced, StandIn, splice
+from headgate.sql.statements import Name, Piece
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Relations:
+    """A piece of text, what stands for the tables in it, and what is read of each."""
+
+    spliced: Spliced
+    has_subqueries: bool
+    is_ours: bool  # no view or table of Spark's is read
+    frames: dict[str, DataFrame] = field(default_factory=dict)
+    scans: list[Scan] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The text as it goes to Spark: formatted where it has subqueries, else as it is."""
+        return self.spliced.text if self.has_subqueries else self.spliced.expression
+
+
+class Resolver:
+    """Finds the tables of one script, and asks Spark in its words."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        session: Session,
+        script: str,
+        remember: Callable[[Snapshot], None],
+    ) -> None:
+        self.script = script
+        self._spark = spark
+        self._session = session
+        self._remember = remember
+
+    def table_name(self, name: Name) -> TableName | None:
+        """Say which table of ours a name means; None if it is Spark's, or nobody's."""
+        if len(name.parts) == 1 and self._spark.catalog.tableExists(quoted(name.parts[0])):
+            return None  # a view of the session hides what lies behind it
+        try:
+            return self._session.find_name(".".join(name.parts))
+        except InvalidNameError:
+            return None
+
+    def target(self, name: Name) -> TableName:
+        """Give the full name of a table that is written to or looked at."""
+        try:
+            if (found := self._session.find_name(".".join(name.parts))) is not None:
+                return found
+        except InvalidNameError as error:
+            raise self.refused(name.piece.start, error.message.rstrip(".")) from error
+        raise NotFoundError(
+            f"There is no table {name}, at {places.place_at(self.script, name.piece.start)}:\n"
+            f"{places.pointed(self.script, name.piece.start)}\n"
+        )
+
+    def relations(
+        self,
+        piece: Piece,
+        *,
+        within: Piece | None = None,
+        target: TableName | None = None,
+        first: int = 0,
+    ) -> Relations:
+        """Splice a query, or an expression on the rows of a table, and read what it names."""
+        foreign: list[Name] = []
+
+        def ours(name: Name) -> TableName | None:
+            found = self.table_name(name)
+            if found is None:
+                foreign.append(name)
+            return found
+
+        spliced = splice(
+            self.script,
+            piece,
+            resolve=ours,
+            within=within,
+            targets=() if target is None else (target,),
+            first=first,
+            moment=moment_of(self._session.clock.now_ms()),
+        )
+        has_subqueries = bool(spliced.stand_ins) or contents(piece.text).has_subquery
+        relations = Relations(spliced, has_subqueries, is_ours=not foreign)
+        snapshots = self._pinned(spliced.stand_ins)
+        for stand_in, snapshot in zip(spliced.stand_ins, snapshots, strict=True):
+            where = table_predicate(stand_in, snapshot.schema, is_utc=is_utc(self._spark))
+            self._remember(snapshot)
+            files = snapshot.files(where)
+            relations.frames[stand_in.name] = scan.dataframe(self._spark, snapshot, files)
+            assert snapshot.table_id is not None  # a cut is of the catalog's own tables
+            relations.scans.append(
+                Scan(table_id=snapshot.table_id, version=snapshot.version, predicate=where)
+            )
+        return relations
+
+    def ask(self, relations: Relations) -> DataFrame:
+        """Give what a query answers."""
+        frames: dict[str, Any] = dict(relations.frames)
+        if not frames:
+            return self.asked(
+                relations.spliced, lambda: self._spark.sql(relations.spliced.expression)
+            )
+        return self.asked(
+            relations.spliced, lambda: self._spark.sql(relations.spliced.text, **frames)
+        )
+
+    def asked(self, told: Piece | Spliced, ask: Callable[[], Answer]) -> Answer:
+        """Ask Spark; where it says what is wrong, point at the place in the script."""
+        try:
+            return ask()
+        except (ParseException, AnalysisException) as error:
+            offset = _offset(error)
+            if isinstance(told, Spliced):
+                at = told.piece.start if offset is None else told.origin(offset)
+            else:
+                at = told.start + (offset or 0)
+            raise self.refused(at, first_line(error).rstrip(".")) from error
+
+    def refused(self, at: int, why: str) -> Exception:
+        """Make the error that points at a place in the script."""
+        return places.refused(self.script, min(at, len(self.script)), why)
+
+    def _pinned(self, stand_ins: Sequence[StandIn]) -> list[Snapshot]:
+        """Give the snapshot of each table: of the past where asked, else all of one sequence."""
+        now = {str(s.table) for s in stand_ins if s.reference.table.as_of is None}
+        cut = self._session.read_cut(now) if now else {}
+        several = len({s.table.key for s in stand_ins}) > 1
+        found = []
+        for stand_in in stand_ins:
+            name = str(stand_in.table)
+            match stand_in.reference.table.as_of:
+                case statements.VersionAsOf(version):
+                    found.append(self._session.table(name).snapshot(version))
+                case statements.TimestampAsOf(piece):
+                    at = self._moment(piece)
+                    # Of several tables a moment is one cut; one alone goes by its own commits.
+                    found.append(
+                        self._session.read_cut([name], as_of=at)[name]
+                        if several
+                        else self._session.table(name).snapshot(as_of=at)
+                    )
+                case None:
+                    found.append(cut[name])
+        return found
+
+    def _moment(self, piece: Piece) -> int:
+        """Compute a time, which Spark reads in its own zone."""
+        now = moment_of(self._session.clock.now_ms())
+        text = splice(self.script, piece, resolve=lambda _: None, moment=now).expression
+        asked = f"SELECT unix_millis(CAST(({text}) AS TIMESTAMP)) AS at"
+        row = self.asked(piece, lambda: self._spark.sql(asked).first())
+        if row is None or row["at"] is None:
+            raise self.refused(piece.start, "this is no time")
+        return int(row["at"])
+
+
+def _offset(error: ParseException | AnalysisException) -> int | None:
+    """Say at which character of its text Spark found something wrong, if it tells."""
+    for context in error.getQueryContext() or ():
+        start = context.startIndex()
+        if start >= 0:
+            return int(start)
+    return None

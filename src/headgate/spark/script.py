@@ -1,0 +1,407 @@
+"""Statements of SQL, run: those on our tables by the lake, the rest by Spark."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+
+from headgate.errors import InvalidArgumentError, UnsupportedFeatureError
+from headgate.names import TableName, fold
+from headgate.protocol.schema import DEFAULT, StructField, StructType
+from headgate.spark import describing, dml, tables
+from headgate.spark.conditions import Condition, Expressions, is_utc, refuse_nondeterministic
+from headgate.spark.dml import Outcome, Path, field_of
+from headgate.spark.engine import Engine
+from headgate.spark.failures import translated
+from headgate.spark.inserting import Insertion, insert
+from headgate.spark.merge import Clause, Do, Merge, When, merge
+from headgate.spark.relations import Relations, Resolver
+from headgate.spark.statement import Statement
+from headgate.spark.types import quoted
+from headgate.sql import statements
+from headgate.sql.pruning import condition_predicate, contents
+from headgate.sql.script import parse
+from headgate.sql.statements import Name, Piece
+
+
+def run(engine: Engine, text: str) -> DataFrame:
+    """Run every statement of a script, and give what the last one has to tell."""
+    script = _Script(engine, text)
+    told: DataFrame | None = None
+    for statement in parse(text):
+        told = script.run(statement)
+    if told is None:
+        raise InvalidArgumentError("There is no statement in this text.")
+    return told
+
+
+class _Script:
+    """A script on its way."""
+
+    def __init__(self, engine: Engine, text: str) -> None:
+        self._engine = engine
+        self._spark = engine.spark
+        self._find = Resolver(engine.spark, engine.session, text, engine.remember)
+
+    def run(self, statement: statements.Statement) -> DataFrame:
+        match statement:
+            case statements.Query(whole):
+                return self._find.ask(self._find.relations(whole))
+            case statements.Insert():
+                return self._counts(self._insert(statement))
+            case statements.Delete():
+                return self._counts(self._delete(statement))
+            case statements.Update():
+                return self._counts(self._update(statement))
+            case statements.Merge():
+                return self._counts(self._merge(statement))
+            case statements.CreateTable():
+                tables.create(self._engine, self._find, statement)
+                return self._nothing()
+            case statements.AlterTable():
+                tables.alter(self._engine, self._find, statement)
+                return self._nothing()
+            case (
+                statements.DropTable()
+                | statements.UndropTable()
+                | statements.CommentOn()
+                | statements.CreateSchema()
+                | statements.DropSchema()
+                | statements.Use()
+            ):
+                tables.manage(self._engine, self._find, statement)
+                return self._nothing()
+            case statements.Describe() | statements.Show():
+                return describing.tell(self._engine, self._find, statement)
+            case statements.Foreign(whole, _, None):
+                return self._find.asked(whole, lambda: self._spark.sql(whole.text))
+            case statements.Foreign(whole, _, query):
+                return self._find.ask(self._find.relations(whole, within=query))
+            case _:
+                verb = type(statement).__name__.upper()
+                raise UnsupportedFeatureError(
+                    f"{verb} is understood, and cannot be done here yet.",
+                    remedy="Run the other statements without it.",
+                )
+
+    # INSERT
+
+    def _insert(self, inserting: statements.Insert) -> Outcome:
+        target = self._find.target(inserting.target)
+
+        def rows(statement: Statement) -> DataFrame:
+            schema = statement.base.schema
+            if isinstance(inserting.source, Piece):
+                relations = self._find.relations(inserting.source)
+                statement.add_scans(relations.scans)
+                return self._in_columns(inserting, self._find.ask(relations), schema)
+            return self._in_columns(
+                inserting, self._values(inserting, inserting.source, schema), schema
+            )
+
+        def run(statement: Statement) -> Outcome:
+            where = self._replaced(inserting)
+            how = Insertion(
+                replaces=not isinstance(inserting.mode, statements.Into),
+                where=None if where is None else self._engine.condition(where, statement.base),
+                dynamic=where is None and bool(inserting.partition),
+                merges_schema=inserting.evolves_schema,
+            )
+            return insert(statement, rows(statement), how)
+
+        return self._engine.redo(str(target), run)
+
+    def _replaced(self, inserting: statements.Insert) -> str | None:
+        """Give the condition on the rows that an INSERT replaces."""
+        match inserting.mode:
+            case statements.ReplaceWhere(condition):
+                return condition.text
+            case statements.Overwrite():
+                static = [
+                    f"{quoted(item.column)} <=> ({item.value.text})"
+                    for item in inserting.partition
+                    if item.value is not None
+                ]
+                return " AND ".join(static) or None
+            case _:
+                return None
+
+    def _values(
+        self, inserting: statements.Insert, values: statements.Values, schema: StructType
+    ) -> DataFrame:
+        columns = self._columns(inserting, schema)
+        rows = []
+        for row in values.rows:
+            if len(row) != len(columns):
+                at = row[0].start if row else values.piece.start
+                raise self._find.refused(
+                    at, f"{len(columns)} values are wanted, and {len(row)} are given"
+                )
+            cells = [
+                _default(column) if _is_default(cell) else cell.text
+                for cell, column in zip(row, columns, strict=True)
+            ]
+            rows.append(f"({', '.join(cells)})")
+        text = f"SELECT * FROM VALUES {', '.join(rows)}"
+        return self._find.asked(values.piece, lambda: self._spark.sql(text))
+
+    def _columns(self, inserting: statements.Insert, schema: StructType) -> list[StructField]:
+        """Give the columns that a row's values are for, in order."""
+        if inserting.columns:
+            return [field_of(schema, name, str(inserting.target)) for name in inserting.columns]
+        static = {fold(item.column) for item in inserting.partition if item.value is not None}
+        return [item for item in schema.fields if fold(item.name) not in static]
+
+    def _in_columns(
+        self, inserting: statements.Insert, rows: DataFrame, schema: StructType
+    ) -> DataFrame:
+        """Give rows the names of the columns they are for."""
+        if not inserting.by_name:
+            columns = self._columns(inserting, schema)
+            if len(rows.columns) != len(columns):
+                raise self._find.refused(
+                    inserting.target.piece.start,
+                    f"{inserting.target} takes {len(columns)} columns here,"
+                    f" and {len(rows.columns)} are given",
+                )
+            rows = rows.toDF(*[column.name for column in columns])
+        values = {
+            item.column: F.expr(item.value.text)
+            for item in inserting.partition
+            if item.value is not None
+        }
+        return rows.withColumns(values) if values else rows
+
+    # DELETE and UPDATE
+
+    def _delete(self, delete: statements.Delete) -> Outcome:
+        target = self._find.target(delete.target)
+
+        def run(statement: Statement) -> Outcome:
+            condition = delete.condition
+            if condition is None:
+                return dml.delete(statement, None)
+            return dml.delete(
+                statement, self._condition(statement, condition, target, delete.alias)
+            )
+
+        return self._engine.redo(str(target), run)
+
+    def _update(self, update: statements.Update) -> Outcome:
+        target = self._find.target(update.target)
+        alias = update.alias or target.table
+        columns = [_column(item.column, update.target, alias) for item in update.assignments]
+
+        def run(statement: Statement) -> Outcome:
+            condition = Condition(text="true", shown="true", alias=alias)
+            if update.condition is not None:
+                condition = self._condition(statement, update.condition, target, update.alias)
+            values = self._assigned(statement, update, target, columns)
+            return dml.update(statement, columns, values, condition)
+
+        return self._engine.redo(str(target), run)
+
+    def _assigned(
+        self,
+        statement: Statement,
+        update: statements.Update,
+        target: TableName,
+        columns: list[Path],
+    ) -> Expressions:
+        """Read the values of a SET list, and the tables their subqueries read."""
+        found: list[str | Relations] = []
+        first = 0
+        for path, assignment in zip(columns, update.assignments, strict=True):
+            if _is_default(assignment.value):
+                field = field_of(statement.base.schema, path[0], str(update.target))
+                found.append(_default(field))
+                continue
+            refuse_nondeterministic(contents(assignment.value.text))
+            relations = self._find.relations(assignment.value, target=target, first=first)
+            first += len(relations.frames)
+            statement.add_scans(relations.scans)
+            found.append(relations)
+        asks = any(isinstance(item, Relations) and item.has_subqueries for item in found)
+        texts = [
+            item
+            if isinstance(item, str)
+            else (item.spliced.text if asks else item.spliced.expression)
+            for item in found
+        ]
+        frames = {
+            name: frame
+            for item in found
+            if isinstance(item, Relations)
+            for name, frame in item.frames.items()
+        }
+        return Expressions(tuple(texts), update.alias or target.table, frames, asks)
+
+    def _condition(
+        self, statement: Statement, piece: Piece, target: TableName, alias: str | None
+    ) -> Condition:
+        """Read the condition of a DELETE or UPDATE, and the tables its subqueries read."""
+        refuse_nondeterministic(contents(piece.text))
+        relations = self._find.relations(piece, target=target)
+        statement.add_scans(relations.scans)
+        return Condition(
+            text=relations.text,
+            shown=piece.text,
+            alias=alias or target.table,
+            frames=relations.frames,
+            has_subqueries=relations.has_subqueries,
+            predicate=condition_predicate(
+                piece.text,
+                statement.base.schema,
+                labels=_labels(target, alias),
+                is_utc=is_utc(self._spark),
+            ),
+        )
+
+    # MERGE
+
+    def _merge(self, merging: statements.Merge) -> Outcome:
+        target = self._find.target(merging.target)
+        target_alias = merging.target_alias or target.table
+        source_alias = merging.source_alias or _called(merging.source)
+        refuse_nondeterministic(contents(merging.on.text))
+
+        def run(statement: Statement) -> Outcome:
+            source = self._source(statement, merging)
+            predicate = condition_predicate(
+                merging.on.text,
+                statement.base.schema,
+                labels=_labels(target, merging.target_alias),
+                others=[fold(source_alias), *map(fold, source.columns)],
+                is_utc=is_utc(self._spark),
+            )
+            clauses = [
+                self._clause(clause, target, target_alias, merging, statement.base.schema)
+                for clause in merging.clauses
+            ]
+            return merge(
+                statement,
+                Merge(
+                    source,
+                    self._plain(merging.on, target),
+                    clauses,
+                    target_alias=target_alias,
+                    source_alias=source_alias,
+                    predicate=predicate,
+                    evolves=merging.evolves_schema,
+                ),
+            )
+
+        return self._engine.redo(str(target), run)
+
+    def _source(self, statement: Statement, merging: statements.Merge) -> DataFrame:
+        piece = merging.source if isinstance(merging.source, Piece) else merging.source.piece
+        relations = self._find.relations(piece)
+        frame = (
+            self._find.ask(relations)
+            if isinstance(merging.source, Piece)
+            else self._table(merging.source, relations)
+        )
+        statement.add_scans(relations.scans)
+        # Read twice, rows must be the same twice: what may change is written down once.
+        if contents(piece.text).nondeterministic or not relations.is_ours:
+            with translated():
+                return statement.aside(frame)
+        return frame
+
+    def _table(self, reference: statements.TableReference, relations: Relations) -> DataFrame:
+        if relations.frames:
+            [frame] = relations.frames.values()
+            return frame
+        name = ".".join(map(quoted, reference.name.parts))
+        return self._find.asked(reference.piece, lambda: self._spark.table(name))
+
+    def _clause(
+        self,
+        clause: statements.MergeClause,
+        target: TableName,
+        alias: str,
+        merging: statements.Merge,
+        schema: StructType,
+    ) -> Clause:
+        when = When(clause.when.value.lower())
+        condition = None
+        if clause.condition is not None:
+            refuse_nondeterministic(contents(clause.condition.text))
+            condition = self._plain(clause.condition, target)
+        match clause.action:
+            case statements.MergeDelete():
+                return Clause(when, Do.DELETE, condition)
+            case statements.MergeUpdateAll():
+                return Clause(when, Do.UPDATE, condition)
+            case statements.MergeInsertAll():
+                return Clause(when, Do.INSERT, condition)
+            case statements.MergeUpdate(assignments):
+                columns = [_column(item.column, merging.target, alias) for item in assignments]
+                given = [item.value for item in assignments]
+                do = Do.UPDATE
+            case statements.MergeInsert(names, values):
+                columns = [_column(name, merging.target, alias) for name in names] or [
+                    (item.name,) for item in schema.fields
+                ]
+                given, do = list(values), Do.INSERT
+        if len(columns) != len(given):
+            raise self._find.refused(
+                given[0].start if given else merging.on.start,
+                f"{len(columns)} values are wanted, and {len(given)} are given",
+            )
+        told = {
+            path: _default(field_of(schema, path[0], str(target)))
+            if _is_default(value)
+            else self._plain(value, target)
+            for path, value in zip(columns, given, strict=True)
+        }
+        return Clause(when, do, condition, told)
+
+    def _plain(self, piece: Piece, target: TableName) -> str:
+        """Give an expression that may have no subqueries."""
+        relations = self._find.relations(piece, target=target)
+        if relations.has_subqueries:
+            raise self._find.refused(piece.start, "MERGE takes no subqueries in its clauses")
+        return relations.text
+
+    # Telling
+
+    def _counts(self, outcome: Outcome) -> DataFrame:
+        counts: dict[str, int | None] = {**outcome.counts} or {"num_affected_rows": None}
+        schema = ", ".join(f"{name} long" for name in counts)
+        return self._spark.createDataFrame([tuple(counts.values())], schema)
+
+    def _nothing(self) -> DataFrame:
+        return self._spark.createDataFrame([], "result string")
+
+
+def _labels(target: TableName, alias: str | None) -> list[tuple[str, ...]]:
+    """Give what a table's columns may be qualified with."""
+    if alias is not None:
+        return [(alias,)]
+    parts = (target.catalog, target.schema, target.table)
+    return [parts[n:] for n in range(3)]
+
+
+def _called(source: statements.TableReference | Piece) -> str:
+    return "source" if isinstance(source, Piece) else source.name.parts[-1]
+
+
+def _column(name: Name, target: Name, alias: str) -> Path:
+    """Give the column that is assigned to, without what it may be qualified with."""
+    parts = name.parts
+    for label in (target.parts, target.parts[-1:], (alias,)):
+        if len(parts) > len(label) and list(map(fold, parts[: len(label)])) == list(
+            map(fold, label)
+        ):
+            return parts[len(label) :]
+    return parts
+
+
+def _is_default(piece: Piece) -> bool:
+    return piece.text.strip().upper() == "DEFAULT"
+
+
+def _default(field: StructField) -> str:
+    default = field.metadata.get(DEFAULT)
+    return default if isinstance(default, str) else "NULL"
