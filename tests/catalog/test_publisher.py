@@ -247,6 +247,17 @@ def test_a_table_that_gathers_much_rests_less_so_that_its_writers_need_not_wait(
         assert turn() == longest
 
 
+def test_a_table_that_rests_is_waited_for_and_then_published(
+    tmp_path: Path, storage: Storage
+) -> None:
+    storage.after = lambda call: house.clock.sleep(is_publishing(call))
+    with opened(tmp_path, publish_every_ms=10_000) as house:
+        table = house.create()
+        for version in range(3):
+            eventually(lambda version=version: recorded(house, table.table_id) == version)  # type: ignore[misc]
+            commit(house, table.table_id)
+
+
 def test_a_look_round_ends_the_rest_of_nobody_and_finds_the_tails_of_others(
     tmp_path: Path, storage: Storage
 ) -> None:

@@ -37,6 +37,7 @@ from headgate.settings import Settings
 _log = logging.getLogger(__name__)
 _GRACE = 1.0  # seconds for the put that is under way
 _LOOK_AGAIN = 0.05  # seconds until a thread that waits for another looks how far that one is
+_NAP = 0.01  # seconds, while all that were woken rest
 _REST = 4.0  # times as long as a turn took
 _LONGEST_REST = 1.0  # seconds
 _SHARE = 4  # of what writers may leave unpublished, one part is gathered between two turns
@@ -315,7 +316,10 @@ class Publisher:
             if woken:
                 self._clock.sleep(self._settings.publish_linger_ms / 1000)
             try:
-                self._workers.give(self._rested())
+                ready = self._rested()
+                self._workers.give(ready)
+                if woken and not ready:
+                    self._clock.sleep(_NAP)
                 # Also while there is always something woken: others must not be left behind.
                 if not woken or self._clock.monotonic() >= looked + every:
                     looked = self._clock.monotonic()
