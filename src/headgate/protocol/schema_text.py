@@ -58,6 +58,11 @@ def parse_schema(text: str) -> StructType:
     return _Spelling(text).schema()
 
 
+def parse_type(text: str) -> DataType:
+    """Read a type as people write it: `decimal(10, 2)`, `array<int>`."""
+    return _Spelling(text).data_type()
+
+
 @dataclass(frozen=True, slots=True)
 class _Token:
     kind: str
@@ -80,6 +85,12 @@ class _Spelling:
         if not fields:
             raise InvalidSchemaError("The schema has no columns.")
         return StructType(fields)
+
+    def data_type(self) -> DataType:
+        found = self._type(depth=0)
+        if self._peek().kind != "end":
+            raise self._unexpected("the end")
+        return found
 
     def _split(self) -> Iterator[_Token]:
         position = 0

@@ -5,8 +5,8 @@ Older files keep the older type. Reading them as the wider one is the reader's w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -17,11 +17,13 @@ from headgate.protocol.schema import (
     DecimalType,
     Path,
     Primitive,
+    StructField,
     StructType,
     all_fields,
     is_whole,
     place,
     type_from_object,
+    type_to_object,
 )
 
 TYPE_CHANGES = "delta.typeChanges"
@@ -62,6 +64,21 @@ def type_changes(schema: StructType) -> list[TypeChange]:
                 for change in changes
             )
     return found
+
+
+def recorded(item: StructField, changes: Sequence[TypeChange]) -> StructField:
+    """Write changes of a field's type, or of a type within it, behind those that it records."""
+    if not changes:
+        return item
+    before = item.metadata.get(TYPE_CHANGES)
+    told: list[object] = list(before) if isinstance(before, list) else []
+    for change in changes:
+        one = {
+            "fromType": type_to_object(change.before),
+            "toType": type_to_object(change.after),
+        }
+        told.append(one if change.within is None else {**one, "fieldPath": change.within})
+    return replace(item, metadata={**item.metadata, TYPE_CHANGES: told})
 
 
 def is_widening(before: DataType, after: DataType) -> bool:
