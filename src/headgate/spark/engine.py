@@ -20,7 +20,7 @@ from headgate.protocol.conflicts import Scan
 from headgate.spark import scan, sessions
 from headgate.spark.conditions import Condition, condition_of, is_utc
 from headgate.spark.failures import translated
-from headgate.spark.paths import url_of
+from headgate.spark.paths import urls_of
 from headgate.spark.statement import Statement, Writing
 from headgate.storage import locations
 
@@ -105,6 +105,6 @@ class Engine:
             if not inside or table_id in scans:
                 continue
             # The oldest version that has all of them: what came later may have been missed.
-            if inside <= {url_of(snapshot.location, file) for file in snapshot.files()}:
+            if inside.issubset(urls_of(snapshot.location, snapshot.files())):
                 scans[table_id] = Scan(table_id=table_id, version=version)
         return list(scans.values())

@@ -7,6 +7,7 @@ its file systems have names of their own.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from headgate.errors import UnsupportedFeatureError
@@ -20,9 +21,21 @@ _GLOB: Final = re.compile(r"([{}\[\]*?\\])")
 _HADOOP: Final = {"s3": "s3a", "az": "abfss"}
 
 
-def url_of(location: str, file: AddFile) -> str:
-    """Give where a file of a table lies, in the one spelling."""
-    path = data_path(file.path)
+# Relative, nothing to decode, no segment that means another place: most paths there are.
+_SIMPLE: Final = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(?:/[A-Za-z0-9_=-][A-Za-z0-9_.=-]*)*")
+
+
+def urls_of(location: str, files: Iterable[AddFile]) -> list[str]:
+    """Give where files of a table lie, in the one spelling."""
+    base = locations.normalize(location).removesuffix("/")
+    return [
+        f"{base}/{file.path}" if _SIMPLE.fullmatch(file.path) else _url_of(location, file.path)
+        for file in files
+    ]
+
+
+def _url_of(location: str, raw: str) -> str:
+    path = data_path(raw)
     if path.kind is PathKind.RELATIVE:
         return locations.join(location, path.value)
     return path.value

@@ -29,7 +29,7 @@ from headgate.protocol.column_mapping import physical_name, without_mapping
 from headgate.protocol.features import mapping_mode
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.schema import VOID, DataType, StructField, StructType
-from headgate.spark.paths import hadoop, is_plain, pattern, url_of
+from headgate.spark.paths import hadoop, is_plain, pattern, urls_of
 from headgate.spark.types import physical, quoted, spark_schema, to_spark
 from headgate.storage import locations
 
@@ -64,7 +64,8 @@ class Files:
     @cached_property
     def by_url(self) -> Mapping[str, AddFile]:
         """The files by the one spelling of where they lie."""
-        return {url_of(self.snapshot.location, file): file for file in self.files}
+        urls = urls_of(self.snapshot.location, self.files)
+        return dict(zip(urls, self.files, strict=True))
 
     def find(self, named: str) -> AddFile:
         """Give the file that Spark calls by this name."""
@@ -284,7 +285,7 @@ class _Scan:
         return column if to_spark(physical(item.type)) == wanted else column.cast(wanted)
 
     def _keys(self, files: Sequence[AddFile]) -> list[str]:
-        return [hadoop(url_of(self._snapshot.location, file)) for file in files]
+        return [hadoop(url) for url in urls_of(self._snapshot.location, files)]
 
     def _texts(self, file: AddFile) -> tuple[str | None, ...]:
         return tuple(_partition_text(file, item) for item in self._partitioned)
