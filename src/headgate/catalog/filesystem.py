@@ -467,17 +467,19 @@ class FilesystemCatalog:
             metadata=snapshot.metadata,
         )
         now_ms = self._clock.now_ms()
-        return [
-            *examined.violations,
-            *admission.judge(
-                examined,
-                facts,
-                now_ms=now_ms,
-                # When the clock was set back, what rises may be far ahead of it.
-                max_ahead_ms=max(self._settings.max_ahead_ms, facts.timestamp_ms + 1 - now_ms),
-                txn_id=txn_id,
-            ),
-        ]
+        found = admission.judge(
+            examined,
+            facts,
+            now_ms=now_ms,
+            # When the clock was set back, what rises may be far ahead of it.
+            max_ahead_ms=max(self._settings.max_ahead_ms, facts.timestamp_ms + 1 - now_ms),
+            txn_id=txn_id,
+        )
+        if any(violation.rule == admission.PARTITIONING_CHANGED for violation in found):
+            gone = {file.key for file in examined.removes}
+            if all(file.key in gone for file in snapshot.files()):  # nothing is left of before
+                found = [v for v in found if v.rule != admission.PARTITIONING_CHANGED]
+        return [*examined.violations, *found]
 
     def _entries(self, spaces: tuple[SchemaName, ...], dropped: bool) -> Iterator[TableEntry]:
         for space in spaces:

@@ -888,14 +888,12 @@ class Catalog:
         """Name the tables whose partitioning changes while every old file goes. Spec: FI5."""
         replaced: set[TableId] = set()
         for attempt in attempts:
-            metadata, table_id = attempt.examined.metadata, attempt.part.table_id
-            if metadata is None:
+            table_id = attempt.part.table_id
+            if attempt.examined.metadata is None:
                 continue
             with self._store.read() as unit:
                 row = _require(unit, table_id)
-            _, before = self._decider.protocol_and_metadata(row)
-            is_kept = metadata.partition_columns == before.partition_columns
-            if is_kept or row.state is not State.ACTIVE:
+            if row.state is not State.ACTIVE:
                 continue
             snapshot = self._snapshot(table_id)
             gone = {file.key for file in attempt.examined.removes}
