@@ -18,11 +18,13 @@ import pyarrow as pa
 
 from headgate.errors import InvalidArgumentError, InvalidSchemaError, UnsupportedFeatureError
 from headgate.log.arrow_types import arrow_schema, arrow_type, delta_schema
+from headgate.log.constraints import Constraint, parse_constraint
 from headgate.log.datafiles import Layout, read_rows
 from headgate.log.inputs import read_input
 from headgate.log.rows import check_rows, conform, constraints_of
 from headgate.log.statistics import num_records
 from headgate.log.writing import TARGET_FILE_SIZE, DataFiles
+from headgate.names import fold
 from headgate.protocol.actions import AddFile, Metadata
 from headgate.protocol.actions import Protocol as TableProtocol
 from headgate.protocol.column_mapping import without_mapping
@@ -38,6 +40,8 @@ __all__ = [
     "Rows",
     "arrow_schema",
     "arrow_type",
+    "check_condition",
+    "check_nulls",
     "delta_schema",
     "num_records",
     "read_input",
@@ -183,6 +187,33 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[p
         if left is not None:
             left -= batch.num_rows
         yield batch
+
+
+# Rows that are there, held against a rule that is to come
+
+
+def check_condition(snapshot: Readable, name: str, condition: str) -> None:
+    """Refuse a condition that some row breaks, or that cannot be evaluated exactly."""
+    schema = snapshot.schema
+    parsed = parse_constraint(name, condition, arrow_schema(schema))
+    used = {fold(path[0]) for path in parsed.columns}
+    # Whatever a condition without columns says, it says it once for each row.
+    columns = [item for item in schema.fields if fold(item.name) in used] or [schema.fields[0]]
+    chosen = arrow_schema(StructType(tuple(columns)))
+    _check_all(snapshot, columns, [parse_constraint(name, condition, chosen)])
+
+
+def check_nulls(snapshot: Readable, column: StructField) -> None:
+    """Refuse a column that has a null where, by what it is to be, none may be."""
+    _check_all(snapshot, [column], [])
+
+
+def _check_all(
+    snapshot: Readable, columns: Sequence[StructField], constraints: Sequence[Constraint]
+) -> None:
+    schema = StructType(tuple(columns))
+    for batch in to_batches(snapshot, [item.name for item in columns]):
+        check_rows(batch, schema, constraints)
 
 
 # Writing

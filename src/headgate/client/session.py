@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Self
 
-from headgate.client import arrow, events
-from headgate.client.table import (
-    PlainTable,
-    Table,
-    When,
-    milliseconds,
-    open_path,
-    property_text,
-)
-from headgate.client.transaction import Committer, Operation, Patience, as_text, told
+from headgate.client import events
+from headgate.client.making import AnySchema, Wanted, columns_of, first, making
+from headgate.client.table import PlainTable, Table, When, milliseconds, open_path
+from headgate.client.transaction import Committer, Patience, told
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
@@ -34,9 +27,9 @@ from headgate.failpoints import fail_point
 from headgate.log import snapshots
 from headgate.log.snapshots import Snapshot
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName
-from headgate.protocol import composing, examination, features
-from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, Version, encode, join
+from headgate.protocol import composing, examination
 from headgate.protocol.actions import Sequence as SequenceNumber
+from headgate.protocol.actions import TableId, TxnId, Version, encode, join
 from headgate.protocol.catalog_port import (
     Backups,
     Callables,
@@ -59,25 +52,17 @@ from headgate.protocol.catalog_port import (
     Tokens,
     require,
 )
-from headgate.protocol.column_mapping import with_mapping
 from headgate.protocol.commits import Inline
 from headgate.protocol.conflicts import Isolation
 from headgate.protocol.events import Event, Listener
 from headgate.protocol.overview import ListenerEntry, Status, TokenEntry
 from headgate.protocol.paths import PublishedCommit
-from headgate.protocol.schema import StructType, find, to_json
-from headgate.protocol.schema_checks import check
-from headgate.protocol.schema_text import parse_schema
-from headgate.protocol.tables import TABLE_ID_PROPERTY, State, parse_table_id
+from headgate.protocol.schema import to_json
+from headgate.protocol.tables import State, parse_table_id
 from headgate.storage.objects import ObjectStore
 
-# pyarrow has its home in `client.arrow` and brings no types of its own.
-ArrowSchema: TypeAlias = Any
-
-_ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
-_ROW_VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
-_MANAGED = (features.CATALOG_MANAGED, "vacuumProtocolCheck", features.IN_COMMIT_TIMESTAMP)
-_GIVEN = {TABLE_ID_PROPERTY, "delta.enableInCommitTimestamps", "delta.columnMapping.maxColumnId"}
+_CREATE = "CREATE TABLE"
+_CREATE_OR_REPLACE = "CREATE OR REPLACE TABLE"
 
 
 class Session:
@@ -97,7 +82,7 @@ class Session:
     ) -> None:
         self.catalog = catalog
         self._namespace = SchemaName(catalog_name, schema)
-        self._clock = clock
+        self.clock = clock
         self._ids = ids
         self._store_for = store_for
         self._committer = Committer(catalog, clock, ids, patience)
@@ -135,6 +120,18 @@ class Session:
         """List the namespaces."""
         return self._registry().namespaces()
 
+    def schema_name(self, name: str | None = None) -> SchemaName:
+        """Give the full name of a namespace, or of the one that names without one go to."""
+        return self._namespace if name is None else self._schema_name(name)
+
+    def use(self, name: str) -> None:
+        """Let names without a namespace go to another one, which must be there."""
+        wanted = self._schema_name(name)
+        known = {found.key: found for found in self.namespaces()}
+        if wanted.key not in known:
+            raise NotFoundError(f"There is no namespace {wanted}.")
+        self._namespace = known[wanted.key]
+
     # Tables
 
     def table(self, name: str) -> Table:
@@ -144,6 +141,14 @@ class Session:
     def resolve(self, name: str) -> Resolved:
         """Give all that the catalog tells of a name, in one call. Spec: CM-21."""
         return self.catalog.resolve(self._table_name(name))
+
+    def find_name(self, name: str) -> TableName | None:
+        """Give the full name of a table of the catalog's own; None if it has no such table."""
+        full = self._table_name(name)
+        try:
+            return full if self.catalog.resolve(full).catalog_managed else None
+        except NotFoundError:
+            return None
 
     def table_by_id(self, table_id: str) -> Table:
         """Give the table of this id, whatever its name is now."""
@@ -159,7 +164,7 @@ class Session:
     def create_table(
         self,
         name: str,
-        schema: str | StructType | ArrowSchema,
+        schema: AnySchema,
         partition_by: Iterable[str] = (),
         properties: Mapping[str, str | int | bool] | None = None,
         comment: str | None = None,
@@ -167,27 +172,49 @@ class Session:
         three_phase: bool = False,
     ) -> Table:
         """Make a table: in one call where the catalog can, else in three. Spec: LC-01, CM-39."""
-        registry = self._registry()
+        wanted = Wanted.given(schema, partition_by, properties, comment)
+        return self._create(self._table_name(name), wanted, _CREATE, three_phase=three_phase)
+
+    def replace_table(
+        self,
+        name: str,
+        schema: AnySchema,
+        partition_by: Iterable[str] = (),
+        properties: Mapping[str, str | int | bool] | None = None,
+        comment: str | None = None,
+        *,
+        or_create: bool = False,
+    ) -> Table:
+        """Put another table, without rows, in a table's place: its id and its history stay.
+
+        One that is not there is refused, or made if told so.
+        """
+        wanted = Wanted.given(schema, partition_by, properties, comment)
         table_name = self._table_name(name)
-        told_properties = {key: property_text(v) for key, v in (properties or {}).items()}
-        wanted = _Wanted(_columns(schema), tuple(partition_by), told_properties, comment)
-        if not three_phase:
+        if not or_create:
+            table = self._open(table_name)
+            table.replace(wanted)
+            return table
+        try:
+            table = self._open(table_name)
+        except NotFoundError:
             try:
-                return self._create_in_one(registry, table_name, wanted)
-            except UnsupportedByCatalogError:
-                pass  # this kind of catalog wants to see version 0 in the log
-        return self._create_in_three(registry, table_name, wanted)
+                return self._create(table_name, wanted, _CREATE_OR_REPLACE)
+            except AlreadyExistsError:  # another was faster
+                table = self._open(table_name)
+        table.replace(wanted, _CREATE_OR_REPLACE)
+        return table
 
     def register_external(
         self,
         name: str,
         location: str,
         format: str = "delta",
-        schema: str | StructType | ArrowSchema | None = None,
+        schema: AnySchema | None = None,
     ) -> Resolved:
         """Name a table that lies somewhere and is not managed; nothing of it is read."""
         externals = require(self.catalog, Externals)  # type: ignore[type-abstract]  # as in `_registry`
-        columns = None if schema is None else to_json(_columns(schema))
+        columns = None if schema is None else to_json(columns_of(schema))
         return externals.register_external(self._table_name(name), location, format, columns)
 
     def open_external(self, name: str, version: int | None = None) -> PlainTable:
@@ -286,7 +313,7 @@ class Session:
             require(self.catalog, Events),  # type: ignore[type-abstract]  # as in `_registry`
             SequenceNumber(after),
             [self._table_name(name) for name in tables],
-            self._clock,
+            self.clock,
             follow=follow,
             wait_s=wait_s,
         )
@@ -411,24 +438,39 @@ class Session:
             )
         return found
 
-    def _create_in_one(self, registry: Registry, name: TableName, wanted: _Wanted) -> Table:
+    def _create(
+        self, name: TableName, wanted: Wanted, operation: str, *, three_phase: bool = False
+    ) -> Table:
+        registry = self._registry()
+        if not three_phase:
+            try:
+                return self._create_in_one(registry, name, wanted, operation)
+            except UnsupportedByCatalogError:
+                pass  # this kind of catalog wants to see version 0 in the log
+        return self._create_in_three(registry, name, wanted, operation)
+
+    def _create_in_one(
+        self, registry: Registry, name: TableName, wanted: Wanted, operation: str
+    ) -> Table:
         """Have name and version 0 appear together. Spec: LC-01."""
         table_id = TableId(str(self._ids.random()))
         txn_id = TxnId(str(self._ids.ordered()))
-        first = self._version_zero(table_id, wanted)
+        content = self._version_zero(table_id, wanted, operation)
         resolved = self._committer.settle(
-            txn_id, lambda: registry.create_table(name, table_id, txn_id, first)
+            txn_id, lambda: registry.create_table(name, table_id, txn_id, content)
         )
         return self._as_table(resolved)
 
-    def _create_in_three(self, registry: Registry, name: TableName, wanted: _Wanted) -> Table:
+    def _create_in_three(
+        self, registry: Registry, name: TableName, wanted: Wanted, operation: str
+    ) -> Table:
         """Take a place nobody can name, put version 0 there, register it. Spec: CM-39, CM-37."""
         staging = registry.stage_table()
         txn_id = TxnId(str(self._ids.ordered()))
         content, _ = composing.compose(
-            examination.examine(self._version_zero(staging.table_id, wanted)),
+            examination.examine(self._version_zero(staging.table_id, wanted, operation)),
             txn_id=txn_id,
-            timestamp_ms=self._clock.now_ms(),
+            timestamp_ms=self.clock.now_ms(),
             version=Version(0),
             row_id_high_water=None,
         )
@@ -442,75 +484,10 @@ class Session:
         )
         return self._as_table(resolved)
 
-    def _version_zero(self, table_id: TableId, wanted: _Wanted) -> Inline:
-        protocol, metadata = wanted.described(table_id, self._clock.now_ms(), self._ids)
-        operation = Operation(
-            "CREATE TABLE",
-            {
-                "isManaged": "true",
-                "description": wanted.comment,
-                "partitionBy": as_text(metadata.partition_columns),
-                "properties": as_text(metadata.configuration),
-            },
-        )
+    def _version_zero(self, table_id: TableId, wanted: Wanted, operation: str) -> Inline:
+        protocol, metadata = first(wanted, table_id, self.clock.now_ms(), self._ids)
+        said = making(operation, metadata)
         return Inline(
-            commit_info=told(operation, Isolation.SERIALIZABLE, None, is_blind=False),
+            commit_info=told(said, Isolation.SERIALIZABLE, None, is_blind=False),
             actions=join([encode(protocol), encode(metadata)]),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """A table to be made, as it was asked for."""
-
-    schema: StructType
-    partition_by: tuple[str, ...]
-    properties: Mapping[str, str]
-    comment: str | None
-
-    def described(self, table_id: TableId, created_ms: int, ids: Ids) -> tuple[Protocol, Metadata]:
-        """Give protocol and metadata of version 0; nothing but what is needed is added."""
-        if given := sorted(_GIVEN.intersection(self.properties)):
-            raise InvalidArgumentError(
-                f"The property {given[0]} is not for you to set.", remedy="Leave it out."
-            )
-        is_mapped = self.properties.get("delta.columnMapping.mode", "none").lower() != "none"
-        partition_by = [self._column(name) for name in self.partition_by]
-        check(self.schema, partition_by, column_mapping=is_mapped)
-        configuration = features.without_asking(self.properties) | {
-            "delta.enableInCommitTimestamps": "true",
-            TABLE_ID_PROPERTY: table_id,
-        }
-        schema = self.schema
-        if is_mapped:
-            schema, last_id = with_mapping(schema, lambda: f"col-{ids.random()}")
-            configuration["delta.columnMapping.maxColumnId"] = str(last_id)
-        asked = features.features_for(self.properties, schema)
-        if "rowTracking" in asked:
-            configuration.setdefault(_ROW_ID_COLUMN, f"_row-id-col-{ids.random()}")
-            configuration.setdefault(_ROW_VERSION_COLUMN, f"_row-commit-version-col-{ids.random()}")
-        protocol = features.protocol_of_version0([*_MANAGED, *asked])
-        metadata = Metadata(
-            id=table_id,
-            description=self.comment,
-            schema_string=to_json(schema),
-            partition_columns=partition_by,
-            configuration=configuration,
-            created_time=created_ms,
-        )
-        if unknown := features.unwritable(protocol, metadata, rows=False):
-            raise UnsupportedFeatureError(f"No table can be made with {', '.join(unknown)}.")
-        return protocol, metadata
-
-    def _column(self, name: str) -> str:
-        # As the schema spells it; one that is not there is `check`'s to refuse.
-        found = find(self.schema, [name])
-        return name if found is None else found.name
-
-
-def _columns(schema: str | StructType | ArrowSchema) -> StructType:
-    if isinstance(schema, str):
-        return parse_schema(schema)
-    if isinstance(schema, StructType):
-        return schema
-    return arrow.delta_schema(schema)

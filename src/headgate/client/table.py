@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from headgate.client import arrow, maintenance
+from headgate.client import altering, arrow, maintenance
+from headgate.client.altering import UNCHANGED, Alteration, ColumnChange, RowCheck, Unchanged
+from headgate.client.detail import TableDetail, detail_of
+from headgate.client.making import (
+    ROW_TRACKING_PREFIX,
+    AnySchema,
+    Wanted,
+    making,
+    property_text,
+    refuse_removals,
+    replacement,
+)
 from headgate.client.transaction import (
     Change,
     Committed,
@@ -29,7 +40,6 @@ from headgate.errors import (
     MalformedError,
     NotFoundError,
     RefusedError,
-    UnsupportedFeatureError,
 )
 from headgate.log import snapshots
 from headgate.log.files import DeltaLog
@@ -39,7 +49,6 @@ from headgate.protocol import features
 from headgate.protocol.actions import (
     Action,
     AddFile,
-    Metadata,
     TableId,
     TxnId,
     Version,
@@ -53,11 +62,12 @@ from headgate.protocol.catalog_port import (
     Timelines,
     require,
 )
+from headgate.protocol.column_changes import AddedColumn, Position
 from headgate.protocol.commits import RatifiedCommit
 from headgate.protocol.conflicts import Scan
 from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.predicates import Predicate
-from headgate.protocol.schema import StructType
+from headgate.protocol.schema import CONSTRAINTS, DataType, StructType, find
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
@@ -81,13 +91,8 @@ _PROTECTED = frozenset(
         "delta.requireCheckpointProtectionBeforeVersion",
     }
 )
-_PROTECTED_PREFIXES = (features.ASKING, "delta.constraints.", "delta.rowTracking.")
+_PROTECTED_PREFIXES = (features.ASKING, CONSTRAINTS, ROW_TRACKING_PREFIX)
 _MOST_UNSEEN = 64  # commits an append is built behind before the handle looks at the table again
-
-# Features that can come to a table that has rows without a look at them.
-_LATE_FEATURES = frozenset(
-    {"appendOnly", "changeDataFeed", "deletionVectors", "typeWidening", "v2Checkpoint"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +204,10 @@ class Table:
         held = self._catalog.ratified_commits(self._id, Version(first), snapshot.version)
         return _history(snapshot, {commit.version: commit for commit in held.commits}, limit)
 
+    def detail(self) -> TableDetail:
+        """Describe the table as it is now."""
+        return detail_of(self.snapshot())
+
     def log(self, first: int | None = None, last: int | None = None) -> tuple[TimelineEntry, ...]:
         """Tell when each commit was proposed, ratified and published, and how it came."""
         # A protocol is what is asked for, and not a class to be made.
@@ -233,7 +242,7 @@ class Table:
     def overwrite(self, rows: ArrowTable) -> Committed:
         """Put these rows in place of all that are there now."""
         base = self.snapshot()
-        self._refuse_removals(base)
+        refuse_removals(base)
         adds = self._write_files(base, rows)
         gone = list(base.files())
         return self._commit(
@@ -252,7 +261,7 @@ class Table:
     def remove(self, paths: Iterable[str]) -> Committed:
         """Take whole files out of the table, by the paths its log has for them."""
         base = self.snapshot()
-        self._refuse_removals(base)
+        refuse_removals(base)
         wanted = set(paths)
         gone = [file for file in base.files() if file.path in wanted]
         if missing := sorted(wanted - {file.path for file in gone}):
@@ -277,29 +286,31 @@ class Table:
             _refuse_protected(key)
         operation = Operation("SET TBLPROPERTIES", {"properties": as_text(told)})
 
-        def build(base: Snapshot) -> Change:
+        def build(base: Snapshot) -> Alteration:
             after = {**base.metadata.configuration, **told}
-            return self._altering(base, replaced(base.metadata, configuration=after), operation)
+            return Alteration(replaced(base.metadata, configuration=after), operation)
 
         return self._alter(build)
 
-    def unset_properties(self, keys: Iterable[str]) -> Committed:
-        """Take table properties away; one that is not there is refused."""
+    def unset_properties(self, keys: Iterable[str], *, if_exists: bool = False) -> Committed:
+        """Take table properties away; one that is not there is refused unless told otherwise."""
         gone = list(keys)
         for key in gone:
             _refuse_protected(key)
         operation = Operation(
-            "UNSET TBLPROPERTIES", {"properties": as_text(gone), "ifExists": "false"}
+            "UNSET TBLPROPERTIES",
+            {"properties": as_text(gone), "ifExists": property_text(if_exists)},
         )
 
-        def build(base: Snapshot) -> Change:
+        def build(base: Snapshot) -> Alteration:
             before = base.metadata.configuration
-            if missing := [key for key in gone if key not in before]:
+            missing = [key for key in gone if key not in before]
+            if missing and not if_exists:
                 raise NotFoundError(
                     f"{self.name} has no property {missing[0]}.", remedy="See table.properties."
                 )
             kept = {key: value for key, value in before.items() if key not in gone}
-            return self._altering(base, replaced(base.metadata, configuration=kept), operation)
+            return Alteration(replaced(base.metadata, configuration=kept), operation)
 
         return self._alter(build)
 
@@ -307,10 +318,96 @@ class Table:
         """Say what the table is for; None takes the comment away."""
         operation = Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
 
-        def build(base: Snapshot) -> Change:
-            return self._altering(base, replaced(base.metadata, description=text), operation)
+        def build(base: Snapshot) -> Alteration:
+            return Alteration(replaced(base.metadata, description=text), operation)
 
         return self._alter(build)
+
+    def add_columns(self, columns: AnySchema | Sequence[AddedColumn]) -> Committed:
+        """Add columns, at the end or where each says; rows that are there have nulls in them."""
+        new = altering.new_columns(columns)
+        return self._alter(lambda base: altering.add_columns(base, new, self._new_column_name))
+
+    def alter_column(
+        self,
+        column: str | Sequence[str],
+        *,
+        comment: str | Unchanged | None = UNCHANGED,
+        nullable: bool | None = None,
+        type: str | DataType | None = None,
+        default: str | Unchanged | None = UNCHANGED,
+        position: Position | None = None,
+        check: RowCheck | None = None,
+    ) -> Committed:
+        """Change a column, or by its path a field within one; what is not named stays.
+
+        No comment or default is None. A type can only become wider, and only with typeWidening.
+        For NOT NULL every row is looked at, by `check` if there is one.
+        """
+        path = altering.path_of(column)
+        change = ColumnChange(comment, nullable, altering.type_of(type), default, position)
+        # Who is about to look at every row begins with the newest.
+        base = self.snapshot() if nullable is False else None
+        return self._alter(
+            lambda base: altering.alter_column(base, path, change, check, self._new_column_name),
+            base,
+        )
+
+    def rename_column(self, column: str | Sequence[str], to: str) -> Committed:
+        """Give a column another name, on tables with column mapping."""
+        path = altering.path_of(column)
+        return self._alter(
+            lambda base: altering.rename_column(base, path, to, self._new_column_name)
+        )
+
+    def drop_columns(
+        self, columns: Iterable[str | Sequence[str]], *, if_exists: bool = False
+    ) -> Committed | None:
+        """Drop columns, on tables with column mapping; None if none of them was there."""
+        paths = [altering.path_of(column) for column in columns]
+        if not paths:
+            raise InvalidArgumentError("No column to drop was named.")
+        base = None
+        if if_exists:
+            base = self.snapshot()
+            paths = [path for path in paths if find(base.schema, path) is not None]
+            if not paths:
+                return None
+        return self._alter(
+            lambda base: altering.drop_columns(base, paths, self._new_column_name), base
+        )
+
+    def add_constraint(
+        self, name: str, condition: str, *, check: RowCheck | None = None
+    ) -> Committed:
+        """Have a condition in SQL hold for every row; those that are there are looked at first.
+
+        By Arrow, which refuses what it cannot evaluate exactly, or by `check` if there is one.
+        """
+        return self._alter(
+            lambda base: altering.add_constraint(base, name, condition, check), self.snapshot()
+        )
+
+    def drop_constraint(self, name: str, *, if_exists: bool = False) -> Committed | None:
+        """Have a condition hold no more; None if it may be missing and is."""
+        base = None
+        if if_exists:
+            base = self.snapshot()
+            if not altering.has_constraint(base, name):
+                return None
+        return self._alter(
+            lambda base: altering.drop_constraint(base, name, if_exists=if_exists), base
+        )
+
+    def replace(self, wanted: Wanted, operation: str = "REPLACE TABLE") -> Committed:
+        """Make another table of this one, without rows: same id, and the versions go on."""
+
+        def change(base: Snapshot) -> Change:
+            made = replacement(base, wanted, self.committer.ids, self.committer.clock.now_ms())
+            told = making(operation, made.metadata, _removed(made.removed))
+            return self._change(base, made.actions, told, made.scans)
+
+        return self._anew(change, self.snapshot())
 
     def commit(
         self,
@@ -417,22 +514,24 @@ class Table:
             now_ms=self.committer.clock.now_ms(),
         )
 
-    def _refuse_removals(self, base: Snapshot) -> None:
-        if found := features.unwritable(base.protocol, base.metadata, rows=False):
-            raise UnsupportedFeatureError(f"{self.name} cannot be written: {', '.join(found)}.")
-        if features.is_active(base.protocol, base.metadata, "appendOnly"):
-            raise RefusedError(
-                f"{self.name} is append-only: rows come, and none go.",
-                remedy="Append instead, or unset delta.appendOnly.",
-            )
-
-    def _alter(self, build: Callable[[Snapshot], Change]) -> Committed:
-        """Commit other metadata, built on what is known here.
+    def _alter(
+        self, build: Callable[[Snapshot], Alteration], base: Snapshot | None = None
+    ) -> Committed:
+        """Commit other metadata, built on what is known here or on a snapshot just taken.
 
         The catalog lets none pass that is built on metadata no longer there, so nobody is asked
         beforehand; and nothing is refused for what an older version says.
         """
-        base = self._known()
+
+        def change(base: Snapshot) -> Change:
+            altered = build(base)
+            actions = altering.actions_of(base, altered.metadata)
+            return self._change(base, actions, altered.operation, altered.scans)
+
+        return self._anew(change, base or self._known())
+
+    def _anew(self, build: Callable[[Snapshot], Change], base: Snapshot) -> Committed:
+        """Commit what is built on a snapshot; built again if that was not the newest."""
         try:
             return self._commit(build(base))
         except (ConflictError, RefusedError):
@@ -441,24 +540,8 @@ class Table:
                 raise
             return self._commit(build(newest))
 
-    def _altering(self, base: Snapshot, metadata: Metadata, operation: Operation) -> Change:
-        """Change the metadata, and the protocol to one with the features it asks for."""
-        if found := features.unwritable(base.protocol, base.metadata, rows=False):
-            raise UnsupportedFeatureError(f"{self.name} cannot be changed: {', '.join(found)}.")
-        asked = features.features_for(metadata.configuration, base.schema)
-        new = [name for name in asked if not features.is_supported(base.protocol, name)]
-        if not _LATE_FEATURES.issuperset(new):
-            raise UnsupportedFeatureError(
-                f"{', '.join(new)} cannot be switched on for {self.name}, which is there already.",
-                remedy="Make a new table with it and copy the rows.",
-            )
-        protocol = base.protocol
-        for feature in new:
-            protocol = features.upgraded(protocol, feature)
-        actions: tuple[Action, ...] = (metadata,)
-        if protocol != base.protocol:
-            actions = (protocol, metadata)
-        return self._change(base, actions, operation)
+    def _new_column_name(self) -> str:
+        return f"col-{self.committer.ids.random()}"
 
 
 class PlainTable:
@@ -610,11 +693,6 @@ def _removed(files: Sequence[AddFile]) -> dict[str, int]:
         "numRemovedFiles": len(files),
         "numRemovedBytes": sum(file.size for file in files),
     }
-
-
-def property_text(value: str | int | bool) -> str:
-    """Spell a property's value as Delta does."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _refuse_protected(key: str) -> None:

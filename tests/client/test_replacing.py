@@ -1,0 +1,328 @@
+"""Another table in a table's place: same id, versions that go on, nothing of before in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headgate.client import arrow
+from headgate.client.making import Wanted, making, replacement
+from headgate.client.session import Session
+from headgate.client.table import Table
+from headgate.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    InvalidCommitError,
+    InvalidSchemaError,
+    NotFoundError,
+    RefusedError,
+    UnsupportedFeatureError,
+)
+from headgate.protocol.actions import DomainMetadata
+from headgate.protocol.clustering import DOMAIN
+from headgate.protocol.column_mapping import MAX_COLUMN_ID, MODE, field_id
+from headgate.protocol.features import effective, is_supported
+from headgate.protocol.schema import (
+    COMMENT,
+    DEFAULT,
+    GENERATION,
+    LONG,
+    StructField,
+    StructType,
+    all_fields,
+)
+from headgate.protocol.tables import TABLE_ID_PROPERTY
+from tests.client.conftest import World, ids_in, rows
+from tests.kit.witness import deltalake_reads, duckdb_scans, plain_copy
+from tests.kit.witness import rows as witnessed
+
+MAPPED = {MODE: "name"}
+
+
+def last_said(table: Table) -> tuple[str | None, dict[str, object]]:
+    [entry] = table.history(limit=1)
+    return entry.operation, dict(entry.parameters)
+
+
+class TestReplacingATable:
+    def test_columns_partitions_properties_and_comment_are_those_asked_for(
+        self, world: World
+    ) -> None:
+        table = world.make(partition_by=["day"], properties={"mine": "1"})
+        table.append(rows(1))
+        before = table.snapshot()
+        found = world.session().replace_table(
+            "orders", "part string, n int", ["PART"], {"b": True}, "another"
+        )
+        after = table.snapshot()
+        assert (found.id, table.id, after.version) == (table.id, table.id, 2)
+        assert [item.name for item in after.schema.fields] == ["part", "n"]
+        assert after.partition_columns == ("part",)
+        assert after.metadata.description == "another"
+        assert dict(after.properties) == {
+            TABLE_ID_PROPERTY: table.id,
+            "delta.enableInCommitTimestamps": "true",
+            "b": "true",
+        }
+        assert after.metadata.created_time == before.metadata.created_time
+        assert after.files() == []
+        table.append(pa.table({"part": ["x"], "n": pa.array([5], pa.int32())}))
+        assert table.to_arrow().to_pylist() == [{"part": "x", "n": 5}]
+        assert ids_in(table.to_arrow(version=1)) == [1]
+
+    def test_the_commit_says_what_delta_says(self, world: World) -> None:
+        table = world.make()
+        session = world.session()
+        session.replace_table("orders", "n int", comment="another")
+        operation, parameters = last_said(table)
+        assert operation == "REPLACE TABLE"
+        assert parameters == {
+            "isManaged": "true",
+            "description": "another",
+            "partitionBy": "[]",
+            "clusterBy": "[]",
+            "properties": parameters["properties"],
+        }
+        assert json.loads(str(parameters["properties"])) == table.snapshot().properties
+        session.replace_table("orders", "m int", or_create=True)
+        assert last_said(table)[0] == "CREATE OR REPLACE TABLE"
+
+    def test_others_read_it_as_we_do(self, full_world: World, tmp_path: Path) -> None:
+        table = full_world.make(partition_by=["day"])
+        table.append(rows(1, 2))
+        full_world.session().replace_table("orders", "id string, n int")
+        table.append(pa.table({"id": ["x"], "n": pa.array([5], pa.int32())}))
+        table.publish()
+        copy = plain_copy(table.location, tmp_path / "copy")
+        ours = witnessed(table.to_arrow())
+        assert ours.values == (("x", 5),)
+        assert deltalake_reads(copy) == ours
+        assert duckdb_scans(copy) == ours
+
+    def test_one_that_is_not_there_is_refused_or_made(self, full_world: World) -> None:
+        session = full_world.session()
+        with pytest.raises(NotFoundError):
+            session.replace_table("nowhere", "n int")
+        assert session.tables() == ()
+        table = session.replace_table("nowhere", "n int", or_create=True)
+        assert (table.version, last_said(table)[0]) == (0, "CREATE OR REPLACE TABLE")
+
+    def test_one_that_another_makes_meanwhile_is_replaced(self, full_world: World) -> None:
+        class Slow(Session):
+            def _open(self, ref):  # type: ignore[no-untyped-def]
+                try:
+                    return super()._open(ref)
+                except NotFoundError:
+                    full_world.make()
+                    raise
+
+        slow = Slow(
+            full_world.catalog,
+            clock=full_world.clock,
+            ids=full_world.ids,
+            store_for=full_world.store_for,
+        )
+        table = slow.replace_table("orders", "n int", or_create=True)
+        assert (table.version, table.schema.fields[0].name) == (1, "n")
+
+    def test_the_protocol_only_grows(self, full_world: World) -> None:
+        table = full_world.make(properties={"delta.enableDeletionVectors": "true"})
+        before = effective(table.snapshot().protocol)
+        full_world.session().replace_table("orders", "t timestamp_ntz")
+        after = effective(table.snapshot().protocol)
+        assert after == before | {"timestampNtz"}
+        assert "delta.enableDeletionVectors" not in table.properties
+
+    def test_no_column_gets_the_id_of_one_of_before(self, full_world: World) -> None:
+        table = full_world.make(schema="id long, s struct<x: int>", properties=MAPPED)
+        table.append(pa.table({"id": [1]}))
+        before = table.snapshot()
+        used = {field_id(item) for _, item in all_fields(before.schema)}
+        # Even where a caller hands in the very columns of before.
+        full_world.session().replace_table("orders", before.schema)
+        after = table.snapshot()
+        given = {field_id(item) for _, item in all_fields(after.schema)}
+        assert given == {4, 5, 6}
+        assert used.isdisjoint(given)
+        assert (after.properties[MODE], after.properties[MAX_COLUMN_ID]) == ("name", "6")
+        table.append(pa.table({"id": [2]}))
+        assert ids_in(table.to_arrow()) == [2]
+        assert ids_in(table.to_arrow(version=1)) == [1]
+
+    def test_partitions_of_the_same_name_lie_under_another(self, full_world: World) -> None:
+        table = full_world.make(partition_by=["day"], properties=MAPPED)
+        table.append(rows(1))
+        full_world.session().replace_table("orders", "id long, day date", ["day"])
+        table.append(rows(2))
+        assert (table.version, ids_in(table.to_arrow())) == (3, [2])
+        assert ids_in(table.to_arrow(version=1)) == [1]
+
+    def test_column_mapping_comes_and_does_not_go(self, full_world: World) -> None:
+        table, session = full_world.make(), full_world.session()
+        session.replace_table("orders", "`a b` long", properties=MAPPED)
+        for mode in ("none", "id"):
+            with pytest.raises(InvalidArgumentError, match="from name to"):
+                session.replace_table("orders", "n int", properties={MODE: mode})
+        assert table.snapshot().version == 1
+
+    @pytest.mark.parametrize(
+        ("schema", "partition_by", "properties", "error"),
+        [
+            ("a long, A int", (), {}, InvalidSchemaError),
+            ("a long", ("b",), {}, InvalidSchemaError),
+            ("a long", (), {TABLE_ID_PROPERTY: "x"}, InvalidArgumentError),
+            ("a long", (), {"delta.enableRowTracking": "true"}, UnsupportedFeatureError),
+            ("a long", (), {"delta.enableIcebergCompatV2": "true", **MAPPED}, RefusedError),
+            ("a long", (), {"delta.appendOnly": "true"}, RefusedError),
+        ],
+    )
+    def test_what_no_table_can_be_is_refused_and_nothing_changes(
+        self,
+        world: World,
+        schema: str,
+        partition_by: tuple[str, ...],
+        properties: dict[str, str],
+        error: type[Exception],
+    ) -> None:
+        table = world.make()
+        table.append(rows(1))
+        with pytest.raises(error):
+            world.session().replace_table("orders", schema, partition_by, properties)
+        assert table.snapshot().version == 1
+        assert ids_in(table.to_arrow()) == [1]
+
+    def test_a_table_that_is_append_only_loses_no_row(self, world: World) -> None:
+        table = world.make(properties={"delta.appendOnly": "true"}, features=["appendOnly"])
+        table.append(rows(1))
+        with pytest.raises(RefusedError, match="append-only"):
+            world.session().replace_table("orders", "n int")
+        assert table.snapshot().version == 1
+
+    def test_a_file_that_comes_meanwhile_goes_too(self, world: World) -> None:
+        table, catalog = world.make(), world.losing()
+        table.append(rows(1))
+        catalog.overtakers = [lambda: table.append(rows(2))]
+        world.session(catalog).replace_table("orders", "n int")
+        after = table.snapshot()
+        assert (after.version, after.files()) == (3, [])
+
+    def test_clustering_goes_with_the_columns(self, full_world: World) -> None:
+        table = full_world.make(features=["clustering"])
+        domain = DomainMetadata(
+            domain=DOMAIN, configuration='{"clusteringColumns":[["id"]]}', removed=False
+        )
+        made = making("CLUSTER BY", table.snapshot().metadata)
+        table.commit(table.snapshot(), [domain], made)
+        assert table.detail().clustering_columns == ("id",)
+        full_world.session().replace_table("orders", "n int")
+        assert table.detail().clustering_columns == ()
+
+
+class TestForAnEngine:
+    def test_files_go_into_the_same_commit(self, world: World) -> None:
+        table = world.make()
+        table.append(rows(1))
+        base = table.snapshot()
+        made = replacement(
+            base, Wanted.like(base, "key long"), world.ids, table.committer.clock.now_ms()
+        )
+
+        class Target:
+            schema = StructType((StructField("key", LONG),))
+            metadata = made.metadata
+            protocol = made.protocol
+
+        added = arrow.write_files(
+            Target(),
+            pa.table({"key": [7]}),
+            store=base.store,
+            new_id=world.ids.random,
+            now_ms=table.committer.clock.now_ms(),
+        )
+        operation = making("CREATE OR REPLACE TABLE AS SELECT", made.metadata)
+        committed = table.commit(base, [*made.actions, *added], operation, made.scans)
+        assert committed.version == 2
+        assert world.session().table("orders").to_arrow().to_pylist() == [{"key": 7}]
+
+    def test_an_append_meanwhile_is_a_conflict(self, world: World) -> None:
+        table, other = world.make(), world.session().table("orders")
+        base = table.snapshot()
+        made = replacement(base, Wanted.like(base, "key long"), world.ids, 1)
+        other.append(rows(1))
+        with pytest.raises(ConflictError, match="R7"):
+            table.commit(base, made.actions, making("X", made.metadata), made.scans)
+
+    def test_partitions_change_only_while_every_file_goes(self, world: World) -> None:
+        if world.is_toy:
+            pytest.skip("it judges no content")
+        table = world.make()
+        table.append(rows(1))
+        table.append(rows(2))
+        base = table.snapshot()
+        made = replacement(base, Wanted.like(base, base.schema, ["day"]), world.ids, 1)
+        operation = making("X", made.metadata)
+        with pytest.raises(InvalidCommitError, match="partition columns change"):
+            table.commit(base, made.actions[:-1], operation, made.scans)
+        assert table.snapshot().version == 2
+        table.commit(base, made.actions, operation, made.scans)
+        assert table.partition_columns == ("day",)
+
+    def test_other_columns_alone_leave_all_else(self, full_world: World) -> None:
+        table = full_world.session().create_table(
+            "orders", "id long", (), {"mine": "1", **MAPPED}, "about"
+        )
+        base = table.snapshot()
+        made = replacement(base, Wanted.like(base, "a long, p int", ["p"]), full_world.ids, 1)
+        assert made.metadata.description == "about"
+        assert made.metadata.partition_columns == ["p"]
+        assert made.metadata.configuration == {**base.properties, MAX_COLUMN_ID: "3"}
+
+
+class TestColumnsWithValuesOfTheirOwn:
+    def test_comments_defaults_and_generated_columns_come_with_their_features(
+        self, full_world: World
+    ) -> None:
+        schema = StructType(
+            (
+                StructField("id", LONG, metadata={COMMENT: "the key"}),
+                StructField("n", LONG, metadata={DEFAULT: "1 + 1"}),
+                StructField("g", LONG, metadata={GENERATION: "id * 2"}),
+            )
+        )
+        table = full_world.session().create_table("orders", schema)
+        snapshot = full_world.session().table("orders").snapshot()
+        assert snapshot.schema == schema
+        for feature in ("allowColumnDefaults", "generatedColumns"):
+            assert is_supported(snapshot.protocol, feature)
+            with pytest.raises(UnsupportedFeatureError, match=feature):
+                table.append(pa.table({"id": [1]}))
+        assert table.snapshot().version == 0
+
+    @pytest.mark.parametrize(
+        ("metadata", "error", "words"),
+        [
+            ({"delta.identity.start": 1}, UnsupportedFeatureError, "identityColumns"),
+            ({DEFAULT: "1", GENERATION: "2"}, InvalidArgumentError, "generated and has"),
+            ({DEFAULT: ""}, InvalidArgumentError, "no SQL"),
+            ({GENERATION: 7}, InvalidArgumentError, "no SQL"),
+        ],
+    )
+    def test_what_nobody_could_fill_is_refused(
+        self,
+        full_world: World,
+        metadata: dict[str, object],
+        error: type[Exception],
+        words: str,
+    ) -> None:
+        session = full_world.session()
+        with pytest.raises(error, match=words):
+            session.create_table("orders", StructType((StructField("n", LONG, metadata=metadata),)))
+        assert session.tables() == ()
+
+    def test_only_whole_columns_have_a_default(self, full_world: World) -> None:
+        inner = StructType((StructField("n", LONG, metadata={DEFAULT: "1"}),))
+        with pytest.raises(InvalidArgumentError, match="only whole columns"):
+            full_world.session().create_table("orders", StructType((StructField("s", inner),)))
