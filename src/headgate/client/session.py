@@ -7,14 +7,23 @@ name. Texts are parsed into names here and nowhere below.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from headgate.client import events
-from headgate.client.making import AnySchema, Wanted, columns_of, first, making
+from headgate.client.making import (
+    AnySchema,
+    Fill,
+    NewTable,
+    Wanted,
+    added_metrics,
+    columns_of,
+    first,
+    making,
+)
 from headgate.client.table import PlainTable, Table, When, milliseconds, open_path
-from headgate.client.transaction import Committer, Patience, told
+from headgate.client.transaction import Committer, Operation, Patience, told
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
@@ -27,9 +36,9 @@ from headgate.failpoints import fail_point
 from headgate.log import snapshots
 from headgate.log.snapshots import Snapshot
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName
-from headgate.protocol import composing, examination
+from headgate.protocol import composing, examination, features
+from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
 from headgate.protocol.actions import Sequence as SequenceNumber
-from headgate.protocol.actions import TableId, TxnId, Version, encode, join
 from headgate.protocol.catalog_port import (
     Backups,
     Callables,
@@ -83,7 +92,7 @@ class Session:
         self.catalog = catalog
         self._namespace = SchemaName(catalog_name, schema)
         self.clock = clock
-        self._ids = ids
+        self.ids = ids
         self._store_for = store_for
         self._committer = Committer(catalog, clock, ids, patience)
         self._on_close: Callable[[], None] | None = on_close
@@ -204,6 +213,17 @@ class Session:
                 table = self._open(table_name)
         table.replace(wanted, _CREATE_OR_REPLACE)
         return table
+
+    def create_filled(
+        self, name: str, wanted: Wanted, fill: Fill, operation: str = "CREATE TABLE AS SELECT"
+    ) -> Table:
+        """Make a table with the files that an engine writes for it: name and rows come together.
+
+        Needs a catalog with staging tables. Spec: CM-39.
+        """
+        return self._create_in_three(
+            self._registry(), self._table_name(name), wanted, operation, fill
+        )
 
     def register_external(
         self,
@@ -453,41 +473,55 @@ class Session:
         self, registry: Registry, name: TableName, wanted: Wanted, operation: str
     ) -> Table:
         """Have name and version 0 appear together. Spec: LC-01."""
-        table_id = TableId(str(self._ids.random()))
-        txn_id = TxnId(str(self._ids.ordered()))
-        content = self._version_zero(table_id, wanted, operation)
+        table_id = TableId(str(self.ids.random()))
+        txn_id = TxnId(str(self.ids.ordered()))
+        protocol, metadata = first(wanted, table_id, self.clock.now_ms(), self.ids)
+        content = _version_zero(making(operation, metadata), protocol, metadata)
         resolved = self._committer.settle(
             txn_id, lambda: registry.create_table(name, table_id, txn_id, content)
         )
         return self._as_table(resolved)
 
     def _create_in_three(
-        self, registry: Registry, name: TableName, wanted: Wanted, operation: str
+        self,
+        registry: Registry,
+        name: TableName,
+        wanted: Wanted,
+        operation: str,
+        fill: Fill | None = None,
     ) -> Table:
         """Take a place nobody can name, put version 0 there, register it. Spec: CM-39, CM-37."""
         staging = registry.stage_table()
-        txn_id = TxnId(str(self._ids.ordered()))
+        txn_id = TxnId(str(self.ids.ordered()))
+        store = self._store_for(staging.location)
+        protocol, metadata = first(wanted, staging.table_id, self.clock.now_ms(), self.ids)
+        files: Sequence[AddFile] = ()
+        metrics = {}
+        if fill is not None:
+            files = fill(NewTable(staging.location, store, protocol, metadata))
+            metrics = added_metrics(files)
+        said = making(operation, metadata, metrics)
+        is_tracked = features.is_supported(protocol, "rowTracking")
         content, _ = composing.compose(
-            examination.examine(self._version_zero(staging.table_id, wanted, operation)),
+            examination.examine(_version_zero(said, protocol, metadata, *files)),
             txn_id=txn_id,
             timestamp_ms=self.clock.now_ms(),
             version=Version(0),
-            row_id_high_water=None,
+            row_id_high_water=-1 if is_tracked else None,
         )
-        store = self._store_for(staging.location)
         fail_point("registry.before_version_zero")
         if not store.put_if_absent(PublishedCommit(Version(0)).path, content):
             raise AlreadyExistsError(f"There is a table at {staging.location} already.")
         fail_point("registry.after_version_zero")
+        # Refused, its files stay: the place belongs to the catalog, and so does what lies there.
         resolved = self._committer.settle(
             txn_id, lambda: registry.register_table(name, staging.table_id)
         )
         return self._as_table(resolved)
 
-    def _version_zero(self, table_id: TableId, wanted: Wanted, operation: str) -> Inline:
-        protocol, metadata = first(wanted, table_id, self.clock.now_ms(), self._ids)
-        said = making(operation, metadata)
-        return Inline(
-            commit_info=told(said, Isolation.SERIALIZABLE, None, is_blind=False),
-            actions=join([encode(protocol), encode(metadata)]),
-        )
+
+def _version_zero(operation: Operation, *actions: Action) -> Inline:
+    return Inline(
+        commit_info=told(operation, Isolation.SERIALIZABLE, None, is_blind=False),
+        actions=join(encode(action) for action in actions),
+    )

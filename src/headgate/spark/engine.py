@@ -22,6 +22,7 @@ from headgate.spark.conditions import Condition, condition_of, is_utc
 from headgate.spark.failures import translated
 from headgate.spark.paths import urls_of
 from headgate.spark.statement import Statement, Writing
+from headgate.spark.write import Staging
 from headgate.storage import locations
 
 Result = TypeVar("Result")
@@ -66,6 +67,11 @@ class Engine:
     def statement(self, name: str) -> Statement:
         """Begin a statement that writes to a table, on its newest version."""
         return Statement(self.spark, self.session.table(name), self._writing)
+
+    def staging(self) -> Staging:
+        """Give where files of a table that is being made go, inside it."""
+        now_ms = self.session.clock.now_ms()
+        return self._writing.staging(str(self.session.ids.ordered()), now_ms)
 
     def redo(self, name: str, run: Callable[[Statement], Result]) -> Result:
         """Run a statement, and again on the newest version where others came in between.

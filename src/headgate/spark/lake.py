@@ -10,15 +10,18 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.client.making import Wanted
 from headgate.client.session import Session
 from headgate.client.table import When
-from headgate.spark import dml, script
+from headgate.errors import InvalidArgumentError
+from headgate.spark import dml, script, tables
 from headgate.spark.conditions import Expressions
 from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
 from headgate.spark.inserting import Insertion, insert
 from headgate.spark.merge import Clause, Merge, merge
 from headgate.spark.statement import Statement
+from headgate.spark.types import from_spark
 
 
 class Lake:
@@ -67,19 +70,43 @@ class Lake:
         where: str | None = None,
         dynamic: bool = False,
         merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        partition_by: Sequence[str] | None = None,
     ) -> Outcome:
         """Put rows in place of all that are there, of those that match, or partition by partition.
 
         With `where` every new row must match it too; with `dynamic` only partitions that get new
-        rows lose their old ones.
+        rows lose their old ones. With `overwrite_schema` the table gets the rows' columns too, and
+        may be partitioned anew.
         """
+        if overwrite_schema and (where is not None or dynamic or merge_schema):
+            raise InvalidArgumentError("Another schema goes with all rows, and with nothing else.")
+        if partition_by is not None and not overwrite_schema:
+            raise InvalidArgumentError("Partitioning anew goes with overwrite_schema=True.")
         with self._engine.statement(name) as statement:
             statement.add_scans(self._engine.scans_of(rows))
+            if overwrite_schema:
+                kept = statement.base.partition_columns if partition_by is None else partition_by
+                wanted = Wanted.like(statement.base, from_spark(rows.schema), kept)
+                return tables.replace(statement, wanted, rows, "WRITE")
             condition = None if where is None else self._engine.condition(where, statement.base)
             how = Insertion(
                 replaces=True, where=condition, dynamic=dynamic, merges_schema=merge_schema
             )
             return insert(statement, rows, how)
+
+    def create(
+        self,
+        name: str,
+        rows: DataFrame,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str | int | bool] | None = None,
+        comment: str | None = None,
+    ) -> None:
+        """Make a table with these rows and their columns: its name and they come together."""
+        wanted = Wanted.given(from_spark(rows.schema), partition_by, properties, comment)
+        tables.create_filled(self._engine, name, wanted, rows, "CREATE TABLE AS SELECT")
 
     def delete(self, name: str, where: str | None = None) -> Outcome:
         """Delete the rows that match, or all."""

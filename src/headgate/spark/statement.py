@@ -46,6 +46,10 @@ class Writing:
     sync_data: bool = True
     options: Mapping[str, str] | None = None
 
+    def staging(self, folder: str, now_ms: int) -> Staging:
+        """Say where some files go, and how."""
+        return Staging(folder, now_ms, sync=self.sync_data, options=self.options or {})
+
 
 class Statement:
     """A statement that writes to one table, built on its latest version."""
@@ -205,12 +209,7 @@ class Statement:
     # Inside
 
     def _staging(self) -> Staging:
-        return Staging(
-            folder=f"{self.folder}/{next(self._parts)}",
-            now_ms=self.now_ms,
-            sync=self._writing.sync_data,
-            options=self._writing.options or {},
-        )
+        return self._writing.staging(f"{self.folder}/{next(self._parts)}", self.now_ms)
 
     def _take_away(self) -> None:
         store = self.base.store

@@ -1,18 +1,44 @@
-"""CREATE, ALTER, DROP and their kin: statements about tables and schemas."""
+"""CREATE, REPLACE, ALTER, DROP and their kin: statements about tables and schemas.
+
+The client changes tables; Spark comes in where rows are written with the table, or looked at.
+"""
 
 from __future__ import annotations
 
 from typing import assert_never
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+
+from headgate.client.altering import RowCheck
+from headgate.client.making import NewTable, Wanted, added_metrics, making, replacement
 from headgate.errors import (
     AlreadyExistsError,
+    InvalidArgumentError,
+    InvalidDataError,
     NotEmptyError,
     NotFoundError,
     UnsupportedFeatureError,
 )
-from headgate.protocol.schema import COMMENT, DEFAULT, GENERATION, StructField, StructType
+from headgate.log.snapshots import Snapshot
+from headgate.protocol import column_changes
+from headgate.protocol.actions import AddFile
+from headgate.protocol.schema import (
+    COMMENT,
+    CONSTRAINTS,
+    DEFAULT,
+    GENERATION,
+    StructField,
+    StructType,
+)
+from headgate.spark import scan
+from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
+from headgate.spark.failures import translated
 from headgate.spark.relations import Resolver
+from headgate.spark.statement import Statement
+from headgate.spark.types import from_spark, quoted
+from headgate.spark.write import Target, stage
 from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
 
@@ -26,25 +52,110 @@ Managed = (
 )
 
 
+# Making
+
+
 def create(engine: Engine, find: Resolver, statement: statements.CreateTable) -> None:
-    """Make a table."""
+    """Make a table, or another in its place; with a query, filled in the same commit."""
     if statement.location is not None:
         raise UnsupportedFeatureError(
             "The catalog chooses where its tables lie.", remedy="Leave LOCATION out."
         )
-    name = _text(statement.name)
+    if statement.cluster_by:
+        raise UnsupportedFeatureError("Tables cannot be clustered yet.")
+    name, creation = _text(statement.name), statement.creation
     is_there = engine.session.find_name(name) is not None
-    if is_there and statement.creation is Creation.IF_NOT_EXISTS:
+    if is_there and creation is Creation.IF_NOT_EXISTS:
         return
-    if is_there:
+    if is_there and creation is Creation.CREATE:
         raise AlreadyExistsError(f"There is a table {name} already.")
-    engine.session.create_table(
-        name,
-        StructType(tuple(_field(column) for column in statement.columns)),
-        statement.partition_by,
-        properties=dict(statement.properties),
-        comment=statement.comment,
-    )
+    if not is_there and creation is Creation.REPLACE:
+        raise NotFoundError(f"There is no table {name} to replace.")
+    if statement.query is None:
+        _create_empty(engine, name, statement)
+    elif is_there:
+        _replace_filled(engine, find, name, statement, statement.query)
+    else:
+        relations = find.relations(statement.query)
+        rows = find.ask(relations)
+        operation = f"{_WORDS[creation]} TABLE AS SELECT"
+        create_filled(engine, name, _wanted(statement, rows), rows, operation)
+
+
+_WORDS = {
+    Creation.CREATE: "CREATE",
+    Creation.IF_NOT_EXISTS: "CREATE",
+    Creation.OR_REPLACE: "CREATE OR REPLACE",
+    Creation.REPLACE: "REPLACE",
+}
+
+
+def create_filled(
+    engine: Engine, name: str, wanted: Wanted, rows: DataFrame, operation: str
+) -> None:
+    """Make a table with these rows: its name and they come together."""
+
+    def fill(new: NewTable) -> list[AddFile]:
+        target = Target(name, new.location, new.store, new.protocol, new.metadata)
+        return stage(rows, target, engine.staging())
+
+    engine.session.create_filled(name, wanted, fill, operation)
+
+
+def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) -> None:
+    wanted = _wanted(statement, None)
+    told = (name, wanted.schema, wanted.partition_by, wanted.properties, wanted.comment)
+    if statement.creation in (Creation.OR_REPLACE, Creation.REPLACE):
+        engine.session.replace_table(*told, or_create=statement.creation is Creation.OR_REPLACE)
+    else:
+        engine.session.create_table(*told)
+
+
+def _replace_filled(
+    engine: Engine,
+    find: Resolver,
+    name: str,
+    create: statements.CreateTable,
+    query: statements.Piece,
+) -> None:
+    def run(statement: Statement) -> None:
+        relations = find.relations(query)
+        statement.add_scans(relations.scans)
+        rows = find.ask(relations)
+        operation = f"{_WORDS[create.creation]} TABLE AS SELECT"
+        replace(statement, _wanted(create, rows), rows, operation)
+
+    engine.redo(name, run)
+
+
+def replace(statement: Statement, wanted: Wanted, rows: DataFrame, operation: str) -> Outcome:
+    """Make another table of one that is there, with these rows, in one commit."""
+    committer = statement.table.committer
+    made = replacement(statement.base, wanted, committer.ids, committer.clock.now_ms())
+    added = statement.stage(rows, statement.target(made.metadata, made.protocol))
+    statement.add_scans(made.scans)
+    counted = added_metrics(added)
+    committed = statement.commit([*made.actions, *added], making(operation, made.metadata, counted))
+    number = counted["numOutputRows"]
+    return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
+
+
+def _wanted(statement: statements.CreateTable, rows: DataFrame | None) -> Wanted:
+    schema = StructType(tuple(_field(column) for column in statement.columns))
+    if rows is not None:
+        if statement.columns:
+            raise UnsupportedFeatureError(
+                "A table made from a query has the query's columns.",
+                remedy="Leave the columns out, or create the table first and insert into it.",
+            )
+        schema = StructType(
+            tuple(StructField(f.name, f.type) for f in from_spark(rows.schema).fields)
+        )
+    properties = {
+        **statement.properties,
+        **{f"{CONSTRAINTS}{check.name}": check.condition.text for check in statement.constraints},
+    }
+    return Wanted.given(schema, statement.partition_by, properties, statement.comment)
 
 
 def _field(column: statements.Column) -> StructField:
@@ -60,21 +171,90 @@ def _field(column: statements.Column) -> StructField:
     return StructField(column.name, column.type, column.nullable, metadata)
 
 
+# Changing
+
+
 def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> None:
     """Change a table."""
     name = str(find.target(statement.name))
     table = engine.session.table(name)
     match statement.change:
+        case statements.AddColumns(columns):
+            table.add_columns([_added(column) for column in columns])
         case statements.SetProperties(properties):
             table.set_properties(properties)
         case statements.UnsetProperties(keys, if_exists):
-            known = [key for key in keys if not if_exists or key in table.properties]
-            if known:
-                table.unset_properties(known)
+            table.unset_properties(keys, if_exists=if_exists)
         case statements.RenameTable(to):
             engine.session.rename(name, _text(to))
-        case change:
+        case statements.AddConstraint(check):
+            condition = check.condition.text
+            table.add_constraint(check.name, condition, check=_holds(engine, condition))
+        case statements.DropConstraint(constraint, if_exists):
+            table.drop_constraint(constraint, if_exists=if_exists)
+        case statements.AlterColumns(columns):
+            for column in columns:
+                _alter_column(engine, name, column)
+        case statements.RenameColumn(column, to):
+            table.rename_column(column, to)
+        case statements.DropColumns(columns, if_exists):
+            table.drop_columns(columns, if_exists=if_exists)
+        case statements.ClusterBy() | statements.DropFeature() as change:
             raise UnsupportedFeatureError(f"{type(change).__name__} cannot be done here yet.")
+        case _:
+            assert_never(statement.change)
+
+
+def _alter_column(engine: Engine, name: str, column: statements.AlterColumn) -> None:
+    table, path = engine.session.table(name), column.column
+    match column.change:
+        case statements.SetComment(comment):
+            table.alter_column(path, comment=comment)
+        case statements.SetNullable(nullable):
+            not_null = f"{'.'.join(map(quoted, path))} IS NOT NULL"
+            check = None if nullable else _holds(engine, not_null)
+            table.alter_column(path, nullable=nullable, check=check)
+        case statements.SetType(data_type):
+            table.alter_column(path, type=data_type)
+        case statements.Move(position):
+            table.alter_column(path, position=_position(position))
+        case statements.SetDefault(default):
+            table.alter_column(path, default=None if default is None else default.text)
+        case _:
+            assert_never(column.change)
+
+
+def _added(column: statements.AddedColumn) -> column_changes.AddedColumn:
+    position = None if column.position is None else _position(column.position)
+    return column_changes.AddedColumn(_field(column.column), column.within, position)
+
+
+def _position(position: statements.Position) -> column_changes.Position:
+    match position:
+        case statements.First():
+            return column_changes.First()
+        case statements.After(sibling):
+            return column_changes.After(sibling)
+
+
+def _holds(engine: Engine, condition: str) -> RowCheck:
+    """Look at every row with Spark: the condition must be true for it."""
+
+    def check(snapshot: Snapshot) -> None:
+        rows = scan.dataframe(engine.spark, snapshot, snapshot.files())
+        with translated():
+            broken = rows.where(~F.expr(condition).eqNullSafe(True))
+            shown = [row.asDict() for row in broken.limit(3).collect()]
+        if shown:
+            raise InvalidDataError(
+                f"{snapshot.label} has rows for which {condition} is not true: {shown}.",
+                remedy="Mend these rows first. Nothing was committed.",
+            )
+
+    return check
+
+
+# Naming
 
 
 def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
@@ -91,8 +271,11 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
             session.undrop(_text(name))
         case statements.CommentOn(on=Commented.TABLE, name=name, comment=comment):
             session.table(str(find.target(name))).comment(comment)
-        case statements.CommentOn(on=on):
-            raise UnsupportedFeatureError(f"A comment on a {on.value} cannot be kept.")
+        case statements.CommentOn(on=Commented.COLUMN, name=name, comment=comment):
+            table = Name(name.parts[:-1], name.piece)
+            session.table(str(find.target(table))).alter_column(name.parts[-1:], comment=comment)
+        case statements.CommentOn():
+            raise UnsupportedFeatureError("A comment on a schema cannot be kept.")
         case statements.CreateSchema(name=name, if_not_exists=if_not_exists):
             try:
                 session.create_namespace(_text(name))
@@ -104,7 +287,9 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
         case statements.Use(name=name, is_catalog=False):
             session.use(_text(name))
         case statements.Use(name=name):
-            raise UnsupportedFeatureError(f"{name} cannot be used as a whole catalog.")
+            raise InvalidArgumentError(
+                f"A catalog alone cannot be used: {name}.", remedy="Name a schema too."
+            )
         case _:
             assert_never(statement)
 
