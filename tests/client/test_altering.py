@@ -565,6 +565,11 @@ class TestDetail:
             "vacuumProtocolCheck",
         )
 
+    def test_a_table_with_another_name_goes_by_it(self, full_world: World) -> None:
+        table = full_world.make()
+        full_world.session().rename("orders", "sales")
+        assert table.detail().name == "main.default.sales"
+
 
 def test_a_property_that_may_be_missing_is_taken_away_if_it_is_there(world: World) -> None:
     table = world.make(properties={"a": "1"})

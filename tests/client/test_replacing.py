@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from headgate.client import arrow
-from headgate.client.making import Wanted, making, replacement
+from headgate.client.making import NewTable, Wanted, making, replacement
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.errors import (
+    AlreadyExistsError,
     ConflictError,
     InvalidArgumentError,
     InvalidCommitError,
+    InvalidDataError,
     InvalidSchemaError,
     NotFoundError,
     RefusedError,
     UnsupportedFeatureError,
 )
-from headgate.protocol.actions import DomainMetadata
+from headgate.protocol.actions import AddFile, DomainMetadata, Metadata, Protocol
 from headgate.protocol.clustering import DOMAIN
 from headgate.protocol.column_mapping import MAX_COLUMN_ID, MODE, field_id
 from headgate.protocol.features import effective, is_supported
@@ -33,6 +36,7 @@ from headgate.protocol.schema import (
     StructField,
     StructType,
     all_fields,
+    from_json,
 )
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from tests.client.conftest import World, ids_in, rows
@@ -45,6 +49,21 @@ MAPPED = {MODE: "name"}
 def last_said(table: Table) -> tuple[str | None, dict[str, object]]:
     [entry] = table.history(limit=1)
     return entry.operation, dict(entry.parameters)
+
+
+def written(world: World, place: NewTable, given: pa.Table) -> list[AddFile]:
+    """Write files as an engine does: for a table that is not yet what it will be."""
+    shape = Shape(from_json(place.metadata.schema_string), place.metadata, place.protocol)
+    return arrow.write_files(
+        shape, given, store=place.store, new_id=world.ids.random, now_ms=world.clock.now_ms()
+    )
+
+
+@dataclass(frozen=True)
+class Shape:
+    schema: StructType
+    metadata: Metadata
+    protocol: Protocol
 
 
 class TestReplacingATable:
@@ -229,23 +248,55 @@ class TestForAnEngine:
         made = replacement(
             base, Wanted.like(base, "key long"), world.ids, table.committer.clock.now_ms()
         )
-
-        class Target:
-            schema = StructType((StructField("key", LONG),))
-            metadata = made.metadata
-            protocol = made.protocol
-
-        added = arrow.write_files(
-            Target(),
-            pa.table({"key": [7]}),
-            store=base.store,
-            new_id=world.ids.random,
-            now_ms=table.committer.clock.now_ms(),
-        )
+        place = NewTable(base.location, base.store, made.protocol, made.metadata)
+        added = written(world, place, pa.table({"key": [7]}))
         operation = making("CREATE OR REPLACE TABLE AS SELECT", made.metadata)
         committed = table.commit(base, [*made.actions, *added], operation, made.scans)
         assert committed.version == 2
         assert world.session().table("orders").to_arrow().to_pylist() == [{"key": 7}]
+
+    def test_a_new_table_appears_with_its_rows(self, full_world: World, tmp_path: Path) -> None:
+        session = full_world.session()
+        wanted = Wanted.given("id long, day date", ["day"], {"delta.enableRowTracking": True})
+        seen: list[object] = []
+
+        def fill(place: NewTable) -> list[AddFile]:
+            seen.extend(session.tables())
+            return written(full_world, place, rows(1, 2))
+
+        table = session.create_filled("orders", wanted, fill)
+        assert (seen, table.version, ids_in(table.to_arrow())) == ([], 0, [1, 2])
+        [entry] = table.history()
+        assert entry.operation == "CREATE TABLE AS SELECT"
+        assert entry.metrics["numOutputRows"] == "2"
+        [file] = table.snapshot().files()
+        assert (file.base_row_id, file.default_row_commit_version) == (0, 0)
+        table.append(rows(3))
+        assert sorted(file.base_row_id or 0 for file in table.snapshot().files()) == [0, 2]
+        table.publish()
+        copy = plain_copy(table.location, tmp_path / "copy")
+        assert deltalake_reads(copy) == witnessed(table.to_arrow())
+
+    def test_a_name_that_is_taken_meanwhile_stays_with_whose_it_is(self, full_world: World) -> None:
+        session = full_world.session()
+
+        def fill(place: NewTable) -> list[AddFile]:
+            full_world.make().append(rows(1))
+            return written(full_world, place, rows(2))
+
+        with pytest.raises(AlreadyExistsError):
+            session.create_filled("orders", Wanted.given("id long, day date"), fill)
+        assert ids_in(session.table("orders").to_arrow()) == [1]
+
+    def test_rows_that_cannot_be_made_make_no_table(self, full_world: World) -> None:
+        session = full_world.session()
+
+        def fill(place: NewTable) -> list[AddFile]:
+            raise InvalidDataError("These are no rows.")
+
+        with pytest.raises(InvalidDataError):
+            session.create_filled("orders", Wanted.given("id long"), fill)
+        assert session.tables() == ()
 
     def test_an_append_meanwhile_is_a_conflict(self, world: World) -> None:
         table, other = world.make(), world.session().table("orders")

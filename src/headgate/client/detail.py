@@ -32,14 +32,14 @@ class TableDetail:
     table_features: tuple[str, ...]
 
 
-def detail_of(snapshot: Snapshot) -> TableDetail:
-    """Describe a snapshot."""
+def detail_of(snapshot: Snapshot, name: str) -> TableDetail:
+    """Describe a snapshot of a table that goes by this name now."""
     metadata, protocol = snapshot.metadata, snapshot.protocol
     clustered = clustering_columns(snapshot.domains, snapshot.schema)
     return TableDetail(
         format="delta",
         id=metadata.id,
-        name=snapshot.label,
+        name=name,
         description=metadata.description,
         location=snapshot.location,
         created_ms=metadata.created_time,

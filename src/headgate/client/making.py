@@ -6,7 +6,7 @@ files go, and the catalog's own properties stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from headgate.client.transaction import Operation, as_text
 from headgate.clock import Ids
 from headgate.errors import InvalidArgumentError, RefusedError, UnsupportedFeatureError
 from headgate.log.snapshots import Snapshot
+from headgate.log.statistics import num_records
 from headgate.protocol import clustering, features
 from headgate.protocol.actions import (
     Action,
@@ -41,6 +42,7 @@ from headgate.protocol.schema import (
 from headgate.protocol.schema_checks import check
 from headgate.protocol.schema_text import parse_schema
 from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.storage.objects import ObjectStore
 
 # pyarrow has its home in `client.arrow` and brings no types of its own.
 ArrowSchema: TypeAlias = Any
@@ -87,6 +89,20 @@ class Wanted:
         properties = {k: v for k, v in base.properties.items() if not _is_kept(k)}
         columns = columns_of(schema)
         return cls(columns, tuple(partition_by), properties, base.metadata.description)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table on its way: where it will lie and what it will be, while nobody can name it."""
+
+    location: str
+    store: ObjectStore
+    protocol: Protocol
+    metadata: Metadata
+
+
+# Writes data files into a new table, and gives the actions that add them to version 0.
+Fill: TypeAlias = Callable[[NewTable], Sequence[AddFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +184,15 @@ def making(name: str, metadata: Metadata, metrics: Mapping[str, int] | None = No
         },
         metrics or {},
     )
+
+
+def added_metrics(files: Sequence[AddFile]) -> dict[str, int]:
+    """Count what a write brought, in Delta's words."""
+    return {
+        "numFiles": len(files),
+        "numOutputRows": sum(num_records(file) or 0 for file in files),
+        "numOutputBytes": sum(file.size for file in files),
+    }
 
 
 def columns_of(schema: AnySchema) -> StructType:

@@ -19,6 +19,7 @@ from headgate.client.making import (
     ROW_TRACKING_PREFIX,
     AnySchema,
     Wanted,
+    added_metrics,
     making,
     property_text,
     refuse_removals,
@@ -44,7 +45,6 @@ from headgate.errors import (
 from headgate.log import snapshots
 from headgate.log.files import DeltaLog
 from headgate.log.snapshots import Snapshot
-from headgate.log.statistics import num_records
 from headgate.protocol import features
 from headgate.protocol.actions import (
     Action,
@@ -206,7 +206,8 @@ class Table:
 
     def detail(self) -> TableDetail:
         """Describe the table as it is now."""
-        return detail_of(self.snapshot())
+        snapshot = self.snapshot()  # which also tells the name of now
+        return detail_of(snapshot, self.name)
 
     def log(self, first: int | None = None, last: int | None = None) -> tuple[TimelineEntry, ...]:
         """Tell when each commit was proposed, ratified and published, and how it came."""
@@ -252,7 +253,7 @@ class Table:
                 operation=Operation(
                     "WRITE",
                     {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
-                    _added(adds) | _removed(gone),
+                    added_metrics(adds) | _removed(gone),
                 ),
                 scans=(Scan(table_id=self._id, version=base.version),),
             )
@@ -501,7 +502,7 @@ class Table:
             operation=Operation(
                 "WRITE",
                 {"mode": "Append", "partitionBy": as_text(base.partition_columns)},
-                _added(adds),
+                added_metrics(adds),
             ),
         )
 
@@ -678,14 +679,6 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _added(adds: Sequence[AddFile]) -> dict[str, int]:
-    return {
-        "numFiles": len(adds),
-        "numOutputRows": sum(num_records(add) or 0 for add in adds),
-        "numOutputBytes": sum(add.size for add in adds),
-    }
 
 
 def _removed(files: Sequence[AddFile]) -> dict[str, int]:
