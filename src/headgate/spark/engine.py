@@ -62,7 +62,8 @@ class Engine:
     def condition(self, where: str, snapshot: Snapshot) -> Condition:
         """Read a condition on the rows of one table."""
         now_ms = self.session.clock.now_ms()
-        return condition_of(where, snapshot, now_ms=now_ms, is_utc=is_utc(self.spark))
+        alias = snapshot.label.rpartition(".")[2] or None
+        return condition_of(where, snapshot, now_ms=now_ms, alias=alias, is_utc=is_utc(self.spark))
 
     def statement(self, name: str) -> Statement:
         """Begin a statement that writes to a table, on its newest version."""

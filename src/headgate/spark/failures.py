@@ -6,6 +6,7 @@ marked there and found again here.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +38,8 @@ def refusal(*said: Column) -> Column:
 def translated() -> Iterator[None]:
     """Raise what Spark says of rows and columns as our own errors."""
     try:
-        yield
+        with quietly():
+            yield
     except HeadgateError:
         raise
     except AnalysisException as error:
@@ -55,6 +57,22 @@ def translated() -> Iterator[None]:
             f"Spark failed: {first_line(error)}",
             remedy="See Spark's log. Nothing was committed.",
         ) from error
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keep PySpark from printing an error that is going to be raised."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.disabled = False
+
+
+_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def first_line(error: Exception) -> str:

@@ -14,13 +14,13 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.client.session import Session
-from headgate.errors import InvalidNameError, NotFoundError
+from headgate.errors import InvalidNameError, NotFoundError, UnsupportedByCatalogError
 from headgate.log.snapshots import Snapshot
 from headgate.names import TableName
 from headgate.protocol.conflicts import Scan
 from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
-from headgate.spark.failures import first_line
+from headgate.spark.failures import first_line, quietly
 from headgate.spark.types import quoted
 from headgate.sql import places, statements
 from headgate.sql.pruning import contents, table_predicate
@@ -89,8 +89,12 @@ class Resolver:
         within: Piece | None = None,
         target: TableName | None = None,
         first: int = 0,
+        sequence: int | None = None,
     ) -> Relations:
-        """Splice a query, or an expression on the rows of a table, and read what it names."""
+        """Splice a query, or an expression on the rows of a table, and read what it names.
+
+        All tables are read as of one moment: of `sequence`, where a statement has begun already.
+        """
         foreign: list[Name] = []
 
         def ours(name: Name) -> TableName | None:
@@ -110,7 +114,7 @@ class Resolver:
         )
         has_subqueries = bool(spliced.stand_ins) or contents(piece.text).has_subquery
         relations = Relations(spliced, has_subqueries, is_ours=not foreign)
-        snapshots = self._pinned(spliced.stand_ins)
+        snapshots = self._pinned(spliced.stand_ins, sequence)
         for stand_in, snapshot in zip(spliced.stand_ins, snapshots, strict=True):
             where = table_predicate(stand_in, snapshot.schema, is_utc=is_utc(self._spark))
             self._remember(snapshot)
@@ -136,7 +140,8 @@ class Resolver:
     def asked(self, told: Piece | Spliced, ask: Callable[[], Answer]) -> Answer:
         """Ask Spark; where it says what is wrong, point at the place in the script."""
         try:
-            return ask()
+            with quietly():
+                return ask()
         except (ParseException, AnalysisException) as error:
             offset = _offset(error)
             if isinstance(told, Spliced):
@@ -149,10 +154,10 @@ class Resolver:
         """Make the error that points at a place in the script."""
         return places.refused(self.script, min(at, len(self.script)), why)
 
-    def _pinned(self, stand_ins: Sequence[StandIn]) -> list[Snapshot]:
+    def _pinned(self, stand_ins: Sequence[StandIn], sequence: int | None) -> list[Snapshot]:
         """Give the snapshot of each table: of the past where asked, else all of one sequence."""
         now = {str(s.table) for s in stand_ins if s.reference.table.as_of is None}
-        cut = self._session.read_cut(now) if now else {}
+        cut = self._cut(now, sequence) if now else {}
         several = len({s.table.key for s in stand_ins}) > 1
         found = []
         for stand_in in stand_ins:
@@ -171,6 +176,16 @@ class Resolver:
                 case None:
                     found.append(cut[name])
         return found
+
+    def _cut(self, names: set[str], sequence: int | None) -> dict[str, Snapshot]:
+        try:
+            return self._session.read_cut(names, sequence)
+        except UnsupportedByCatalogError:
+            if len(names) > 1:
+                raise
+            # A catalog without one order over all tables still has a latest version of each.
+            [name] = names
+            return {name: self._session.table(name).snapshot()}
 
     def _moment(self, piece: Piece) -> int:
         """Compute a time, which Spark reads in its own zone."""

@@ -92,7 +92,7 @@ class _Script:
         def rows(statement: Statement) -> DataFrame:
             schema = statement.base.schema
             if isinstance(inserting.source, Piece):
-                relations = self._find.relations(inserting.source)
+                relations = self._find.relations(inserting.source, sequence=statement.sequence)
                 statement.add_scans(relations.scans)
                 return self._in_columns(inserting, self._find.ask(relations), schema)
             return self._in_columns(
@@ -217,7 +217,9 @@ class _Script:
                 found.append(_default(field))
                 continue
             refuse_nondeterministic(contents(assignment.value.text))
-            relations = self._find.relations(assignment.value, target=target, first=first)
+            relations = self._find.relations(
+                assignment.value, target=target, first=first, sequence=statement.sequence
+            )
             first += len(relations.frames)
             statement.add_scans(relations.scans)
             found.append(relations)
@@ -241,7 +243,7 @@ class _Script:
     ) -> Condition:
         """Read the condition of a DELETE or UPDATE, and the tables its subqueries read."""
         refuse_nondeterministic(contents(piece.text))
-        relations = self._find.relations(piece, target=target)
+        relations = self._find.relations(piece, target=target, sequence=statement.sequence)
         statement.add_scans(relations.scans)
         return Condition(
             text=relations.text,
@@ -295,7 +297,7 @@ class _Script:
 
     def _source(self, statement: Statement, merging: statements.Merge) -> DataFrame:
         piece = merging.source if isinstance(merging.source, Piece) else merging.source.piece
-        relations = self._find.relations(piece)
+        relations = self._find.relations(piece, sequence=statement.sequence)
         frame = (
             self._find.ask(relations)
             if isinstance(merging.source, Piece)

@@ -69,6 +69,7 @@ class Statement:
         self._txn_id = self._committer.new_txn_id()
         self._scans: list[Scan] = []
         self._parts = itertools.count()
+        self._asides: list[str] = []
         self._is_kept = False
 
     def __enter__(self) -> Statement:
@@ -80,14 +81,22 @@ class Statement:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        for folder in self._asides:
+            self._take_away(folder)
         # Of an unknown outcome every file stays: it may have been ratified.
         if not self._is_kept and not isinstance(error, OutcomeUnknownError):
-            self._take_away()
+            self._take_away(self.folder)
 
     @property
     def folder(self) -> str:
         """Where its files go, inside the table."""
         return str(self._txn_id)
+
+    @property
+    def sequence(self) -> int | None:
+        """As of which sequence the table is as it is here; other tables are read as of it too."""
+        answer = self.base.answer
+        return None if answer is None else answer.sequence
 
     @property
     def now_ms(self) -> int:
@@ -154,6 +163,7 @@ class Statement:
     def aside(self, frame: DataFrame) -> DataFrame:
         """Write rows down once, to be read as often as need be; they go with the statement."""
         folder = f"{self.folder}/source-{next(self._parts)}"
+        self._asides.append(folder)
         return scan.written_down(frame, self.base.location, folder)
 
     def removed(self, files: Iterable[AddFile]) -> list[Action]:
@@ -211,8 +221,8 @@ class Statement:
     def _staging(self) -> Staging:
         return self._writing.staging(f"{self.folder}/{next(self._parts)}", self.now_ms)
 
-    def _take_away(self) -> None:
+    def _take_away(self, folder: str) -> None:
         store = self.base.store
         with contextlib.suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
-            for item in list(store.list(self.folder, recursive=True)):
+            for item in list(store.list(folder, recursive=True)):
                 store.delete(item.path)

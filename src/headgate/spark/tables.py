@@ -119,7 +119,7 @@ def _replace_filled(
     query: statements.Piece,
 ) -> None:
     def run(statement: Statement) -> None:
-        relations = find.relations(query)
+        relations = find.relations(query, sequence=statement.sequence)
         statement.add_scans(relations.scans)
         rows = find.ask(relations)
         operation = f"{_WORDS[create.creation]} TABLE AS SELECT"
