@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import json
 import os
 import re
 import shutil
@@ -13,7 +12,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.harness import PATHS, ROOT, Side, SideError
+from bench.harness import PATHS, ROOT, Side, SideError, question
 from bench.watch import BEGIN, END
 
 MISSING = "not run: strace is missing"
@@ -43,11 +42,11 @@ def count(side: Side, below: Path, per: int = 1) -> dict[str, float]:
         done = subprocess.run(
             [
                 *("strace", "-f", "-y", "-s", "4096", "-e", f"trace={_CALLS}", "-o", str(trace)),
-                *(sys.executable, "-W", "ignore", "-m", "bench.worker", side.function),
+                *(sys.executable, "-W", "ignore", "-m", "bench.worker"),
             ],
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": PATHS, "HEADGATE_BENCH_MARKS": "1"},
-            input=json.dumps(dict(side.arguments)) + "\n\n",
+            input=question(side),
             capture_output=True,
             text=True,
             check=False,

@@ -1,8 +1,9 @@
 """The rules of honesty, in one place.
 
-Sides take turns, A B A B, each in a process and a directory of its own on one disk; what they found
-is compared before a time counts; the floor is measured before, between and after, and when it
-moved too far the block is thrown away and measured again.
+Sides take turns, A B A B, each in a process and a directory of its own on one disk, unless a block
+is about what they do in one process; what they found is compared before a time counts; the floor is
+measured before, between and after, and when it moved too far the block is thrown away and measured
+again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SAMPLES_FOR_P99 = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Who is measured: a function `MODULE:FUNCTION(watch, **arguments)` in its own process."""
+    """Who is measured: a function `MODULE:FUNCTION(watch, **arguments)` in a process."""
 
     name: str
     function: str
@@ -42,6 +43,8 @@ class Side:
     is_durable: bool = True
     stays: bool = False  # one process for all alternations, else a new one for each
     reset: Callable[[], None] | None = None  # puts its place back before each process, unmeasured
+    within: str | None = None  # sides of one name share a process, which stays; else it has its own
+    task: str = ""  # only sides of one task must find the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +132,9 @@ def percentile(samples: Sequence[float], share: float) -> float:
 
 
 def _measure_once(block: Block, alternations: int, say: Callable[[str], None]) -> Measured:
-    sides = [_Running(side) for side in block.sides]
-    floor = _Running(block.floor)
+    shared: dict[str, _Worker] = {}
+    sides = [_Running(side, _worker(side, shared)) for side in block.sides]
+    floor = _Running(block.floor, _worker(block.floor, shared))
     try:
         for side in (floor, *sides):  # warm-up of all
             say(f"warm-up: {side.side.name}")
@@ -147,7 +151,7 @@ def _measure_once(block: Block, alternations: int, say: Callable[[str], None]) -
             floor.turn()
     finally:
         for side in (floor, *sides):
-            side.end()
+            side.worker.end()
     return Measured(
         block.name,
         block.per,
@@ -164,6 +168,8 @@ def _compare(sides: Sequence[_Running]) -> None:
     """Hold what the sides found against each other. None of their times counts if they differ."""
     for number, one in enumerate(sides):
         for other in sides[number + 1 :]:
+            if one.side.task != other.side.task:
+                continue
             assert one.seen is not None
             assert other.seen is not None
             if difference := one.seen.differs_from(other.seen):
@@ -172,11 +178,84 @@ def _compare(sides: Sequence[_Running]) -> None:
                 )
 
 
+def _worker(side: Side, shared: dict[str, _Worker]) -> _Worker:
+    return _Worker() if side.within is None else shared.setdefault(side.within, _Worker())
+
+
+class _Worker:
+    """A process that sides are asked of."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._errors: IO[str] | None = None
+
+    def ask(self, side: Side) -> dict[str, Any]:
+        """Let a side take one turn, in the process there is or in a new one."""
+        if self._process is None:
+            if side.reset is not None:
+                side.reset()
+            self._begin()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(question(side))
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._died(side) from None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._died(side)
+        if not side.stays and side.within is None:
+            self.end()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """Let the process go."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            process.wait()
+            process.stdout.close()
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def _begin(self) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", "bench.worker"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": PATHS},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def _died(self, side: Side) -> SideError:
+        assert self._errors is not None
+        self._errors.seek(0)
+        said = self._errors.read().strip().splitlines()
+        return SideError(f"{side.name} died: {said[-1] if said else 'it said nothing'}")
+
+
+def question(side: Side) -> str:
+    """Give the line that asks a worker for one turn of a side."""
+    asked = {"side": side.name, "function": side.function, "arguments": dict(side.arguments)}
+    return json.dumps(asked) + "\n"
+
+
 @dataclass(slots=True)
 class _Running:
-    """A side and its process."""
+    """A side, and what came of its turns."""
 
     side: Side
+    worker: _Worker
     seen: Seen | None = None
     turns: list[list[float]] = field(default_factory=list)
     laps: list[dict[str, list[float]]] = field(default_factory=list)
@@ -184,16 +263,9 @@ class _Running:
     peak_rss: int = 0
     facts: list[dict[str, float]] = field(default_factory=list)
     worst: list[dict[str, float]] = field(default_factory=list)
-    _process: subprocess.Popen[str] | None = None
-    _errors: IO[str] | None = None
 
     def turn(self) -> None:
-        """Take one turn, in the process there is or in a new one."""
-        if self._process is None:
-            self._begin()
-        answer = self._ask()
-        if not self.side.stays:
-            self.end()
+        answer = self.worker.ask(self.side)
         units = self.side.units
         self.turns.append([sample / units for sample in answer["samples"]])
         laps = {name: [lap / units for lap in found] for name, found in answer["laps"].items()}
@@ -231,57 +303,3 @@ class _Running:
                 **{name: max(found[name] for found in self.worst) for name in self.worst[0]},
             },
         )
-
-    def end(self) -> None:
-        """Let the process go."""
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            process.wait()
-            process.stdout.close()
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
-
-    def _begin(self) -> None:
-        if self.side.reset is not None:
-            self.side.reset()
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "bench.worker", self.side.function],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": PATHS},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
-        self._send(json.dumps(dict(self.side.arguments)))
-
-    def _send(self, line: str) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(f"{line}\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._died() from None
-
-    def _ask(self) -> dict[str, Any]:
-        self._send("")
-        assert self._process is not None
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._died()
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def _died(self) -> SideError:
-        assert self._errors is not None
-        self._errors.seek(0)
-        said = self._errors.read().strip().splitlines()
-        return SideError(f"{self.side.name} died: {said[-1] if said else 'it said nothing'}")

@@ -1,7 +1,8 @@
 """From figures to ratios, verdicts, one JSON file and one page.
 
 A ratio is the result. A target that is missed stays in the table, in red, with by how much and why;
-a block whose floor moved gives no verdict; against a side that is not durable nothing is claimed.
+a block whose floor moved gives no verdict; of a durable side nothing is claimed against one that is
+not.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def judge(
         tries = 1 + max(len(block.thrown_away) for block in unsteady)
         reason = f"thrown away: the floor moved by {worst:.0%}, tried {tries} times"
         return Ratio(claim, value, Verdict.NONE, reason)
-    if theirs is not None and not theirs.is_durable:
+    if theirs is not None and ours.is_durable and not theirs.is_durable:
         return Ratio(claim, value, Verdict.NOT_DURABLE, f"{claim.against} is not durable")
     return _judged(claim, value, _share_of_floor(ours, blocks[0]))
 

@@ -26,7 +26,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Seen:
     """What a side found, to be held against what the others found; None: it cannot say."""
 
-    rows: int
+    rows: int | None
     checksum: int | None = None
     records: int | None = None
 

@@ -1,8 +1,8 @@
-"""The process of one side: `python -m bench.worker MODULE:FUNCTION`.
+"""The process of one side, or of several: `python -m bench.worker`.
 
-Reads its arguments as a line of JSON, then one empty line for each alternation, and answers each
-with a line of JSON. A function that is a generator is set up once and goes on at each alternation;
-any other is called anew.
+Reads a line of JSON for each alternation, with the side, its function and its arguments, and
+answers each with a line of JSON. A function that is a generator is set up once for each side and
+goes on at each alternation; any other is called anew.
 """
 
 from __future__ import annotations
@@ -12,24 +12,28 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any
 
 from bench.watch import Seen, Watch
 
 
-def main(name: str) -> None:
+def main() -> None:
     """Serve alternations until nobody asks any more."""
     answers, sys.stdout = sys.stdout, sys.stderr  # whoever prints must not disturb the answers
-    module, _, function = name.partition(":")
-    side = getattr(importlib.import_module(module), function)
-    arguments = json.loads(sys.stdin.readline())
-    rounds: Iterator[Seen] | None = None
-    watch = Watch()
-    for _ in sys.stdin:
+    rounds: dict[str, Generator[Seen, None, None]] = {}
+    watches: dict[str, Watch] = {}
+    for line in sys.stdin:
+        asked: dict[str, Any] = json.loads(line)
+        name, arguments = asked["side"], asked["arguments"]
+        module, _, function = asked["function"].partition(":")
+        side = getattr(importlib.import_module(module), function)
+        watch = watches.setdefault(name, Watch())
         watch.begin()
         if inspect.isgeneratorfunction(side):
-            rounds = rounds or side(watch, **arguments)
-            seen = next(rounds)
+            if name not in rounds:
+                rounds[name] = side(watch, **arguments)
+            seen = next(rounds[name])
         else:
             seen = side(watch, **arguments)
         answer = {
@@ -42,9 +46,9 @@ def main(name: str) -> None:
             "seen": dataclasses.asdict(seen),
         }
         print(json.dumps(answer), file=answers, flush=True)
-    if rounds is not None:
-        rounds.close()  # type: ignore[attr-defined]  # it is a generator
+    for going in rounds.values():
+        going.close()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,6 +52,16 @@ def restless(watch: Watch, seconds: float) -> Iterator[Seen]:
         watch.cpu.append(seconds)
         seconds *= 1.5
         yield Seen(rows=0)
+
+
+def whoami(watch: Watch) -> Iterator[Seen]:
+    turn = 0
+    while True:
+        turn += 1
+        watch.samples.append(0.010)
+        watch.cpu.append(0.010)
+        watch.worst["turn"] = turn
+        yield Seen(rows=os.getpid())
 
 
 def broken(watch: Watch) -> Seen:
@@ -134,6 +145,21 @@ def test_no_time_counts_when_sides_found_different_things_or_died() -> None:
     assert judge(FASTER, [differing], {}).verdict is Verdict.NONE
 
 
+@pytest.mark.slow
+def test_sides_within_one_process_share_it_and_keep_their_own_turns() -> None:
+    one, other = (
+        Side(name, "tests.meta.test_bench:whoami", {}, within="one process") for name in "ab"
+    )
+    found = measure(a_block(one, other), alternations=2)
+    assert found.failure is None  # both saw the same process
+    assert found.sides["a"].facts == found.sides["b"].facts == {"turn": 3}
+    apart = dataclasses.replace(other, within=None, stays=True)
+    failure = measure(a_block(one, apart)).failure
+    assert failure is not None
+    assert failure.startswith("a and b found different rows")
+    assert measure(a_block(one, dataclasses.replace(apart, task="else"))).failure is None
+
+
 def test_a_floor_moves_by_what_its_readings_differ() -> None:
     assert moved([0.10, 0.13, 0.11]) == pytest.approx(0.3)
 
@@ -170,6 +196,8 @@ def test_nothing_is_claimed_against_a_side_that_is_not_durable() -> None:
     )
     ratio = judge(FASTER, [found], {})
     assert (ratio.value, ratio.verdict) == (pytest.approx(8), Verdict.NOT_DURABLE)
+    sides = {name: figures(found.sides[name].median, is_durable=False) for name in found.sides}
+    assert judge(FASTER, [dataclasses.replace(found, sides=sides)], {}).verdict is Verdict.MET
 
 
 @pytest.mark.parametrize(
