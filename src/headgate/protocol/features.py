@@ -377,11 +377,11 @@ def unwritable(
         feature = FEATURES.get(name)
         if feature is None:
             found.append(name)
-        elif feature.writes is Writes.EVERYTHING:
             continue
-        elif feature.writes is Writes.NO_ROWS and (not rows or name in handled):
+        needs_no_care = not rows or name in handled
+        if feature.writes is Writes.NO_ROWS and needs_no_care:
             continue
-        elif is_active(protocol, metadata, name):
+        if feature.writes is not Writes.EVERYTHING and is_active(protocol, metadata, name):
             found.append(name)
     return sorted(set(found))
 
