@@ -117,13 +117,13 @@ def condition_of(
 
 
 def moment_of(now_ms: int) -> Moment:
-    """Give the literals that stand for a time."""
+    """Give what stands for a time; its day and its wall clock are those of Spark's own zone."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC)
     text = at.strftime("%Y-%m-%d %H:%M:%S.") + f"{now_ms % 1000:03d}"
     return Moment(
         timestamp=f"TIMESTAMP'{text}Z'",
-        date=f"DATE'{at:%Y-%m-%d}'",
-        local_timestamp=f"TIMESTAMP_NTZ'{text}'",
+        date=f"CAST(TIMESTAMP'{text}Z' AS DATE)",
+        local_timestamp=f"CAST(TIMESTAMP'{text}Z' AS TIMESTAMP_NTZ)",
         unix_timestamp=f"{now_ms // 1000}L",
     )
 

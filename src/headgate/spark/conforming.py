@@ -238,14 +238,16 @@ def checked(
             guards.append((holds, f"has NULL in column {what}, which may not be null"))
     if not guards:
         return rows
-    names = [item.name for item in schema.fields]
-    row = F.substring(F.to_json(F.struct(*[F.col(quoted(name)) for name in names])), 1, _SHOWN)
-    guarded = F.col(quoted(names[0]))
+    columns = [F.col(quoted(item.name)) for item in schema.fields]
+    row = F.substring(F.to_json(F.struct(*columns)), 1, _SHOWN)
+    # In a column that is written: one without a type is in no file.
+    written = next(item.name for item in schema.fields if item.type != VOID)
+    guarded = F.col(quoted(written))
     for holds, what in reversed(guards):
         message = refusal(F.lit(f"A row {what}: "), row)
         passes = holds if only is None else holds | ~only
         guarded = F.when(passes, guarded).otherwise(F.raise_error(message))
-    return rows.withColumn(names[0], guarded)
+    return rows.withColumn(written, guarded)
 
 
 def _not_null(

@@ -6,13 +6,13 @@ marked there and found again here.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
@@ -62,14 +62,16 @@ def translated() -> Iterator[None]:
 @contextmanager
 def quietly() -> Iterator[None]:
     """Keep PySpark from printing an error that is going to be raised."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    # Made by PySpark's own class: of any other it could not be told what it is told.
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
     for logger in loggers:
         logger.disabled = True
     try:
         yield
     finally:
-        for logger in loggers:
-            logger.disabled = False
+        for logger, was_disabled in zip(loggers, before, strict=True):
+            logger.disabled = was_disabled
 
 
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,13 +12,15 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 from headgate.client.transaction import Operation, as_text
 from headgate.errors import InvalidArgumentError
 from headgate.log.statistics import num_records
+from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
+from headgate.protocol.schema import VOID, StructType
 from headgate.protocol.schema_evolution import merged
 from headgate.spark import dml
 from headgate.spark.conditions import Condition
 from headgate.spark.dml import Outcome
 from headgate.spark.evolving import evolved
-from headgate.spark.failures import refusal
+from headgate.spark.failures import refusal, translated
 from headgate.spark.statement import Statement
 from headgate.spark.types import from_spark, quoted
 from headgate.spark.write import Target
@@ -52,7 +54,8 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
     if how.where is not None:
         parameters["predicate"] = how.where.shown
         gone, _ = dml.deletion(statement, how.where)
-        rows = _all_matching(rows, how.where)
+        with translated():
+            rows = _all_matching(rows, how.where, base.schema)
     added = statement.stage(rows, target)
     if how.replaces and how.where is None:
         files = statement.plan()
@@ -66,6 +69,12 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
     operation = Operation("WRITE", parameters, counted)
     committed = statement.commit([*changed, *gone, *added], operation)
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
+
+
+def overwriting(partition_columns: Sequence[str], counted: Mapping[str, int]) -> Operation:
+    """Tell of a write that replaces all there was."""
+    parameters = {"mode": "Overwrite", "partitionBy": as_text(partition_columns)}
+    return Operation("WRITE", parameters, counted)
 
 
 def written(added: Sequence[AddFile]) -> dict[str, int]:
@@ -92,9 +101,11 @@ def _partition(file: AddFile) -> tuple[tuple[str, str | None], ...]:
     return tuple(sorted(file.partition_values.items()))
 
 
-def _all_matching(rows: DataFrame, condition: Condition) -> DataFrame:
+def _all_matching(rows: DataFrame, condition: Condition, schema: StructType) -> DataFrame:
     """Refuse rows that an overwrite by a condition must not bring."""
-    first = rows.columns[0]
+    # In a column that is written: one without a type is in no file.
+    voids = {fold(item.name) for item in schema.fields if item.type == VOID}
+    first = next((name for name in rows.columns if fold(name) not in voids), rows.columns[0])
     whole = F.struct(*[F.col(quoted(name)) for name in rows.columns])
     said = F.lit(f"A row does not match {condition.shown}: ")
     message = refusal(said, F.substring(F.to_json(whole), 1, _SHOWN))

@@ -88,7 +88,7 @@ class Lake:
             if overwrite_schema:
                 kept = statement.base.partition_columns if partition_by is None else partition_by
                 wanted = Wanted.like(statement.base, from_spark(rows.schema), kept)
-                return tables.replace(statement, wanted, rows, "WRITE")
+                return tables.replace(statement, wanted, rows)
             condition = None if where is None else self._engine.condition(where, statement.base)
             how = Insertion(
                 replaces=True, where=condition, dynamic=dynamic, merges_schema=merge_schema

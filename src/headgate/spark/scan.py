@@ -199,19 +199,13 @@ class _Scan:
         rows, key = self._keyed(files)
         known = self._known(files, words)
         found = rows.join(F.broadcast(known), key == F.col(_KEY), "left")
-
-        def sure(column: Column) -> Column:
-            # A file that is not found would lose its values, or bring deleted rows back.
-            unknown = F.concat(F.lit("Headgate does not know the file "), key)
-            return F.when(F.col(_KEY).isNull(), F.raise_error(unknown)).otherwise(column)
-
         if words is not None:
             bit = F.getbit(
                 F.get(F.col(_WORDS), F.shiftright(F.col(ROW), 6).cast("int")),
                 F.col(ROW).bitwiseAND(63).cast("int"),
             )
-            found = found.where(sure(F.coalesce(bit, F.lit(0).cast("tinyint"))) == 0)
-        values = {item.name: sure(F.col(_partition(item))) for item in self._partitioned}
+            found = found.where(_sure(key, F.coalesce(bit, F.lit(0).cast("tinyint"))) == 0)
+        values = {item.name: _sure(key, F.col(_partition(item))) for item in self._partitioned}
         return self._in_columns(found, values)
 
     def _sparsely(self, files: Sequence[AddFile], deleted: Sequence[Sequence[int]]) -> DataFrame:
@@ -229,6 +223,7 @@ class _Scan:
         left = marked.join(F.broadcast(self._spark.createDataFrame(gone)), is_gone, "left_anti")
         known = F.broadcast(self._known(files, None))
         found = left.join(known, F.col(_PATH) == F.col(_KEY), "left")
+        found = found.where(_sure(F.col(_PATH), F.lit(True)))
         values = {item.name: F.col(_partition(item)) for item in self._partitioned}
         return self._in_columns(found, values)
 
@@ -289,6 +284,12 @@ class _Scan:
 
     def _texts(self, file: AddFile) -> tuple[str | None, ...]:
         return tuple(_partition_text(file, item) for item in self._partitioned)
+
+
+def _sure(key: Column, column: Column) -> Column:
+    """Raise where a row's file is not known: its values would be lost, or deleted rows be back."""
+    unknown = F.concat(F.lit("Headgate does not know the file "), key)
+    return F.when(F.col(_KEY).isNull(), F.raise_error(unknown)).otherwise(column)
 
 
 def _schema(snapshot: Snapshot) -> StructType:

@@ -35,6 +35,7 @@ from headgate.spark import scan
 from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
+from headgate.spark.inserting import overwriting
 from headgate.spark.relations import Resolver
 from headgate.spark.statement import Statement
 from headgate.spark.types import from_spark, quoted
@@ -128,14 +129,24 @@ def _replace_filled(
     engine.redo(name, run)
 
 
-def replace(statement: Statement, wanted: Wanted, rows: DataFrame, operation: str) -> Outcome:
-    """Make another table of one that is there, with these rows, in one commit."""
+def replace(
+    statement: Statement, wanted: Wanted, rows: DataFrame, operation: str | None = None
+) -> Outcome:
+    """Make another table of one that is there, with these rows, in one commit.
+
+    Without an `operation` it is a write that brings its own columns.
+    """
     committer = statement.table.committer
     made = replacement(statement.base, wanted, committer.ids, committer.clock.now_ms())
     added = statement.stage(rows, statement.target(made.metadata, made.protocol))
     statement.add_scans(made.scans)
     counted = added_metrics(added)
-    committed = statement.commit([*made.actions, *added], making(operation, made.metadata, counted))
+    told = (
+        overwriting(made.metadata.partition_columns, counted)
+        if operation is None
+        else making(operation, made.metadata, counted)
+    )
+    committed = statement.commit([*made.actions, *added], told)
     number = counted["numOutputRows"]
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 

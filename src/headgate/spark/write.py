@@ -20,7 +20,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
 
-from headgate.errors import HeadgateError, InvalidArgumentError, UnsupportedFeatureError
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    UnavailableError,
+    UnsupportedFeatureError,
+)
 from headgate.log.footers import footer_statistics
 from headgate.log.statistics import indexed_columns
 from headgate.log.writing import NULL_FOLDER, TARGET_FILE_SIZE
@@ -238,6 +243,11 @@ class _Writing:
         values: dict[str, str | None] = {}
         for item, folder in zip(self._partitioned, folders, strict=True):
             text = folder.partition("=")[2]
+            if "?" in text:  # Spark writes one as %3F: this stands for what Java could not spell
+                raise UnavailableError(
+                    f"Java cannot name a folder for a value of {item.name!r}: it got {folder!r}.",
+                    remedy="Start Spark where the locale is one of UTF-8, such as LC_ALL=C.UTF-8.",
+                )
             told = None if text == NULL_FOLDER else locations.decode(text)
             if told is None:
                 values[physical_name(item)] = None
