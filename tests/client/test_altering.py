@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.client.table import Table
+from headgate.client.transaction import Operation
 from headgate.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -21,12 +22,15 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 from headgate.log.snapshots import Snapshot
+from headgate.protocol.actions import DomainMetadata
+from headgate.protocol.clustering import DOMAIN
 from headgate.protocol.column_changes import AddedColumn, After, First
 from headgate.protocol.column_mapping import MAX_COLUMN_ID, field_id, physical_name
 from headgate.protocol.features import is_supported
 from headgate.protocol.schema import (
     DEFAULT,
     GENERATION,
+    INTEGER,
     LONG,
     STRING,
     StructField,
@@ -158,6 +162,13 @@ class TestAddingColumns:
         protocol = world.session().table("orders").snapshot().protocol
         assert feature in (protocol.reader_features or [])
         assert feature in (protocol.writer_features or [])
+
+    def test_who_has_the_preview_of_a_feature_is_not_given_the_feature_too(
+        self, full_world: World
+    ) -> None:
+        table = full_world.make(features=["variantType-preview"])
+        table.add_columns("v variant")
+        assert not is_supported(table.snapshot().protocol, "variantType")
 
     @pytest.mark.parametrize(
         ("column", "error", "words"),
@@ -361,6 +372,15 @@ class TestAlteringAColumn:
         table.alter_column(("s", "x"), type=LONG)
         assert field(table, "s", "x").type == LONG
 
+    def test_a_generated_column_keeps_its_type(self, full_world: World) -> None:
+        schema = StructType(
+            (StructField("id", LONG), StructField("g", INTEGER, metadata={GENERATION: "1"}))
+        )
+        table = full_world.session().create_table("orders", schema, (), WIDENING)
+        refused(
+            table, lambda: table.alter_column("g", type=LONG), UnsupportedFeatureError, "generated"
+        )
+
     def test_a_column_that_is_not_there_and_no_change_at_all_are_refused(
         self, world: World
     ) -> None:
@@ -444,8 +464,8 @@ class TestRenamingAndDropping:
         )
         for column, who in (("id", "constraint c"), ("two words", "generated column double")):
             for change in (
-                lambda c=column: table.rename_column(c, "other"),  # type: ignore[misc]
-                lambda c=column: table.drop_columns([c]),  # type: ignore[misc]
+                lambda c=column: table.rename_column(c, "other"),
+                lambda c=column: table.drop_columns([c]),
             ):
                 refused(table, change, InvalidArgumentError, who)
         refused(table, lambda: table.drop_columns(["part"]), InvalidArgumentError, "partitioned by")
@@ -454,6 +474,28 @@ class TestRenamingAndDropping:
         refused(table, lambda: table.drop_columns([]), InvalidArgumentError, "No column")
         table.drop_columns(["free"])
         assert names(table) == ["id", "two words", "double", "part"]
+
+    def test_a_column_that_rows_are_clustered_by_stays(self, full_world: World) -> None:
+        table = full_world.make(
+            schema="id long, s struct<x: int>", properties=MAPPED, features=["clustering"]
+        )
+        physical = [physical_name(field(table, "s")), physical_name(field(table, "s", "x"))]
+        domain = DomainMetadata(
+            domain=DOMAIN,
+            configuration=json.dumps({"clusteringColumns": [physical]}),
+            removed=False,
+        )
+        table.commit(table.snapshot(), [domain], Operation("CLUSTER BY"))
+        assert table.detail().clustering_columns == ("s.x",)
+        for path in (("S",), ("s", "x")):
+            refused(
+                table,
+                lambda p=path: table.drop_columns([p]),  # type: ignore[misc]
+                InvalidArgumentError,
+                "clustered by",
+            )
+        table.rename_column("s", "t")
+        assert table.detail().clustering_columns == ("t.x",)
 
 
 class TestConstraints:
