@@ -5,12 +5,12 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test chaos bench model docs postgresql
+.PHONY: help run check test chaos bench model docs postgresql java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY) ## the demonstration: a small lake in ./lake-demo, and what happened to it
+run: $(READY) java ## the demonstration: a small lake in ./lake-demo, and what happened to it
 	$(BIN)/python examples/demo.py
 
 check: $(READY) postgresql ## the quick gate: format, lint, types, imports, generated docs, fast tests
@@ -19,18 +19,18 @@ check: $(READY) postgresql ## the quick gate: format, lint, types, imports, gene
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/python -m pytest -m "not slow and not faults and not interop" -n 2
+	$(BIN)/python -m pytest -m "not slow and not faults and not spark and not interop" -n 2
 
-test: $(READY) postgresql ## every test but interop; LONG=1 for the long campaigns
-	$(if $(LONG),HEADGATE_LONG=1) $(BIN)/python -m pytest -m "not interop" -n 2
+test: $(READY) postgresql java ## every test but interop; LONG=1 for the long campaigns
+	$(if $(LONG),HEADGATE_LONG=1) $(BIN)/python -m pytest -m "not interop" -n 2 --dist loadgroup
 
 chaos: $(READY) postgresql ## kill campaign with recorded histories on both stores; SECONDS=120 together, SEED= repeats one
 	$(BIN)/python -m tests.chaos --seconds $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120) $(if $(SEED),--seed $(SEED))
 
-bench: $(READY) postgresql ## scenarios beside their peers and floors, into docs/benchmarks.md; QUICK=1 for a short run
+bench: $(READY) postgresql java ## scenarios beside their peers and floors, into docs/benchmarks.md; QUICK=1 for a short run
 	$(BIN)/python -m bench $(if $(QUICK),--quick)
 
-model: $(READY) ## the TLA+ model, and its broken variants, which must fail; needs Java
+model: $(READY) java ## the TLA+ model, and its broken variants, which must fail
 	$(BIN)/python model/run.py
 
 docs: $(READY) ## write the generated pages anew
@@ -39,6 +39,10 @@ docs: $(READY) ## write the generated pages anew
 # Tests start a server of their own, so the package's is not made. Without it they are skipped, and say so.
 postgresql:
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || sh tests/kit/install-postgresql.sh || true
+
+# Spark runs on it. Without it its tests are skipped, and say so.
+java:
+	@test -x "$$JAVA_HOME/bin/java" || command -v java >/dev/null || sh tests/kit/install-java.sh || true
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PY) -m venv .venv

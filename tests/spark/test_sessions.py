@@ -1,0 +1,107 @@
+"""Spark sessions: made right, or told what is wrong with them; and Java, or what to install."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.errors import InvalidArgumentError, UnavailableError
+from headgate.spark import Lake, sessions
+from headgate.spark.sessions import SETTINGS, refuse_without_java
+from tests.spark.conftest import Water
+
+HARMFUL = [setting for setting in SETTINGS if setting.changes_results]
+COSTLY = [setting for setting in SETTINGS if not setting.changes_results]
+
+
+def test_a_session_is_made_with_every_setting_right(spark: SparkSession) -> None:
+    assert {setting.key.removeprefix("spark.sql.") for setting in HARMFUL} >= {
+        "ansi.enabled",
+        "caseSensitive",
+        "parquet.binaryAsString",
+        "parquet.fieldId.read.enabled",
+        "variant.writeShredding.enabled",
+        "parquet.datetimeRebaseModeInWrite",
+    }
+    assert COSTLY
+    for setting in SETTINGS:
+        assert spark.conf.get(setting.key) == setting.value
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.getConf().get("spark.driver.host") == "127.0.0.1"
+    assert spark.sparkContext.pythonExec == sys.executable
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sessions.check(spark)
+
+
+@pytest.mark.parametrize("setting", HARMFUL, ids=lambda s: s.key)
+def test_a_setting_that_changes_results_is_refused(water: Water, setting: sessions.Setting) -> None:
+    wrong = (
+        "LEGACY" if setting.value == "CORRECTED" else ("false", "true")[setting.value == "false"]
+    )
+    water.spark.conf.set(setting.key, wrong)
+    with pytest.raises(InvalidArgumentError, match=setting.key):
+        Lake(water.spark, water.session)
+
+
+@pytest.mark.parametrize("setting", COSTLY, ids=lambda s: s.key)
+def test_a_setting_that_costs_time_is_warned_about(water: Water, setting: sessions.Setting) -> None:
+    water.spark.conf.set(setting.key, setting.default)
+    with pytest.warns(UserWarning, match=f"{setting.key} is not {setting.value}") as told:
+        Lake(water.spark, water.session)
+    assert len(told) == 1
+
+
+def test_the_session_that_runs_is_given_again(spark: SparkSession) -> None:
+    assert sessions.session() is spark
+
+
+def fake_java(folder: Path, said: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("said", "number"),
+    [
+        ('openjdk version "1.8.0_292"', 8),
+        ('openjdk version "11.0.2" 2019-01-15', 11),
+        ('java version "16" 2021-03-16', 16),
+    ],
+)
+def test_a_java_too_old_is_told_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, number: int
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, said)))
+    with pytest.raises(UnavailableError, match=f"is Java {number}") as told:
+        refuse_without_java()
+    for way in ("apt install", "dnf install", "brew install"):
+        assert way in told.value.remedy
+
+
+@pytest.mark.parametrize(
+    "said", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21-ea"', "no version at all"]
+)
+def test_a_java_new_enough_or_unknown_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, said)))
+    refuse_without_java()
+
+
+def test_no_java_is_told_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    with pytest.raises(UnavailableError, match="none is here") as told:
+        refuse_without_java()
+    assert "openjdk-17-jre-headless" in told.value.remedy
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="none is here"):
+        refuse_without_java()
