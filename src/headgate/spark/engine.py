@@ -49,9 +49,12 @@ class Engine:
         self._lock = threading.Lock()
         self._reads: OrderedDict[tuple[TableId, Version], Snapshot] = OrderedDict()
 
-    def read(self, snapshot: Snapshot, where: str | None = None) -> DataFrame:
-        """Give the rows of a snapshot that match."""
-        self.remember(snapshot)
+    def read(
+        self, snapshot: Snapshot, where: str | None = None, *, is_past: bool = False
+    ) -> DataFrame:
+        """Give the rows of a snapshot that match; what is asked of the past does not change."""
+        if not is_past:
+            self.remember(snapshot)
         if where is None:
             return scan.dataframe(self.spark, snapshot, snapshot.files())
         condition = self.condition(where, snapshot)

@@ -54,7 +54,9 @@ class Lake:
     ) -> DataFrame:
         """Give a table's rows, of now or as they were; `where` keeps files from being read."""
         table = self.session.table(name)
-        return self._engine.read(table.snapshot(version, as_of, sequence), where)
+        is_past = (version, as_of, sequence) != (None, None, None)
+        snapshot = table.snapshot(version, as_of, sequence)
+        return self._engine.read(snapshot, where, is_past=is_past)
 
     def append(self, name: str, rows: DataFrame, *, merge_schema: bool = False) -> Outcome:
         """Add rows; with `merge_schema` also the columns the table does not have yet."""

@@ -117,9 +117,11 @@ class Resolver:
         snapshots = self._pinned(spliced.stand_ins, sequence)
         for stand_in, snapshot in zip(spliced.stand_ins, snapshots, strict=True):
             where = table_predicate(stand_in, snapshot.schema, is_utc=is_utc(self._spark))
-            self._remember(snapshot)
             files = snapshot.files(where)
             relations.frames[stand_in.name] = scan.dataframe(self._spark, snapshot, files)
+            if stand_in.reference.table.as_of is not None:
+                continue  # the past does not change: nothing that comes could disturb this read
+            self._remember(snapshot)
             assert snapshot.table_id is not None  # a cut is of the catalog's own tables
             relations.scans.append(
                 Scan(table_id=snapshot.table_id, version=snapshot.version, predicate=where)
