@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
@@ -108,7 +109,7 @@ class _Merging:
         if merging.evolves and (after := self._grown()) != self._before:
             self._actions, self._target = evolved(statement, after)
         self._schema = self._target.schema
-        self._clauses = list(enumerate(merging.clauses))
+        self._clauses = list(enumerate(map(self._scoped, merging.clauses)))
         self._by_source = any(c.when is When.NOT_MATCHED_BY_SOURCE for c in merging.clauses)
 
     def run(self) -> Outcome:
@@ -137,6 +138,27 @@ class _Merging:
         }
         operation = Operation("MERGE", self._parameters(), _in_deltas_words(counted))
         return Outcome(self._statement.commit(actions, operation), told)
+
+    # Names
+
+    def _scoped(self, clause: Clause) -> Clause:
+        """Have names in a clause about rows of one side mean that side's columns."""
+        alias = {
+            When.NOT_MATCHED: self._merge.source_alias,
+            When.NOT_MATCHED_BY_SOURCE: self._merge.target_alias,
+        }.get(clause.when)
+        if alias is None or (clause.condition is None and clause.values is None):
+            return clause
+        with translated():
+            both = self._joined([], "inner")
+            condition, values = clause.condition, clause.values
+            return replace(
+                clause,
+                condition=None if condition is None else _qualified(both, condition, alias),
+                values=None
+                if values is None
+                else {path: _qualified(both, text, alias) for path, text in values.items()},
+            )
 
     # Finding
 
@@ -363,6 +385,18 @@ _WORDS: Final = {
 
 def _in_deltas_words(counted: Mapping[str, int]) -> dict[str, int]:
     return {_WORDS.get(name, name): count for name, count in counted.items()}
+
+
+def _qualified(both: DataFrame, text: str, alias: str) -> str:
+    """Put a table's name before the columns that both tables have; Spark says where they stand."""
+    try:
+        _ = both.select(F.expr(text)).schema  # over Spark Connect only now something is resolved
+        return text
+    except AnalysisException as error:
+        at = next((context.startIndex() for context in error.getQueryContext() or ()), -1)
+        if error.getCondition() != "AMBIGUOUS_REFERENCE" or not 0 <= at < len(text):
+            raise
+    return _qualified(both, f"{text[:at]}{quoted(alias)}.{text[at:]}", alias)
 
 
 def _refuse_clauses(clauses: Sequence[Clause]) -> None:
