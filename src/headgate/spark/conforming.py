@@ -224,10 +224,7 @@ def checked(
     `generated` are columns given although they are generated, by their folded names; `only` says
     which rows are new, where others are rows of the table already.
     """
-    guards = [
-        (F.expr(rule.text).eqNullSafe(True), f"breaks the constraint {rule.name} ({rule.text})")
-        for rule in rules_of(schema, properties)
-    ]
+    guards: list[tuple[Column, str]] = []
     for item in schema.fields:
         column = F.col(quoted(item.name))
         if fold(item.name) in generated:
@@ -236,6 +233,9 @@ def checked(
             guards.append((equal, f"has another {item.name} than is generated ({text})"))
         for holds, what in _not_null(column, item.type, (item.name,), nullable=item.nullable):
             guards.append((holds, f"has NULL in column {what}, which may not be null"))
+    for rule in rules_of(schema, properties):
+        holds = F.expr(rule.text).eqNullSafe(True)
+        guards.append((holds, f"breaks the constraint {rule.name} ({rule.text})"))
     if not guards:
         return rows
     columns = [F.col(quoted(item.name)) for item in schema.fields]

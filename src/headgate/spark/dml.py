@@ -24,7 +24,7 @@ from headgate.protocol.schema import GENERATION, IDENTITY, DataType, StructField
 from headgate.spark import scan
 from headgate.spark.conditions import Condition, Expressions
 from headgate.spark.conforming import assigned, checked
-from headgate.spark.failures import translated
+from headgate.spark.failures import quietly, translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.statement import Statement
@@ -229,7 +229,8 @@ def _whole_files(
     if condition.has_subqueries or not statement.base.partition_columns or not files:
         return None
     try:
-        chosen = condition.matching(scan.partitions(statement.spark, statement.base, files))
+        with quietly():
+            chosen = condition.matching(scan.partitions(statement.spark, statement.base, files))
     except AnalysisException:
         return None
     with translated():

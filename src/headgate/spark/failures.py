@@ -74,10 +74,14 @@ def quietly() -> Iterator[None]:
             logger.disabled = was_disabled
 
 
+_CALLING: Final = "An error occurred while calling"
+_CAUSE: Final = re.compile(r"^(?:Caused by)?: [\w.$]+: ([^\n]+)", re.MULTILINE)
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def first_line(error: Exception) -> str:
     """Give what an error of Spark says, without its trace."""
     text = str(error).strip()
+    if text.startswith(_CALLING) and (causes := _CAUSE.findall(text)):
+        text = causes[-1]  # what the gateway says first is only that something failed
     return text.split("\n", 1)[0].rstrip(".") + "." if text else type(error).__name__

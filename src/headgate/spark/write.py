@@ -36,6 +36,7 @@ from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.partition_values import format_partition_value, parse_partition_value
 from headgate.protocol.schema import (
     BINARY,
+    STRING,
     VOID,
     DataType,
     Primitive,
@@ -56,6 +57,8 @@ HANDLED: Final = frozenset(
 )
 _READING: Final = 8
 _TAIL: Final = 64 << 10  # of a file that is not on this machine: most footers lie within
+_LONGEST_FOLDER: Final = 255  # bytes
+_UNESCAPED: Final = r"""[^\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""  # what Spark leaves in a folder's name
 _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
@@ -95,7 +98,9 @@ class Staging:
 def stage(frame: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
     """Write rows of any columns that fit the table, and give the actions that add them."""
     refuse_unwritable(target)
-    rows = conformed(frame, target.schema, target.metadata.configuration, table=target.label)
+    properties = target.metadata.configuration
+    with translated():
+        rows = conformed(frame, target.schema, properties, table=target.label)
     return stage_conformed(rows, target, staging)
 
 
@@ -291,6 +296,12 @@ def _partition_column(column: Column, item: StructField) -> Column:
         text == NULL_FOLDER,
         F.raise_error(refusal(F.lit(f"{NULL_FOLDER!r} cannot be a partition value"))),
     )
+    if item.type in (STRING, BINARY):  # of a disk; what is written of other types is short
+        length = F.octet_length(text) + 2 * F.length(F.regexp_replace(text, _UNESCAPED, ""))
+        room = _LONGEST_FOLDER - len(f"{item.name}=".encode())
+        long = (3 * F.octet_length(text) > room) & (length > room)
+        said = f"A value of column {item.name!r} is too long for the name of a folder"
+        guarded = guarded.when(long, F.raise_error(refusal(F.lit(said))))
     if not item.nullable:  # the empty text reads as null
         said = f"Column {item.name!r} may not be null, and as a partition value '' is"
         guarded = guarded.when(text == "", F.raise_error(refusal(F.lit(said))))
