@@ -64,7 +64,7 @@ def test_what_was_committed_after_the_backup_comes_back_with_rows_and_txn_ids(
             orders.append(rows(value))
         # One more, whose sender will ask for it again.
         proposal = Proposal(
-            txn_id=str(session._ids.ordered()),
+            txn_id=str(session.ids.ordered()),
             parts=(
                 Part(
                     table_id=orders.id,

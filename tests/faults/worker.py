@@ -148,7 +148,7 @@ def flat_out(lake: str, number: int) -> None:
     with headgate.connect(lake, publisher=False) as session:
         table = session.table(f"t{number}")
         sys.stdin.readline()  # all start at once
-        clock = session._clock  # the process's own clock, which nobody set
+        clock = session.clock  # the process's own clock, which nobody set
         done, until = 0, clock.monotonic() + 3
         while clock.monotonic() < until:
             table.set_properties({"headgate.test.turn": str(done)})
@@ -173,7 +173,7 @@ def listens(lake: str, number: int) -> None:
         for value in range(5):
             append(one, 10 * number + value)
         latest = session.status().sequence
-        clock = session._clock  # the process's own clock, which nobody set
+        clock = session.clock  # the process's own clock, which nobody set
         until = clock.monotonic() + 30
         while session.listeners()[0].position < latest and clock.monotonic() < until:
             clock.sleep(0.02)
