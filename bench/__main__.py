@@ -17,7 +17,7 @@ import time
 from functools import partial
 
 from bench import machine, prepared, report
-from bench.harness import ALTERNATIONS, ROOT, TRIES, SideError, measure
+from bench.harness import ALTERNATIONS, ROOT, TRIES, Shared, SideError, measure
 from bench.report import Result
 from bench.scenario import Counts, Scenario, Sizes
 from bench.scenarios import (
@@ -32,6 +32,7 @@ from bench.scenarios import (
     publish,
     refresh,
     restart,
+    spark_tables,
     wide_snapshot,
 )
 
@@ -47,6 +48,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     checkpoint.SCENARIO,
     restart.SCENARIO,
     calls.SCENARIO,
+    spark_tables.SCENARIO,
     growth.SCENARIO,
 )
 RESULTS = ROOT / "bench" / "results"
@@ -136,16 +138,19 @@ def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Resul
     title = f"{scenario.number}. {scenario.title.format(**sizes)}"
     _say(f"{title}: preparing")
     measured = []
-    for block in scenario.blocks(sizes):
-        label = f"{title}: {block.name}"
-        found = measure(
-            block,
-            alternations=options.alternations,
-            tries=2 if options.quick else TRIES,  # a short run stays short
-            say=partial(_step, label),
-        )
-        measured.append(found)
-        _say(f"{label}: {found.failure or f'floor moved by {found.floor_moved:.0%}'}", end="\n")
+    with Shared() as shared:
+        for block in scenario.blocks(sizes):
+            label = f"{title}: {block.name}"
+            found = measure(
+                block,
+                alternations=options.alternations,
+                tries=2 if options.quick else TRIES,  # a short run stays short
+                say=partial(_step, label),
+                shared=shared,
+            )
+            measured.append(found)
+            told = found.failure or f"floor moved by {found.floor_moved:.0%}"
+            _say(f"{label}: {told}", end="\n")
     counts: Counts | str = {}
     if scenario.counts is not None:
         _say(f"{title}: counting")

@@ -103,13 +103,21 @@ def measure(
     alternations: int = ALTERNATIONS,
     tries: int = TRIES,
     say: Callable[[str], None] = lambda _: None,
+    shared: Shared | None = None,
 ) -> Measured:
-    """Measure a block until its floor stands still, or as often as there are tries."""
+    """Measure a block until its floor stands still, or as often as there are tries.
+
+    Processes that sides share are taken from `shared`, and stay there for the next block.
+    """
+    if shared is None:
+        with Shared() as own:
+            return measure(block, alternations=alternations, tries=tries, say=say, shared=own)
     thrown: list[float] = []
     while True:
         try:
-            found = _measure_once(block, alternations, say)
+            found = _measure_once(block, alternations, say, shared)
         except SideError as error:
+            shared.end()  # whatever is left of them
             names = tuple(side.name for side in block.sides)
             return Measured(
                 block.name, block.per, block.floor.name, None, 0, (), {}, names, str(error)
@@ -131,10 +139,11 @@ def percentile(samples: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _measure_once(block: Block, alternations: int, say: Callable[[str], None]) -> Measured:
-    shared: dict[str, _Worker] = {}
-    sides = [_Running(side, _worker(side, shared)) for side in block.sides]
-    floor = _Running(block.floor, _worker(block.floor, shared))
+def _measure_once(
+    block: Block, alternations: int, say: Callable[[str], None], shared: Shared
+) -> Measured:
+    sides = [_Running(side, shared.worker(side)) for side in block.sides]
+    floor = _Running(block.floor, shared.worker(block.floor))
     try:
         for side in (floor, *sides):  # warm-up of all
             say(f"warm-up: {side.side.name}")
@@ -151,7 +160,8 @@ def _measure_once(block: Block, alternations: int, say: Callable[[str], None]) -
             floor.turn()
     finally:
         for side in (floor, *sides):
-            side.worker.end()
+            if side.side.within is None:
+                side.worker.end()
     return Measured(
         block.name,
         block.per,
@@ -178,8 +188,28 @@ def _compare(sides: Sequence[_Running]) -> None:
                 )
 
 
-def _worker(side: Side, shared: dict[str, _Worker]) -> _Worker:
-    return _Worker() if side.within is None else shared.setdefault(side.within, _Worker())
+class Shared:
+    """Processes that several sides are asked of, by name."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, _Worker] = {}
+
+    def __enter__(self) -> Shared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def worker(self, side: Side) -> _Worker:
+        """Give the process a side is asked of: its own, or the one it shares."""
+        if side.within is None:
+            return _Worker()
+        return self._workers.setdefault(side.within, _Worker())
+
+    def end(self) -> None:
+        """Let all processes go."""
+        for worker in self._workers.values():
+            worker.end()
 
 
 class _Worker:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 from deltalake import DeltaTable, write_deltalake
 
+from bench.disk import sync
 from bench.watch import Seen, fingerprint
 
 NAME = "deltalake"
@@ -42,26 +42,15 @@ def sync_written(root: Path, version: int) -> None:
     commit = log / f"{version:020d}.json"
     actions = map(json.loads, commit.read_bytes().splitlines())
     files = [root / action["add"]["path"] for action in actions if "add" in action]
-    for path in (*files, root, commit, log):
-        _sync(path)
+    sync([*files, root, commit, log])
 
 
 def sync_commit(root: Path, version: int) -> None:
     """Make a commit of files that were there before outlive a power loss."""
     log = root / "_delta_log"
-    for path in (log / f"{version:020d}.json", log):
-        _sync(path)
+    sync([log / f"{version:020d}.json", log])
 
 
 def sync_checkpoint(log: Path, version: int) -> None:
     """Make a checkpoint that deltalake wrote outlive a power loss."""
-    for path in (log / f"{version:020d}.checkpoint.parquet", log / "_last_checkpoint", log):
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    sync([log / f"{version:020d}.checkpoint.parquet", log / "_last_checkpoint", log])
