@@ -870,10 +870,7 @@ FIRSTS: dict[str, tuple[list[Action], list[str]]] = {
         [PROTOCOL, configured(**{"delta.enableInCommitTimestamps": "false"})],
         ["timestamps-off"],
     ),
-    "another table's id": (
-        [PROTOCOL, metadata(OTHER)],
-        ["metadata-id-differs", "table-id-differs"],
-    ),
+    "another table's id": ([PROTOCOL, metadata(OTHER)], ["table-id-differs"]),
     "a schema that cannot be read": (
         [PROTOCOL, changed(schema_string="{")],
         ["schema-malformed"],

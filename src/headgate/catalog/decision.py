@@ -116,6 +116,8 @@ class Pending:
     # when nobody looked.
     replaced: frozenset[TableId] | None = frozenset()
     is_held_back: bool = False  # waiting for the publisher was in vain
+    # Nothing but a taken version stands in its way: who sent it looks for conflicts itself.
+    by_version_alone: bool = False
     found: tuple[Conflict, ...] = ()  # outside of any lock: final, since winners only grow
 
     @property
@@ -150,7 +152,7 @@ class Decider:
             answer = Rejected(txn_id=proposal.txn_id, conflicts=tuple(gone))
             return self._reject(unit, pending, answer, now_ms)
         rows = self._rows(unit, pending, now_ms)
-        if found := pending.found or self.conflicts_of(unit, pending, rows):
+        if found := pending.found or self._conflicts(unit, pending, rows):
             answer = Rejected(
                 txn_id=proposal.txn_id,
                 conflicts=tuple(found[:_CONFLICTS_TOLD]),
@@ -176,6 +178,11 @@ class Decider:
         if broken:
             raise InvalidCommitError(pending.attempts[0].part.table_id, broken)
         return self._ratify(unit, pending, rows, now_ms)
+
+    def _conflicts(
+        self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
+    ) -> list[Conflict]:
+        return [] if pending.by_version_alone else self.conflicts_of(unit, pending, rows)
 
     def conflicts_of(
         self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
@@ -260,6 +267,8 @@ class Decider:
                 raise WaitError
         for attempt in pending.attempts:
             self._refuse_backlog(rows[attempt.part.table_id], pending)
+        if pending.by_version_alone:
+            return rows
         # Also of what it only read: many winners there take as long to be looked through.
         for table_id, claims in _claims(pending, rows).items():
             is_far = rows[table_id].head - claims.base > _FAR_BEHIND

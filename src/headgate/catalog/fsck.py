@@ -21,11 +21,12 @@ from headgate.errors import HeadgateError, InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
 from headgate.protocol import examination, features, paths
-from headgate.protocol.actions import Version
+from headgate.protocol.actions import Metadata, Version
 from headgate.protocol.catalog_port import Finding, Severity
 from headgate.protocol.commits import Part, Proposal, Put
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
 
@@ -176,7 +177,7 @@ class Checker:
         # Whose it is decides, and not what it does: what was ratified once was judged then.
         stamp, metadata = examined.timestamp_ms, examined.metadata
         is_later = stamp is not None and stamp > row.timestamp_ms
-        return is_later and (metadata is None or metadata.id == row.id)
+        return is_later and (metadata is None or _names(metadata, row))
 
     def _state(
         self,
@@ -189,7 +190,7 @@ class Checker:
         repair: bool,
     ) -> Iterator[Finding]:
         protocol, metadata = self._decider.protocol_and_metadata(row)
-        if not features.is_catalog_managed(protocol) or metadata.id != row.id:
+        if not features.is_catalog_managed(protocol) or not _names(metadata, row):
             yield Finding(
                 rule="S20",
                 severity=Severity.ERROR,
@@ -213,6 +214,11 @@ class Checker:
             self._ratifier.submit(row.id, lambda unit: unit.set_diverged(key, None)).result()
             finding = replaced(finding, repaired=True, severity=Severity.WARNING)
         yield finding
+
+
+def _names(metadata: Metadata, row: TableRow) -> bool:
+    """Say whether metadata is of this very table."""
+    return metadata.configuration.get(TABLE_ID_PROPERTY) == row.id
 
 
 def _look(log: DeltaLog) -> _Files:

@@ -7,7 +7,7 @@ first version. Every change of a name takes a sequence, so a cut knows what a na
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -66,8 +66,15 @@ from headgate.storage import locations
 
 Result = TypeVar("Result")
 
+Judge = Callable[[Examined], Iterable[Violation]]  # of what its sender said of the content
+
 _ZERO = Version(0)
 _NONE = Version(-1)
+
+
+def nothing_more(examined: Examined) -> Iterable[Violation]:
+    """Judge content by itself: its sender said nothing of it."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,7 @@ class Registry:
         table_id: TableId,
         describe: Callable[[Reading, TableId], Resolved],
         key: RequestKey | None = None,
+        judge: Judge = nothing_more,
     ) -> Resolved:
         """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
         with self._store.read() as unit:
@@ -176,7 +184,7 @@ class Registry:
                 return describe(unit, table_id)
             _refuse_unless_allowed(row, Event.REGISTER)
             now_ms = self._clock.now_ms()
-            self._judge(examined, row.id, now_ms, name, txn_id=None)
+            self._judge(examined, row.id, now_ms, name, txn_id=None, more=judge)
             assert examined.timestamp_ms is not None  # judged
             assert examined.txn_id is not None  # judged
             self._begin(
@@ -424,6 +432,13 @@ class Registry:
                 _require_namespace(unit, namespace)
             return [_entry(row, name) for row, name in unit.tables(namespace, after, limit)]
 
+    def lying_at(self, location: str) -> TableId | None:
+        """Give the table that lies at a place, staged or named; None if none does."""
+        place = locations.normalize(location)
+        with self._store.read() as unit:
+            row = unit.overlapping(place)
+        return row.id if row is not None and row.location == place else None
+
     # How it is done
 
     def _do(
@@ -509,9 +524,11 @@ class Registry:
         now_ms: int,
         name: TableName,
         txn_id: TxnId | None,
+        more: Judge = nothing_more,
     ) -> None:
         violations = [
             *examined.violations,
+            *more(examined),
             *admission.judge_first(
                 examined,
                 table_id,

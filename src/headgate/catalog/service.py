@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headgate.catalog import describing, reporting
 from headgate.catalog.decision import (
     Attempt,
     BacklogError,
@@ -30,6 +31,7 @@ from headgate.catalog.decision import (
     as_commit,
     ratified_answer,
 )
+from headgate.catalog.describing import Described
 from headgate.catalog.feed import LARGEST_PAGE, Feed
 from headgate.catalog.fsck import Checker, data_files, left_behind
 from headgate.catalog.housekeeping import Housekeeper
@@ -37,7 +39,13 @@ from headgate.catalog.keys import RequestKey
 from headgate.catalog.listeners import Listeners
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.registry import ExternalTable, Registry, is_unfinished
+from headgate.catalog.registry import (
+    ExternalTable,
+    Judge,
+    Registry,
+    is_unfinished,
+    nothing_more,
+)
 from headgate.catalog.status import gather
 from headgate.catalog.stores.port import CatalogStore, Reading, TableRow, Writing
 from headgate.catalog.tokens import TokenKeeper
@@ -49,8 +57,11 @@ from headgate.errors import (
     InvalidArgumentError,
     InvalidCommitError,
     LogAheadError,
+    LogDivergedError,
     NotFoundError,
     TooLargeError,
+    TxnIdReusedError,
+    UnavailableError,
     UnsupportedByCatalogError,
 )
 from headgate.log.files import DeltaLog
@@ -79,13 +90,14 @@ from headgate.protocol.catalog_port import (
     StagingTable,
     TableEntry,
     TimelineEntry,
+    VersionTaken,
 )
 from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
 from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.events import Event, Listener
 from headgate.protocol.examination import Violation
-from headgate.protocol.overview import ListenerEntry, Status, TokenEntry
+from headgate.protocol.overview import ListenerEntry, Reported, Status, TokenEntry
 from headgate.protocol.tables import Kind, State
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -224,6 +236,52 @@ class Catalog:
             for commit in commits
         )
 
+    def describe(self, ref: Ref, first: Version | None = None) -> Described:
+        """Tell all that is known of a table, and of its commits from a version on."""
+        with self._store.read() as unit:
+            table_id = unit.named(ref) if isinstance(ref, TableName) else ref
+            if table_id is None:
+                raise NotFoundError(f"There is no table {ref}.")
+            row = _active(unit, table_id)
+            name = unit.name_of(table_id)
+            assert name is not None  # it is active
+            now_ms = self._clock.now_ms()
+            return describing.describe(unit, self._decider, row, name, first, now_ms)
+
+    def describe_in_files(self, ref: Ref, first: Version | None = None) -> Described:
+        """Describe a table for who reads files alone: what came inline is published first.
+
+        Many who ask at once wait for one that publishes. A log that diverged is not told of: its
+        readers would take the other bytes. Spec: CA-04.
+        """
+        described = self.describe(ref, first)
+        row, upto = described.row, described.last_inline
+        if row.diverged is not None:
+            raise LogDivergedError(row.diverged)
+        if upto is None:
+            return described
+        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+        if self._publisher.publish(row.id, upto, deadline) < upto:
+            raise UnavailableError(f"Version {upto} of {described.name} could not be published.")
+        return described
+
+    def file_of(self, table_id: TableId, version: Version) -> str | None:
+        """Name the staged file that became a version; None if none did."""
+        with self._store.read() as unit:
+            row = _require(unit, table_id)
+            found = unit.commits(row.key, version, version, content=False)
+        return found[0].file_name if found else None
+
+    def describe_page(
+        self, namespace: SchemaName, after: TableName | None, limit: int
+    ) -> tuple[Described, ...]:
+        """Tell of some tables, by name, from the one after a name on, without their commits."""
+        with self._store.read() as unit:
+            return tuple(
+                describing.describe_briefly(unit, self._decider, row, name)
+                for row, name in unit.tables(namespace, after, limit)
+            )
+
     # Committing
 
     def propose(self, proposal: Proposal) -> Answer:
@@ -240,12 +298,7 @@ class Catalog:
             for attempt in attempts:
                 self._look_for_files(attempt, proposal.txn_id)
         except _FileError as missing:
-            # Refused for good: who is told so may delete its files, and a copy of the request
-            # that comes when the file is there at last must find the same answer.
-            return self._ratifier.submit(
-                proposal.txn_id,
-                partial(self._decider.refuse, proposal=proposal, violation=missing.violation),
-            ).result()
+            return self._refused(proposal, missing)
         except HeadgateError:
             # What was ratified is answered, also when its staged file or its table is gone
             # meanwhile, or an intruder's file lies ahead.
@@ -277,6 +330,14 @@ class Catalog:
         answer.add_done_callback(self._wake_when_done)
         return answer
 
+    def _refused(self, proposal: Proposal, missing: _FileError) -> Answer:
+        # For good: who is told so may delete its files, and a copy of the request that comes when
+        # the file is there at last must find the same answer.
+        return self._ratifier.submit(
+            proposal.txn_id,
+            partial(self._decider.refuse, proposal=proposal, violation=missing.violation),
+        ).result()
+
     def _wake_when_done(self, answer: Future[Answer]) -> None:
         if answer.exception() is None:
             self._wake(answer.result())
@@ -286,6 +347,60 @@ class Catalog:
             for table_id in answer.commits:
                 self._publisher.wake(table_id)
             self._feed.tell()
+
+    def propose_staged(
+        self,
+        table_id: TableId,
+        version: Version,
+        staged: Staged,
+        judge: Judge = nothing_more,
+    ) -> Answer:
+        """Propose a staged file by its name; its txnId is the one that stands in it.
+
+        For clients that look for conflicts themselves: a version that another took is
+        `VersionTaken`, whatever the two do. The same file at the same version gets the first
+        answer, for ever. `judge` holds what the client said of the file against what is in it.
+        """
+        proposed_ms = self._clock.now_ms()
+        with self._store.read() as unit:
+            row = _managed(_active(unit, table_id))
+            if 0 < version <= row.head:
+                [taken] = unit.commits(row.key, version, version, content=False)
+                if taken.file_name == staged.file_name:
+                    ratified = ratified_answer(unit, taken.txn_id)
+                    assert ratified is not None  # there is its commit
+                    return ratified[0]
+        part = Part(table_id=table_id, version=version, content=staged)
+        try:
+            attempt = self._attempt(part)
+        except _FileError as missing:
+            if version <= row.head:
+                return VersionTaken(txn_id=TxnId(""), latest={table_id: row.head})
+            raise InvalidCommitError(table_id, [missing.violation]) from None
+        examined = attempt.examined
+        if found := [*(examined.violations if examined.txn_id is None else ()), *judge(examined)]:
+            raise InvalidCommitError(table_id, found)
+        assert examined.txn_id is not None  # else it would be a violation
+        proposal = Proposal(txn_id=examined.txn_id, parts=(part,))
+        self._refuse_if_too_large(proposal)
+        self._look_ahead(table_id)
+        try:
+            self._look_for_files(attempt, proposal.txn_id)
+        except _FileError as missing:
+            return self._refused(proposal, missing)
+        pending = Pending(proposal, (attempt,), proposed_ms, replaced=None, by_version_alone=True)
+        answer = self._decide(pending)
+        if isinstance(answer, Ratified):
+            won = answer.commits[table_id]
+            if won.version != version:
+                raise TxnIdReusedError(
+                    f"Transaction {proposal.txn_id} is already committed as version {won.version} "
+                    f"of table {table_id}."
+                )
+            if won.file_name != staged.file_name:
+                return VersionTaken(txn_id=proposal.txn_id, latest={table_id: won.version})
+        self._wake(answer)
+        return answer
 
     # Publishing
 
@@ -326,6 +441,22 @@ class Catalog:
 
         self._ratifier.submit(table_id, add).result()
 
+    def report_commit(self, table_id: TableId, report: Reported) -> None:
+        """Add what a writer tells of a commit to what was told before."""
+
+        def add(unit: Writing) -> None:
+            _active(unit, table_id)
+            told = reporting.read(unit, table_id)
+            reporting.write(unit, table_id, reporting.added(told, report, self._clock.now_ms()))
+
+        self._ratifier.submit(table_id, add).result()
+
+    def reported(self, table_id: TableId) -> Reported:
+        """Give what writers told of their commits, added up; nobody checks it."""
+        with self._store.read() as unit:
+            _require(unit, table_id)
+            return reporting.read(unit, table_id)
+
     # Names and tables
 
     def create_namespace(self, name: SchemaName, *, key: RequestKey | None = None) -> None:
@@ -353,6 +484,18 @@ class Catalog:
         """List some tables, by name, from the one after a name on."""
         return tuple(self._registry.page(namespace, after, limit))
 
+    def table_at(self, location: str) -> TableId | None:
+        """Give the table that lies at a place, staged or named; None if none does."""
+        return self._registry.lying_at(location)
+
+    def place_of(self, table_id: TableId) -> str:
+        """Say where a table lies that is staged or has a name."""
+        with self._store.read() as unit:
+            row = _require(unit, table_id)
+        if row.state not in (State.STAGING, State.ACTIVE):
+            raise NotFoundError(f"Table {table_id} is {row.state.value}.")
+        return row.location
+
     def stage_table(
         self, location: str | None = None, *, key: RequestKey | None = None
     ) -> StagingTable:
@@ -360,10 +503,15 @@ class Catalog:
         return self._registry.stage(location, key)
 
     def register_table(
-        self, name: TableName, table_id: TableId, *, key: RequestKey | None = None
+        self,
+        name: TableName,
+        table_id: TableId,
+        *,
+        key: RequestKey | None = None,
+        judge: Judge = nothing_more,
     ) -> Resolved:
         """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
-        return self._registry.register(name, table_id, self._resolve, key)
+        return self._registry.register(name, table_id, self._resolve, key, judge)
 
     def register_external(
         self,

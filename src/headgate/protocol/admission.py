@@ -62,6 +62,7 @@ def judge(
     if examined.metadata is not None:
         metadata = examined.metadata
         found.extend(_identity_violations(metadata, facts.table_id))
+        found.extend(_log_id_violations(metadata, facts))
         found.extend(_schema_violations(protocol, metadata, facts.metadata))
         found.extend(_metadata_violations(facts, protocol, metadata))
     found.extend(
@@ -167,9 +168,6 @@ def _first_protocol_violations(protocol: Protocol) -> Iterator[Violation]:
 
 def _identity_violations(metadata: Metadata, table_id: TableId) -> Iterator[Violation]:
     """Check what makes the table this one and no other, in any version."""
-    if metadata.id != table_id:
-        says = f"metaData.id is {metadata.id!r}, the table's id {table_id}"
-        yield Violation(rule="metadata-id-differs", says=says)
     if (named := metadata.configuration.get(TABLE_ID_PROPERTY)) != table_id:
         says = f"{TABLE_ID_PROPERTY} is {named!r}, the table's id {table_id}"
         yield Violation(rule="table-id-differs", says=says)
@@ -179,6 +177,13 @@ def _identity_violations(metadata: Metadata, table_id: TableId) -> Iterator[Viol
     if metadata.format.provider != "parquet":
         says = f"data files are {metadata.format.provider!r}, not parquet"
         yield Violation(rule="not-parquet", says=says)
+
+
+def _log_id_violations(metadata: Metadata, facts: Facts) -> Iterator[Violation]:
+    """Check that the log keeps the id it has for itself, which its first writer may have chosen."""
+    if metadata.id not in (facts.metadata.id, facts.table_id):
+        says = f"metaData.id is {metadata.id!r}, and was {facts.metadata.id!r}"
+        yield Violation(rule="metadata-id-differs", says=says)
 
 
 def _schema_violations(

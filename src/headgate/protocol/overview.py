@@ -28,6 +28,17 @@ class TokenEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     revoked_ms: int | None = None
 
 
+class Reported(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What writers told of their commits to a table, added up. Nobody checks it."""
+
+    commits: int = 0
+    files_added: int = 0
+    bytes_added: int = 0
+    files_removed: int = 0
+    bytes_removed: int = 0
+    last_ms: int | None = None  # when the last of them told
+
+
 class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A table's commits that are ratified and not yet published."""
 

@@ -1,0 +1,38 @@
+"""What writers report of their commits, added up for each table.
+
+It is their word, kept for whoever decides on maintenance; nothing else hangs on it.
+"""
+
+from __future__ import annotations
+
+from headgate.catalog.stores.port import Reading, Writing
+from headgate.protocol.actions import TableId
+from headgate.protocol.encoding import from_json, to_json
+from headgate.protocol.overview import Reported
+
+
+def read(unit: Reading, table_id: TableId) -> Reported:
+    """Give what was reported of a table so far."""
+    kept = unit.setting(_key(table_id))
+    return Reported() if kept is None else from_json(kept.encode(), Reported)
+
+
+def write(unit: Writing, table_id: TableId, told: Reported) -> None:
+    """Keep what was reported of a table."""
+    unit.set_setting(_key(table_id), to_json(told).decode())
+
+
+def added(told: Reported, report: Reported, now_ms: int) -> Reported:
+    """Add a report to those before it."""
+    return Reported(
+        commits=told.commits + report.commits,
+        files_added=told.files_added + report.files_added,
+        bytes_added=told.bytes_added + report.bytes_added,
+        files_removed=told.files_removed + report.files_removed,
+        bytes_removed=told.bytes_removed + report.bytes_removed,
+        last_ms=now_ms,
+    )
+
+
+def _key(table_id: TableId) -> str:
+    return f"reported:{table_id}"

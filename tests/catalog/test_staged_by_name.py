@@ -1,0 +1,195 @@
+"""Staged files proposed by their name alone, and tables told to who reads files alone.
+
+The `lake` here commits staged or inline; files are put beside its own way.
+"""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from headgate.errors import (
+    InvalidCommitError,
+    LogDivergedError,
+    NotFoundError,
+    TxnIdReusedError,
+    UnavailableError,
+)
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import Action, TableId, TxnId, Version
+from headgate.protocol.catalog_port import Answer, Ratified, VersionTaken
+from headgate.protocol.commits import Staged
+from headgate.protocol.examination import Violation
+from headgate.protocol.overview import Reported
+from headgate.protocol.paths import PublishedCommit, StagedCommit
+from tests.catalog.conftest import House
+from tests.kit import req, shows
+from tests.kit.builders import add, file_content, new_txn_id, remove
+
+
+def put(
+    lake: House, table_id: TableId, version: int, *actions: Action, txn_id: TxnId | None = None
+) -> Staged:
+    stamp = max(lake.clock.ms, lake.stamp_of(table_id) + 1)
+    content = file_content(
+        *(actions or (add(),)), txn_id=txn_id or new_txn_id(), timestamp_ms=stamp
+    )
+    commit = StagedCommit(Version(version), uuid4())
+    lake.log(table_id).stage(commit, content)
+    return Staged(file_name=commit.name, size=len(content))
+
+
+def propose(lake: House, table_id: TableId, version: int, staged: Staged) -> Answer:
+    return lake.database.propose_staged(table_id, Version(version), staged)
+
+
+def test_a_file_is_ratified_by_its_name_and_again_gets_the_first_answer(lake: House) -> None:
+    table_id = lake.create().table_id
+    staged = put(lake, table_id, 1)
+    first = propose(lake, table_id, 1, staged)
+    assert isinstance(first, Ratified)
+    assert lake.database.file_of(table_id, Version(1)) == staged.file_name
+    lake.database.publish(table_id)
+    lake.log(table_id).store.delete(f"_delta_log/_staged_commits/{staged.file_name}")
+    again = propose(lake, table_id, 1, staged)
+    assert isinstance(again, Ratified)
+    assert again.sequence == first.sequence
+
+
+def test_a_taken_version_is_no_conflict_whatever_the_two_do(lake: House) -> None:
+    table_id = lake.create().table_id
+    file = add("a.parquet")
+    propose(lake, table_id, 1, put(lake, table_id, 1, file))
+    txn_id = new_txn_id()
+    lost = put(lake, table_id, 2, remove(file), txn_id=txn_id)
+    propose(lake, table_id, 2, put(lake, table_id, 2, remove(file)))
+    answer = propose(lake, table_id, 2, lost)
+    assert isinstance(answer, VersionTaken)
+    assert answer.latest == {table_id: 2}
+    # Nothing was recorded: who lost comes again under the same txnId, with other content.
+    again = propose(lake, table_id, 3, put(lake, table_id, 3, txn_id=txn_id))
+    assert isinstance(again, Ratified)
+
+
+def test_far_behind_it_is_still_only_the_version_that_decides(inline_lake: House) -> None:
+    table_id = inline_lake.create().table_id
+    file = add("a.parquet")
+    inline_lake.propose(table_id, 1, file)
+    late = put(inline_lake, table_id, 2, remove(file))
+    for version in range(2, 80):
+        inline_lake.propose(table_id, version, add())
+    assert isinstance(propose(inline_lake, table_id, 2, late), VersionTaken)
+
+
+@shows("FC6")
+def test_a_transaction_is_not_ratified_at_a_second_version(lake: House) -> None:
+    table_id = lake.create().table_id
+    txn_id = new_txn_id()
+    propose(lake, table_id, 1, put(lake, table_id, 1, txn_id=txn_id))
+    other = put(lake, table_id, 1, txn_id=txn_id)
+    assert isinstance(propose(lake, table_id, 1, other), VersionTaken)
+    with pytest.raises(TxnIdReusedError, match="already committed as version 1"):
+        propose(lake, table_id, 2, put(lake, table_id, 2, txn_id=txn_id))
+    assert lake.catalog.resolve(table_id).latest == 1
+
+
+def test_who_lost_often_goes_first(lake: House) -> None:
+    table_id = lake.create().table_id
+    txn_id = new_txn_id()
+    for version in (1, 2, 3):
+        propose(lake, table_id, version, put(lake, table_id, version))
+        lost = put(lake, table_id, version, txn_id=txn_id)
+        assert isinstance(propose(lake, table_id, version, lost), VersionTaken)
+    with lake.database._store.read() as unit:
+        row = unit.table(table_id)
+    assert row is not None
+    assert row.ticket == txn_id
+
+
+def test_a_file_that_is_not_there_is_refused_unless_its_version_is_taken(lake: House) -> None:
+    table_id = lake.create().table_id
+    missing = Staged(file_name=StagedCommit(Version(1), uuid4()).name, size=7)
+    with pytest.raises(InvalidCommitError, match="is not there"):
+        propose(lake, table_id, 1, missing)
+    propose(lake, table_id, 1, put(lake, table_id, 1))
+    assert isinstance(propose(lake, table_id, 1, missing), VersionTaken)
+    with pytest.raises(NotFoundError):
+        propose(lake, TableId(str(uuid4())), 1, missing)
+
+
+def test_what_the_sender_said_of_a_file_is_held_against_it(lake: House) -> None:
+    table_id = lake.create().table_id
+    staged = put(lake, table_id, 1)
+    says = Violation(rule="not-as-declared", says="it has a file")
+    with pytest.raises(InvalidCommitError, match="it has a file"):
+        lake.database.propose_staged(
+            table_id, Version(1), staged, lambda found: [says] if found.adds else []
+        )
+    assert lake.catalog.resolve(table_id).latest == 0
+    assert isinstance(propose(lake, table_id, 1, staged), Ratified)
+
+
+@req("CM-21")
+def test_who_reads_files_alone_finds_every_inline_commit_published(inline_lake: House) -> None:
+    table = inline_lake.create()
+    inline_lake.propose(table.table_id, 1, add())
+    propose(inline_lake, table.table_id, 2, put(inline_lake, table.table_id, 2))
+    described = inline_lake.database.describe_in_files(TableName.parse("t"))
+    assert (described.row.head, described.last_inline) == (2, 1)
+    log = inline_lake.log(table.table_id)
+    assert [log.is_published(Version(v)) for v in range(3)] == [True, True, False]
+    assert [commit.version for commit in described.commits] == [0, 1, 2]
+    assert inline_lake.database.describe(table.table_id).last_inline is None
+
+
+def test_a_log_that_diverged_is_not_told_to_who_reads_files(inline_lake: House) -> None:
+    table = inline_lake.create()
+    inline_lake.propose(table.table_id, 1, add())
+    inline_lake.log(table.table_id).store.put(PublishedCommit(Version(1)).path, b"{}\n")
+    for _ in range(2):
+        with pytest.raises(LogDivergedError):
+            inline_lake.database.describe_in_files(table.table_id)
+    assert inline_lake.database.describe(table.table_id).row.head == 1
+
+
+def test_what_cannot_be_published_in_time_is_not_told(inline_lake: House) -> None:
+    table = inline_lake.create()
+    with inline_lake.database._store.write() as unit:
+        unit.take_lease(
+            f"publish:{table.table_id}",
+            "another",
+            inline_lake.clock.ms,
+            inline_lake.clock.ms + 9999,
+        )
+    object.__setattr__(inline_lake.database._settings, "unpublished_wait_ms", 100)
+    with pytest.raises(UnavailableError, match="could not be published"):
+        inline_lake.database.describe_in_files(table.table_id)
+
+
+def test_tables_are_described_in_pages_and_found_by_their_place(lake: House) -> None:
+    tables = [lake.create(name) for name in ("a", "b", "c")]
+    page = lake.database.describe_page(SchemaName("main", "default"), None, 2)
+    assert [described.name.table for described in page] == ["a", "b"]
+    [last] = lake.database.describe_page(SchemaName("main", "default"), page[-1].name, 2)
+    assert last.row.id == tables[2].table_id
+    assert lake.database.table_at(f"{tables[0].location}/") == tables[0].table_id
+    assert lake.database.table_at(f"{tables[0].location}/deeper") is None
+    staged = lake.database.stage_table()
+    assert lake.database.table_at(staged.location) == staged.table_id
+    assert lake.database.place_of(staged.table_id) == staged.location
+    lake.database.drop_table(tables[0].table_id)
+    with pytest.raises(NotFoundError):
+        lake.database.place_of(tables[0].table_id)
+
+
+def test_reports_are_added_up(lake: House) -> None:
+    table_id = lake.create().table_id
+    assert lake.database.reported(table_id) == Reported()
+    for _ in range(2):
+        lake.database.report_commit(table_id, Reported(commits=1, files_added=3, bytes_added=9))
+    assert lake.database.reported(table_id) == Reported(
+        commits=2, files_added=6, bytes_added=18, last_ms=lake.clock.ms
+    )
+    with pytest.raises(NotFoundError):
+        lake.database.report_commit(TableId(str(uuid4())), Reported(commits=1))
