@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from headgate.errors import InvalidArgumentError
 from headgate.settings import Settings
 
-NAMES = [field.name for field in dataclasses.fields(Settings)]
+FIELDS = dataclasses.fields(Settings)
+NAMES = [field.name for field in FIELDS if isinstance(field.default, int)]
+FEATURES = [field.name for field in FIELDS if isinstance(field.default, str)]
 
 
 def test_an_environment_that_says_nothing_gives_the_defaults() -> None:
@@ -78,3 +80,12 @@ def test_less_than_nothing_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["inline_limit_bytes", "publish_linger_ms", "listed_ms"])
 def test_a_zero_that_means_something_is_taken(name: str) -> None:
     assert getattr(Settings(**{name: 0}), name) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_are_named_with_commas_between(name: str) -> None:
+    chosen = Settings.from_environment({f"HEADGATE_{name.upper()}": "rowTracking, clustering"})
+    assert getattr(chosen, name) == "rowTracking, clustering"
+    assert getattr(Settings.from_environment({f"HEADGATE_{name.upper()}": ""}), name) == ""
+    with pytest.raises(InvalidArgumentError, match=f"{name} is 'no features'"):
+        Settings.from_environment({f"HEADGATE_{name.upper()}": "no features"})

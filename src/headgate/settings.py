@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from headgate.errors import InvalidArgumentError
 
 _DIGITS = 18  # of the largest number that the catalog's database holds for certain
+_FEATURE = re.compile(r" *[A-Za-z][\w-]* *", re.ASCII)
 # With none of these nothing would ever be committed, or published.
 _AT_LEAST_ONE = frozenset(
     {
@@ -60,10 +63,21 @@ class Settings:
     request_body_ms: int = 30_000  # within which a body must have come
     longest_wait_ms: int = 10_000  # for the next event, then ask again: a server that stops waits
 
+    # Of tables that other engines make, besides what every managed table has: features they must
+    # support, and features they are advised to. Names of Delta's, separated by commas.
+    required_features: str = "catalogManaged,inCommitTimestamp,vacuumProtocolCheck"
+    suggested_features: str = ""
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, least = getattr(self, field.name), int(field.name in _AT_LEAST_ONE)
-            if value < least:
+            if isinstance(value, str):
+                if value and not all(map(_FEATURE.fullmatch, value.split(","))):
+                    raise InvalidArgumentError(
+                        f"The setting {field.name} is {value!r}.",
+                        remedy="Name features, separated by commas.",
+                    )
+            elif value < least:
                 raise InvalidArgumentError(
                     f"The setting {field.name} is {value}.", remedy=f"Set it to {least} or more."
                 )
@@ -71,11 +85,14 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Take the defaults, and what the environment says otherwise."""
-        said: dict[str, int] = {}
+        said: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             variable = f"HEADGATE_{field.name.upper()}"
             text = environment.get(variable)
             if text is None:
+                continue
+            if isinstance(field.default, str):
+                said[field.name] = text
                 continue
             if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
                 raise InvalidArgumentError(

@@ -44,6 +44,7 @@ from headgate.http.auth import Tokens
 from headgate.http.metrics import CONTENT_TYPE, Metrics
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.routing import Routes
+from headgate.http.unity import preview, rest, v1
 from headgate.http.waiting import Answers, Slowness
 from headgate.protocol.encoding import replaced
 from headgate.release import version
@@ -127,7 +128,9 @@ def create(
         return Response(server.metrics.text(gauges), media_type=CONTENT_TYPE)
 
     routes: Routes[_Endpoint] = Routes()
-    for operation in operations:
+    dialects = (rest, v1, preview)
+    spoken = (row for dialect in dialects for row in dialect.operations(server.settings))
+    for operation in (*operations, *spoken):
         routes.add(operation.method, operation.path, _Endpoint(server, operation))
 
     @asynccontextmanager
@@ -192,6 +195,7 @@ class _Endpoint:
         server.metrics.under_way += 1
         extra: tuple[tuple[bytes, bytes], ...] = ()
         problem: problems.Problem | None = None
+        refusal: HeadgateError | None = None
         status, content, kind = 500, b"", bodies.JSON
         try:
             answer = await self._answered(scope, parts, receive, headers, request_id)
@@ -204,22 +208,28 @@ class _Endpoint:
         except AnsweredError as answered:
             status, content = (200, answered.answer) if answered.answer else (204, b"")
         except HeadgateError as error:
-            problem = problems.from_error(error, request_id)
-            if problem.status >= 500:
+            refusal = error
+            if problems.status_of(error.code) >= 500:
                 _log.warning("%s: %s", operation.name, error, extra={"request_id": request_id})
         except Exception:
             _log.exception("%s failed", operation.name, extra={"request_id": request_id})
-            problem = _unexpected(request_id)
+            refusal = _unexpected(request_id)
         finally:
             server.metrics.under_way -= 1
+        if refusal is not None and operation.refused is not None:
+            status, content = operation.refused(refusal)
+        elif refusal is not None:
+            problem = problems.from_error(refusal, request_id)
         if problem is not None:
             status, content, kind = problem.status, bodies.encode(problem), bodies.PROBLEM
-            if status in (429, 503):
-                extra = ((b"retry-after", _RETRY_AFTER),)
-            if status == 401:
-                extra = ((b"www-authenticate", b"Bearer"),)
+        if status in (429, 503):
+            extra = ((b"retry-after", _RETRY_AFTER),)
+        if status == 401:
+            extra = ((b"www-authenticate", b"Bearer"),)
         server.metrics.record(operation.name, status, server.clock.monotonic() - began)
         fail_point("server.before_answer")
+        if operation.method == "HEAD":
+            content = b""
         await _respond(send, status, content, kind, request_id, extra)
 
     async def _answered(
@@ -241,13 +251,14 @@ class _Endpoint:
                     server.pools[Pool.READS], server.tokens.principal, header
                 )
         raw = b""
-        if operation.is_changing:
+        if operation.is_changing or operation.reads_body:
             raw = await self._body(receive, headers)
         call = Call(
             catalog=server.catalog,
             path=parts,
             query=_query(scope["query_string"]) if scope["query_string"] else {},
             body=None if operation.body is None else bodies.decode(raw, operation.body),
+            raw=raw,
             key=self._key(scope, headers, raw) if operation.is_changing else None,
             principal=principal,
             request_id=request_id,
@@ -338,13 +349,10 @@ def _request_id(headers: dict[bytes, bytes], server: Server) -> str:
     return f"{server.name}-{next(server.numbers):x}"
 
 
-def _unexpected(request_id: str) -> problems.Problem:
-    return problems.from_error(
-        HeadgateError(
-            "The server made a mistake.",
-            remedy=f"Report request {request_id}; the server's log has more.",
-        ),
-        request_id,
+def _unexpected(request_id: str) -> HeadgateError:
+    return HeadgateError(
+        "The server made a mistake.",
+        remedy=f"Report request {request_id}; the server's log has more.",
     )
 
 
@@ -373,6 +381,5 @@ async def _unknown_route(request: Request, error: Exception) -> Response:
 
 async def _broken(request: Request, error: Exception) -> Response:
     _log.error("a request failed", exc_info=error)
-    return Response(
-        bodies.encode(_unexpected("unknown")), status_code=500, media_type=bodies.PROBLEM
-    )
+    problem = problems.from_error(_unexpected("unknown"))
+    return Response(bodies.encode(problem), status_code=500, media_type=bodies.PROBLEM)

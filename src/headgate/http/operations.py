@@ -1,4 +1,4 @@
-"""What the native API can be asked, as rows of data.
+"""What a server can be asked, as rows of data.
 
 An `Operation` names its path, its bodies and the function that carries it out. Routes, limits,
 metrics and the OpenAPI document are made from the same rows, so they cannot disagree.
@@ -14,7 +14,7 @@ from typing import Any
 
 from headgate.catalog.keys import RequestKey
 from headgate.catalog.service import Catalog
-from headgate.errors import InvalidArgumentError
+from headgate.errors import HeadgateError, InvalidArgumentError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.catalog_port import Ref
@@ -57,6 +57,7 @@ class Call:
     path: Mapping[str, str]
     query: Mapping[str, list[str]]
     body: Any = None
+    raw: bytes = b""  # the body as it came
     key: RequestKey | None = None
     principal: str | None = None
     request_id: str = ""
@@ -129,7 +130,10 @@ class Operation:
     soon: Callable[[Call], Future[Any] | None] | None = None
     then: Callable[[Call, Any], object] | None = None  # makes a body of what came
     problems: tuple[str, ...] = field(default=())  # codes beyond those anything can answer
+    # How a dialect says an error, as a status and a body; None: as a problem document.
+    refused: Callable[[HeadgateError], tuple[int, bytes]] | None = None
+    reads_body: bool = False  # although it is a GET
 
     @property
     def is_changing(self) -> bool:
-        return self.method != "GET"
+        return self.method not in ("GET", "HEAD")

@@ -23,6 +23,7 @@ from headgate.protocol.catalog_port import (
     StagingTable,
 )
 from headgate.protocol.commits import Inline, Part, Proposal
+from headgate.protocol.overview import Reported
 from headgate.release import version
 from headgate.settings import Settings
 from headgate.wire import bodies, problems
@@ -110,6 +111,14 @@ def operations(settings: Settings) -> list[Operation]:
             ),
             answer=bodies.Timeline,
             query=(_FIRST, _LAST),
+        ),
+        Operation(
+            "GET",
+            "/v1/tables/{tableId}/reports",
+            "reported",
+            "Tell what writers reported of their commits, added up; it is their word alone.",
+            lambda call: call.catalog.reported(call.table_id),
+            answer=Reported,
         ),
         Operation(
             "POST",

@@ -51,11 +51,13 @@ class Routes(Generic[Endpoint]):
         """Find a path as it came over the wire."""
         node, parts = self._root, {}
         for part in path.split("/"):
+            if "%" in part:
+                part = unquote(part)
             following = node.fixed.get(part)
             if following is None:
                 if node.free is None:
                     return None
-                parts[node.name] = unquote(part) if "%" in part else part
+                parts[node.name] = part
                 following = node.free
             node = following
         return Found(node.methods, parts) if node.methods else None

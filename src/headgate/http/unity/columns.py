@@ -1,0 +1,192 @@
+"""Columns in the dialects' words: a StructType with nested types in kebab-case, or a flat list.
+
+What a field's metadata says passes as it is, whatever keys are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from headgate.errors import HeadgateError, InvalidArgumentError
+from headgate.http.unity import bodies
+from headgate.protocol import schema as schemas
+from headgate.protocol import schema_text
+from headgate.protocol.actions import Metadata
+from headgate.protocol.schema import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    Primitive,
+    StructField,
+    StructType,
+)
+
+_KEBAB: Final = {
+    "elementType": "element-type",
+    "containsNull": "contains-null",
+    "keyType": "key-type",
+    "valueType": "value-type",
+    "valueContainsNull": "value-contains-null",
+}
+_CAMEL: Final = {kebab: camel for camel, kebab in _KEBAB.items()}
+_FIELD: Final = frozenset({"name", "type", "nullable", "metadata"})
+EMPTY: Final[dict[str, Any]] = {"type": "struct", "fields": []}
+
+
+def to_kebab(schema_string: str) -> Any:
+    """Give a `schemaString` as `delta/v1` writes it."""
+    if not schema_string:
+        return EMPTY
+    return _renamed(msgspec.json.decode(schema_string), _KEBAB)
+
+
+def from_kebab(columns: Mapping[str, Any]) -> StructType:
+    """Read columns as `delta/v1` writes them; every field has all four keys."""
+    try:
+        for field in _fields(columns):
+            missing = _FIELD - field.keys()
+            if missing:
+                raise InvalidArgumentError(f"A column has no {sorted(missing)}.")
+        read = schemas.type_from_object(_renamed(dict(columns), _CAMEL))
+    except (RecursionError, TypeError, AttributeError):
+        raise InvalidArgumentError("The columns are no StructType.") from None
+    if not isinstance(read, StructType):
+        raise InvalidArgumentError("The columns are no StructType.")
+    return read
+
+
+def _renamed(data_type: Any, names: Mapping[str, str]) -> Any:
+    if not isinstance(data_type, dict):
+        return data_type
+    if isinstance(data_type.get("fields"), list):
+        fields = [
+            {**field, "type": _renamed(field.get("type"), names)}
+            if isinstance(field, dict)
+            else field
+            for field in data_type["fields"]
+        ]
+        return {**data_type, "fields": fields}
+    return {
+        names.get(key, key): _renamed(value, names) if key.endswith(("Type", "-type")) else value
+        for key, value in data_type.items()
+    }
+
+
+def _fields(data_type: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(data_type, Mapping):
+        return
+    for field in data_type.get("fields") or ():
+        yield field
+        yield from _fields(field.get("type"))
+    for key in ("element-type", "key-type", "value-type"):
+        yield from _fields(data_type.get(key))
+
+
+def same(one: DataType, other: DataType) -> bool:
+    """Say whether two types are one, whatever else is noted at their fields."""
+    match one, other:
+        case StructType(fields), StructType(others):
+            return len(fields) == len(others) and all(
+                a.name == b.name and a.nullable == b.nullable and same(a.type, b.type)
+                for a, b in zip(fields, others, strict=True)
+            )
+        case ArrayType(), ArrayType():
+            return one.contains_null == other.contains_null and same(one.element, other.element)
+        case MapType(), MapType():
+            nulls = one.value_contains_null == other.value_contains_null
+            return nulls and same(one.key, other.key) and same(one.value, other.value)
+        case _:
+            return one == other
+
+
+# The older list
+
+
+_TEXTS: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+_NAMES: Final = {"integer": "INT", "void": "NULL"}
+
+
+def flat(metadata: Metadata) -> tuple[bodies.ColumnInfo, ...]:
+    """Give the columns as the older REST lists them."""
+    if not metadata.schema_string:
+        return ()
+    raw = msgspec.json.decode(metadata.schema_string)["fields"]
+    fields = schemas.from_json(metadata.schema_string).fields
+    return tuple(
+        _column(position, field, msgspec.json.encode(raw[position]).decode(), metadata)
+        for position, field in enumerate(fields)
+    )
+
+
+def _column(position: int, field: StructField, raw: str, metadata: Metadata) -> bodies.ColumnInfo:
+    decimal = field.type if isinstance(field.type, DecimalType) else None
+    comment = field.metadata.get(schemas.COMMENT)
+    partitions = metadata.partition_columns
+    return bodies.ColumnInfo(
+        name=field.name,
+        type_text=text(field.type),
+        type_json=raw,
+        type_name=_type_name(field.type),
+        type_precision=decimal.precision if decimal else 0,
+        type_scale=decimal.scale if decimal else 0,
+        position=position,
+        nullable=field.nullable,
+        comment=comment if isinstance(comment, str) else msgspec.UNSET,
+        partition_index=partitions.index(field.name) if field.name in partitions else msgspec.UNSET,
+    )
+
+
+def text(data_type: DataType) -> str:
+    """Write a type as DDL does."""
+    match data_type:
+        case Primitive(name):
+            return _TEXTS.get(name, name)
+        case DecimalType():
+            return str(data_type)
+        case StructType(fields):
+            return f"struct<{','.join(f'{field.name}:{text(field.type)}' for field in fields)}>"
+        case ArrayType(element):
+            return f"array<{text(element)}>"
+        case MapType(key, value):
+            return f"map<{text(key)},{text(value)}>"
+
+
+def _type_name(data_type: DataType) -> str:
+    match data_type:
+        case Primitive(name):
+            return _NAMES.get(name, name.upper())
+        case DecimalType():
+            return "DECIMAL"
+        case StructType():
+            return "STRUCT"
+        case ArrayType():
+            return "ARRAY"
+        case MapType():
+            return "MAP"
+
+
+def declared(columns: Iterable[bodies.DeclaredColumn]) -> StructType:
+    """Read the columns that a client declares of a table it does not let us manage."""
+    return StructType(tuple(map(_declared, columns)))
+
+
+def _declared(column: bodies.DeclaredColumn) -> StructField:
+    try:
+        if column.type_json is not None:
+            given = msgspec.json.decode(column.type_json)
+            if isinstance(given, dict) and "name" in given:
+                given = given.get("type")
+            return StructField(column.name, schemas.type_from_object(given), column.nullable)
+        if column.type_text is not None:
+            return StructField(
+                column.name, schema_text.parse_type(column.type_text), column.nullable
+            )
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidArgumentError(f"The column {column.name!r}: {error}.") from None
+    except HeadgateError as error:
+        raise InvalidArgumentError(f"The column {column.name!r}: {error.message}") from None
+    raise InvalidArgumentError(f"The column {column.name!r} has no type.")

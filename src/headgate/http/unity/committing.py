@@ -1,0 +1,77 @@
+"""Committing, which is the same in both dialects: a staged file, a claim of what is published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from headgate.catalog.describing import Described
+from headgate.catalog.service import Catalog
+from headgate.errors import (
+    ConflictError,
+    HeadgateError,
+    InvalidArgumentError,
+    InvalidCommitError,
+    LogDivergedError,
+)
+from headgate.http.unity import bodies
+from headgate.http.unity.problems import Case, SaidError
+from headgate.protocol.actions import Version
+from headgate.protocol.catalog_port import Answer, Ratified, VersionTaken
+from headgate.protocol.commits import Staged
+from headgate.protocol.examination import Examined, Violation
+
+_COUNTS = ("version", "timestamp", "file_size", "file_modification_timestamp")
+
+
+def refuse_wrong_claim(before: Described, upto: int | None) -> None:
+    """Refuse to hear that a version is published which is not there."""
+    if upto is not None and not 0 <= upto <= before.row.head:
+        raise InvalidArgumentError(
+            f"Version {upto} of {before.name} is not published: {before.row.head} is the latest.",
+            remedy="",
+        )
+
+
+def is_replay(catalog: Catalog, before: Described, commit: bodies.Commit) -> bool:
+    """Say whether this very file became this version, however long ago."""
+    return catalog.file_of(before.row.id, Version(commit.version)) == commit.file_name
+
+
+def propose(
+    catalog: Catalog,
+    before: Described,
+    commit: bodies.Commit,
+    claim: int | None,
+    judge: Callable[[Examined], Iterable[Violation]],
+) -> None:
+    """Have a staged file ratified, and hear what was published before; or refuse."""
+    for field in _COUNTS:
+        if not 0 < getattr(commit, field) < 1 << 63:
+            raise InvalidArgumentError(f"{field} is {getattr(commit, field)}.", remedy="")
+    if before.row.diverged is not None and not is_replay(catalog, before, commit):
+        raise LogDivergedError(before.row.diverged)
+    staged = Staged(file_name=commit.file_name, size=commit.file_size)
+    answer = catalog.propose_staged(before.row.id, Version(commit.version), staged, judge)
+    _refuse_unless_ratified(answer, before, commit)
+    if claim is not None and claim > before.row.published:
+        # It is committed: what follows cannot take that back, and will be found by others.
+        with suppress(HeadgateError):
+            catalog.confirm_published(before.row.id, Version(claim))
+
+
+def _refuse_unless_ratified(answer: Answer, before: Described, commit: bodies.Commit) -> None:
+    match answer:
+        case Ratified():
+            return
+        case VersionTaken():
+            [latest] = answer.latest.values()
+            raise SaidError(
+                Case.VERSION_TAKEN,
+                f"Version {commit.version} of {before.name} is taken; {latest} is the latest.",
+                remedy="Load the table again, and commit above it.",
+            )
+        case _ if answer.violations:
+            raise InvalidCommitError(str(before.name), answer.violations)
+        case _:
+            raise ConflictError(str(before.name), answer.conflicts)

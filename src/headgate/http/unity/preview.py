@@ -1,0 +1,171 @@
+"""`delta/preview/commits`: the older way to commit and to ask for commits. Snake case.
+
+Some of its clients take every version from here and never look at the log by themselves, and one
+takes any staged file it finds for a version that is not named. So every version of the range is
+named: one that is not published by its staged file, one that is by the URL it lies at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headgate.catalog.describing import Described
+from headgate.errors import InvalidArgumentError
+from headgate.http.operations import Call, Operation, Pool
+from headgate.http.unity import bodies, problems, tables
+from headgate.http.unity.committing import propose, refuse_wrong_claim
+from headgate.http.unity.tables import BASE
+from headgate.protocol.actions import Version
+from headgate.protocol.commits import RatifiedCommit, State, Way
+from headgate.protocol.examination import Examined, Violation
+from headgate.protocol.paths import PublishedCommit
+from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.settings import Settings
+from headgate.storage import locations
+
+_PATH = f"{BASE}/delta/preview/commits"
+_OK = 200  # what clients expect as the body of an answer that says nothing else
+
+
+def operations(settings: Settings) -> list[Operation]:
+    """List what this dialect can be asked."""
+    return [
+        Operation(
+            "POST",
+            _PATH,
+            "unity_add_commit",
+            "Commit to a table, or say what is published.",
+            _add,
+            body=bodies.OlderCommit,
+            pool=Pool.PROPOSALS,
+            refused=problems.snake,
+        ),
+        Operation(
+            "GET",
+            _PATH,
+            "unity_commits",
+            "Give the commits of a range, newest first.",
+            _commits,
+            pool=Pool.CHANGES,
+            refused=problems.snake,
+            reads_body=True,
+        ),
+    ]
+
+
+def _found(call: Call, table_id: str, table_uri: str, first: int | None = None) -> Described:
+    """Describe a table by its id, and hold the place that is said to be its own against it."""
+    wanted = tables.parse_id(table_id)
+    if first is None:
+        described = call.catalog.describe(wanted)
+    else:
+        described = call.catalog.describe_in_files(wanted, Version(first))
+    if described.protocol is None:
+        raise InvalidArgumentError(f"{described.name} is not managed.", remedy="")
+    if locations.normalize(table_uri) != described.row.location:
+        raise InvalidArgumentError(
+            f"Table {wanted} lies at {described.row.location}, not at {table_uri[:500]}.", remedy=""
+        )
+    return described
+
+
+# Committing
+
+
+def _add(call: Call) -> int:
+    body: bodies.OlderCommit = call.body
+    before = _found(call, body.table_id, body.table_uri)
+    refuse_wrong_claim(before, body.latest_backfilled_version)
+    if body.commit_info is None:
+        if body.latest_backfilled_version is None or body.metadata is not None:
+            raise InvalidArgumentError(
+                "Without commit_info there is latest_backfilled_version, and nothing else.",
+                remedy="",
+            )
+        call.catalog.confirm_published(before.row.id, Version(body.latest_backfilled_version))
+        return _OK
+    changed = body.metadata
+    if changed is not None:
+        _refuse_unless_something(changed, before)
+
+    def judge(examined: Examined) -> Iterable[Violation]:
+        metadata = examined.metadata or before.metadata
+        commit = bodies.AddCommit(commit=wanted)
+        yield from tables.contradictions((commit,), examined, before)
+        if changed is not None and changed.description is not None:
+            yield from tables.comment_differs(metadata, changed.description)
+        if changed is not None and changed.properties is not None:
+            yield from tables.properties_differ(metadata, changed.properties.properties)
+
+    wanted = bodies.Commit(**msgspec.structs.asdict(body.commit_info))
+    propose(call.catalog, before, wanted, body.latest_backfilled_version, judge)
+    return _OK
+
+
+def _refuse_unless_something(changed: bodies.ChangedMetadata, before: Described) -> None:
+    if changed.description is None and changed.properties is None and changed.schema is None:
+        raise InvalidArgumentError("metadata has no part.", remedy="")
+    if changed.properties is not None:
+        named = changed.properties.properties.get(TABLE_ID_PROPERTY)
+        if named != before.row.id:
+            raise InvalidArgumentError(
+                f"{TABLE_ID_PROPERTY} is {str(named)[:60]}, not {before.row.id}.",
+                remedy="Properties replace all that were there, and the table's id stays.",
+            )
+
+
+# Asking
+
+
+def _commits(call: Call) -> bodies.Commits:
+    wanted = _wanted(call)
+    if wanted.start_version < 0 or (wanted.end_version or 0) < 0:
+        raise InvalidArgumentError("A version is not below 0.", remedy="")
+    first = max(wanted.start_version, 1)
+    found = _found(call, wanted.table_id, wanted.table_uri, first)
+    head = found.row.head
+    last = head if wanted.end_version is None else min(wanted.end_version, head)
+    return bodies.Commits(
+        commits=tuple(
+            _info(found, commit)
+            for commit in reversed(found.commits)
+            if first <= commit.version <= last
+        ),
+        latest_table_version=head,
+    )
+
+
+def _wanted(call: Call) -> bodies.WantedCommits:
+    if call.raw:
+        return bodies.decode(call.raw, bodies.WantedCommits)
+    table_id, table_uri = call.text("table_id"), call.text("table_uri")
+    start = call.number("start_version")
+    if table_id is None or table_uri is None or start is None:
+        raise InvalidArgumentError(
+            "Say table_id, table_uri and start_version.",
+            remedy="Send them as a JSON body, or as parameters.",
+        )
+    return bodies.WantedCommits(
+        table_id=table_id,
+        table_uri=table_uri,
+        start_version=start,
+        end_version=call.number("end_version"),
+    )
+
+
+def _info(found: Described, commit: RatifiedCommit) -> bodies.CommitInfo:
+    # What came inline was published before this is told, though it was not when it was read.
+    is_staged = commit.way is Way.STAGED and commit.state is State.RATIFIED
+    if is_staged and commit.file_name is not None:
+        name = commit.file_name
+    else:
+        name = locations.join(found.row.location, PublishedCommit(commit.version).path)
+    return bodies.CommitInfo(
+        version=commit.version,
+        timestamp=commit.timestamp_ms,
+        file_name=name,
+        file_size=commit.size,
+        file_modification_timestamp=commit.modified_ms or commit.timestamp_ms,
+    )

@@ -1,0 +1,353 @@
+"""The part of the older REST that clients of both dialects need: catalogs, schemas, tables.
+
+A catalog is there when a schema is in it, so making one makes its schema `default`. Nothing is kept
+here that the catalog core does not keep.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotEmptyError
+from headgate.http.operations import Call, Operation, Pool
+from headgate.http.unity import bodies, columns, problems, tables
+from headgate.http.unity.problems import Case, SaidError
+from headgate.http.unity.tables import BASE
+from headgate.names import DEFAULT_SCHEMA, SchemaName, fold, plain_name
+from headgate.protocol import schema as schemas
+from headgate.protocol.examination import Examined, Violation
+from headgate.settings import Settings
+from headgate.storage import locations
+
+_PAGE: Final = 100  # when the client does not say
+_LARGEST_PAGE: Final = 1_000
+_OK: Final = 200  # what clients expect as the body of an answer that says nothing else
+_READING: Final = ("READ", "READ_WRITE", "PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE")
+
+
+def operations(settings: Settings) -> list[Operation]:
+    """List what this part can be asked."""
+
+    def row(
+        method: str,
+        path: str,
+        name: str,
+        says: str,
+        do: Callable[[Call], object],
+        body: Any = None,
+        pool: Pool | None = None,
+    ) -> Operation:
+        chosen = pool or (Pool.READS if method == "GET" else Pool.CHANGES)
+        return Operation(
+            method,
+            f"{BASE}{path}",
+            f"unity_{name}",
+            says,
+            do,
+            body=body,
+            pool=chosen,
+            refused=problems.snake,
+        )
+
+    return [
+        row("GET", "/catalogs", "catalogs", "List the catalogs.", _catalogs),
+        row("POST", "/catalogs", "create_catalog", "Make one.", _create_catalog, bodies.NewCatalog),
+        row("GET", "/catalogs/{name}", "catalog", "Tell of a catalog.", _catalog),
+        row("PATCH", "/catalogs/{name}", "change_catalog", "Change a catalog.", _change_catalog),
+        row("DELETE", "/catalogs/{name}", "delete_catalog", "Remove a catalog.", _delete_catalog),
+        row("GET", "/schemas", "schemas", "List schemas.", _schemas),
+        row("POST", "/schemas", "create_schema", "Make one.", _create_schema, bodies.NewSchema),
+        row("GET", "/schemas/{name}", "schema", "Tell of a schema.", _schema),
+        row("PATCH", "/schemas/{name}", "change_schema", "Change a schema.", _change_schema),
+        row("DELETE", "/schemas/{name}", "delete_schema", "Remove a schema.", _delete_schema),
+        row("GET", "/tables", "tables", "List tables.", _tables),
+        row("GET", "/tables/{name}", "table", "Tell of a table.", _table),
+        row("DELETE", "/tables/{name}", "delete_table", "Drop a table.", _delete_table),
+        row(
+            "POST",
+            "/tables",
+            "name_table",
+            "Name a staging table, or one that lies somewhere.",
+            lambda call: _create_table(call, settings),
+            bodies.OlderNewTable,
+        ),
+        row(
+            "POST",
+            "/staging-tables",
+            "stage_older_table",
+            "Give a place and an id.",
+            _stage,
+            bodies.OlderNewStagingTable,
+        ),
+        row(
+            "POST",
+            "/temporary-table-credentials",
+            "open_table",
+            "Open a table.",
+            _open_table,
+            bodies.TableAccess,
+            Pool.READS,
+        ),
+        row(
+            "POST",
+            "/temporary-path-credentials",
+            "open_path",
+            "Open a place.",
+            _open_path,
+            bodies.PathAccess,
+            Pool.READS,
+        ),
+        row("GET", "/metastore_summary", "summary", "Say which catalog this is.", _summary),
+    ]
+
+
+# Catalogs and schemas
+
+
+def _catalogs(call: Call) -> bodies.Catalogs:
+    names = tables.catalogs(call.catalog).values()
+    return bodies.Catalogs(catalogs=tuple(map(_catalog_info, names)))
+
+
+def _catalog(call: Call) -> bodies.CatalogInfo:
+    return _catalog_info(tables.require_catalog(call.catalog, plain_name(call.path["name"])))
+
+
+def _create_catalog(call: Call) -> bodies.CatalogInfo:
+    name = plain_name(call.body.name)
+    if fold(name) in tables.catalogs(call.catalog):
+        raise SaidError(Case.CATALOG_THERE, f"There is a catalog {name} already.")
+    _make(call, SchemaName(name, DEFAULT_SCHEMA), Case.CATALOG_THERE)
+    return _catalog_info(name)
+
+
+def _change_catalog(call: Call) -> bodies.CatalogInfo:
+    tables.require_catalog(call.catalog, plain_name(call.path["name"]))
+    raise _not_kept("catalog")
+
+
+def _change_schema(call: Call) -> bodies.SchemaInfo:
+    _required(call)
+    raise _not_kept("schema")
+
+
+def _not_kept(what: str) -> SaidError:
+    return SaidError(Case.NOT_BUILT, f"A {what} has a name here, and nothing that could change.")
+
+
+def _delete_catalog(call: Call) -> int:
+    name = tables.require_catalog(call.catalog, plain_name(call.path["name"]))
+    within = [known for known in call.catalog.namespaces() if known.catalog == name]
+    if call.truth("force"):
+        for namespace in within:
+            _empty(call, namespace)
+    elif [namespace.schema for namespace in within] != [DEFAULT_SCHEMA]:
+        raise SaidError(Case.NOT_NOW, f"Catalog {name} has schemas.", remedy="Drop them first.")
+    for namespace in within:
+        _remove(call, namespace)
+    return _OK
+
+
+def _schemas(call: Call) -> bodies.Schemas:
+    catalog = tables.require_catalog(call.catalog, plain_name(_text(call, "catalog_name")))
+    after = call.text("page_token") or ""
+    names = [
+        name
+        for name in call.catalog.namespaces()
+        if name.catalog == catalog and (not after or name.key > SchemaName.parse(after).key)
+    ]
+    size = _page_size(call)
+    return bodies.Schemas(
+        schemas=tuple(map(_schema_info, names[:size])),
+        next_page_token=str(names[size - 1]) if len(names) > size else None,
+    )
+
+
+def _schema(call: Call) -> bodies.SchemaInfo:
+    return _schema_info(_required(call))
+
+
+def _create_schema(call: Call) -> bodies.SchemaInfo:
+    body: bodies.NewSchema = call.body
+    catalog = tables.require_catalog(call.catalog, plain_name(body.catalog_name))
+    name = SchemaName(catalog, plain_name(body.name))
+    _make(call, name, Case.SCHEMA_THERE)
+    return _schema_info(name)
+
+
+def _delete_schema(call: Call) -> int:
+    name = _required(call)
+    if call.truth("force"):
+        _empty(call, name)
+    _remove(call, name)
+    return _OK
+
+
+def _required(call: Call) -> SchemaName:
+    parts = call.path["name"].split(".")
+    if len(parts) != 2:
+        raise InvalidArgumentError(f"{call.path['name'][:200]!r} is no catalog.schema.", remedy="")
+    name = SchemaName(plain_name(parts[0]), plain_name(parts[1]))
+    return tables.require_schema(call.catalog, name)
+
+
+def _make(call: Call, name: SchemaName, there: Case) -> None:
+    try:
+        call.catalog.create_namespace(name)
+    except AlreadyExistsError as error:
+        raise SaidError(there, error.message) from None
+
+
+def _remove(call: Call, name: SchemaName) -> None:
+    try:
+        call.catalog.drop_namespace(name)
+    except NotEmptyError as error:
+        raise SaidError(Case.NOT_NOW, error.message, remedy="Drop its tables first.") from None
+
+
+def _empty(call: Call, name: SchemaName) -> None:
+    """Drop the tables of a schema, one by one; each can be brought back."""
+    for entry in call.catalog.tables(name):
+        call.catalog.drop_table(entry.table_id)
+
+
+def _catalog_info(name: str) -> bodies.CatalogInfo:
+    return bodies.CatalogInfo(name=name, id=_id_of(fold(name)))
+
+
+def _schema_info(name: SchemaName) -> bodies.SchemaInfo:
+    return bodies.SchemaInfo(
+        name=name.schema,
+        catalog_name=name.catalog,
+        full_name=str(name),
+        schema_id=_id_of(".".join(name.key)),
+    )
+
+
+def _id_of(text: str) -> str:
+    """Give an id to what has none: always the same for the same name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, text))
+
+
+# Tables
+
+
+def _tables(call: Call) -> bodies.Tables:
+    name = SchemaName(
+        plain_name(_text(call, "catalog_name")), plain_name(_text(call, "schema_name"))
+    )
+    name = tables.require_schema(call.catalog, name)
+    size, token = _page_size(call), call.text("page_token")
+    after = tables.full_name(token) if token else None
+    found = call.catalog.describe_page(name, after, size + 1)
+    told = map(tables.info, found[:size])
+    return bodies.Tables(
+        tables=tuple(_without(call, info) for info in told),
+        next_page_token=str(found[size - 1].name) if len(found) > size else None,
+    )
+
+
+def _without(call: Call, info: bodies.TableInfo) -> bodies.TableInfo:
+    left_out: dict[str, Any] = {}
+    if call.truth("omit_columns"):
+        left_out["columns"] = msgspec.UNSET
+    if call.truth("omit_properties"):
+        left_out["properties"] = msgspec.UNSET
+    return msgspec.structs.replace(info, **left_out) if left_out else info
+
+
+def _table(call: Call) -> bodies.TableInfo:
+    return tables.info(tables.find(call.catalog, tables.full_name(call.path["name"])))
+
+
+def _delete_table(call: Call) -> int:
+    found = tables.find(call.catalog, tables.full_name(call.path["name"]))
+    call.catalog.drop_table(found.row.id)
+    return _OK
+
+
+def _create_table(call: Call, settings: Settings) -> bodies.TableInfo:
+    body: bodies.OlderNewTable = call.body
+    name = tables.table_name(body.catalog_name, body.schema_name, body.name)
+    match body.table_type:
+        case tables.MANAGED:
+
+            def judge(examined: Examined) -> Iterable[Violation]:
+                yield from tables.lacks_required(settings, examined)
+                if examined.metadata is not None:
+                    given = body.properties or {}
+                    yield from tables.properties_differ(examined.metadata, given)
+                    yield from tables.comment_differs(examined.metadata, body.comment)
+
+            return tables.info(tables.register(call.catalog, name, body.storage_location, judge))
+        case tables.EXTERNAL:
+            tables.require_schema(call.catalog, name.namespace)
+            schema = columns.declared(body.columns or ())
+            try:
+                made = call.catalog.register_external(
+                    name,
+                    body.storage_location,
+                    body.data_source_format.lower(),
+                    schemas.to_json(schema) if schema.fields else None,
+                )
+            except AlreadyExistsError as error:
+                raise SaidError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
+            return tables.info(call.catalog.describe(made.table_id))
+        case other:
+            raise InvalidArgumentError(f"A {other[:60]} cannot be made here.", remedy="")
+
+
+def _stage(call: Call) -> bodies.OlderStagingTable:
+    body: bodies.OlderNewStagingTable = call.body
+    name = tables.table_name(body.catalog_name, body.schema_name, body.name)
+    staged = tables.stage(call.catalog, name)
+    return bodies.OlderStagingTable(
+        id=staged.table_id,
+        name=body.name,
+        catalog_name=body.catalog_name,
+        schema_name=body.schema_name,
+        staging_location=staged.location,
+    )
+
+
+# Opening
+
+
+def _open_table(call: Call) -> bodies.OlderCredentials:
+    _refuse_unless_access(call.body.operation)
+    place = call.catalog.place_of(tables.parse_id(call.body.table_id))
+    return bodies.OlderCredentials(url=place)
+
+
+def _open_path(call: Call) -> bodies.OlderCredentials:
+    _refuse_unless_access(call.body.operation)
+    return bodies.OlderCredentials(url=locations.normalize(call.body.url))
+
+
+def _refuse_unless_access(operation: str) -> None:
+    if operation not in _READING:
+        raise InvalidArgumentError(
+            f"The operation is {operation[:60]!r}.", remedy=f"Known are {', '.join(_READING)}."
+        )
+
+
+def _summary(call: Call) -> bodies.Summary:
+    return bodies.Summary(metastore_id=_id_of(call.catalog.status().root))
+
+
+# Parameters
+
+
+def _text(call: Call, name: str) -> str:
+    text = call.text(name)
+    if not text:
+        raise InvalidArgumentError(f"The parameter {name} is missing.", remedy="")
+    return text
+
+
+def _page_size(call: Call) -> int:
+    return min(call.number("max_results") or _PAGE, _LARGEST_PAGE)

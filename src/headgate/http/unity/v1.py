@@ -1,0 +1,413 @@
+"""`delta/v1`: load, commit, create, credentials, reports. Kebab-case.
+
+There is no call for commits alone: loading a table gives those that are not published, newest
+first. Clients of this dialect know staged files only, so what came inline is published before they
+are answered. One POST carries the commit, the published claim and all metadata changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from headgate.catalog.describing import Described
+from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
+from headgate.http.operations import Call, Operation, Pool
+from headgate.http.unity import bodies, columns, problems, tables
+from headgate.http.unity.committing import is_replay, propose, refuse_wrong_claim
+from headgate.http.unity.problems import Case, SaidError
+from headgate.http.unity.tables import BASE
+from headgate.names import TableName, plain_name
+from headgate.protocol.actions import Version
+from headgate.protocol.commits import RatifiedCommit, State, Way
+from headgate.protocol.examination import Examined, Violation
+from headgate.protocol.overview import Reported
+from headgate.protocol.tables import Kind
+from headgate.settings import Settings
+
+_VERSION: Final = "1.0"
+_V1: Final = f"{BASE}/delta/v1"
+_SCHEMA: Final = "/v1/catalogs/{catalog}/schemas/{schema}"
+_IN: Final = f"{BASE}/delta{_SCHEMA}"
+_TABLE: Final = f"{_IN}/tables/{{table}}"
+_STILL_LISTED_MS: Final = 600_000  # a client may be between its two looks
+_ACCESS: Final = ("READ", "READ_WRITE")
+_ENDPOINTS: Final = (
+    f"POST {_SCHEMA}/staging-tables",
+    f"POST {_SCHEMA}/tables",
+    f"GET {_SCHEMA}/tables/{{table}}",
+    f"POST {_SCHEMA}/tables/{{table}}",
+    f"DELETE {_SCHEMA}/tables/{{table}}",
+    f"HEAD {_SCHEMA}/tables/{{table}}",
+    f"POST {_SCHEMA}/tables/{{table}}/rename",
+    f"GET {_SCHEMA}/tables/{{table}}/credentials",
+    f"POST {_SCHEMA}/tables/{{table}}/metrics",
+    "GET /v1/staging-tables/{table_id}/credentials",
+)
+
+Found = TypeVar("Found")
+
+
+def operations(settings: Settings) -> list[Operation]:
+    """List what this dialect can be asked."""
+
+    def row(
+        method: str,
+        path: str,
+        name: str,
+        says: str,
+        do: Callable[[Call], object],
+        pool: Pool = Pool.CHANGES,
+        **more: Any,
+    ) -> Operation:
+        how = {"refused": problems.kebab, **more}
+        return Operation(method, path, f"unity_{name}", says, do, pool=pool, **how)
+
+    return [
+        row("GET", _TABLE, "load_table", "Load a table.", _load),
+        row(
+            "POST",
+            _TABLE,
+            "update_table",
+            "Commit to a table.",
+            _update,
+            Pool.PROPOSALS,
+            body=bodies.TableChange,
+            refused=problems.kebab_on_commit,
+        ),
+        row("HEAD", _TABLE, "table_exists", "Say whether a table is there.", _exists, Pool.READS),
+        row("DELETE", _TABLE, "delete_table", "Drop a table.", _drop),
+        row("GET", f"{_V1}/config", "config", "Say what is served.", _config, Pool.READS),
+        row(
+            "POST",
+            f"{_IN}/staging-tables",
+            "stage_table",
+            "Give a place and an id.",
+            lambda call: _stage(call, settings),
+            body=bodies.NewStagingTable,
+        ),
+        row(
+            "GET",
+            f"{_V1}/staging-tables/{{table_id}}/credentials",
+            "staging_credentials",
+            "Open a staging table.",
+            lambda call: _credentials(
+                call.catalog.place_of(tables.parse_id(call.path["table_id"])), "READ_WRITE"
+            ),
+            Pool.READS,
+        ),
+        row(
+            "POST",
+            f"{_IN}/tables",
+            "create_table",
+            "Name a staging table.",
+            lambda call: _create(call, settings),
+            body=bodies.NewTable,
+        ),
+        row(
+            "GET",
+            f"{_TABLE}/credentials",
+            "table_credentials",
+            "Open a table.",
+            _table_credentials,
+            Pool.READS,
+        ),
+        row(
+            "POST",
+            f"{_TABLE}/metrics",
+            "report_metrics",
+            "Keep what a writer reports of its commit.",
+            _report,
+            body=bodies.Metrics,
+        ),
+        row(
+            "POST",
+            f"{_TABLE}/rename",
+            "rename_table",
+            "Give a table another name.",
+            _rename,
+            body=bodies.NewName,
+        ),
+    ]
+
+
+def _name(call: Call) -> TableName:
+    return tables.table_name(call.path["catalog"], call.path["schema"], call.path["table"])
+
+
+# Reading
+
+
+def _config(call: Call) -> bodies.Config:
+    name, offered = call.text("catalog"), call.text("protocol-versions")
+    if name is None or offered is None:
+        raise InvalidArgumentError("Say `catalog` and `protocol-versions`.", remedy="")
+    tables.require_catalog(call.catalog, plain_name(name))
+    if _VERSION not in [text.strip() for text in offered.split(",")]:
+        raise InvalidArgumentError(
+            f"No version of {offered[:100]!r} is served.", remedy=f"Served are: {_VERSION}."
+        )
+    return bodies.Config(endpoints=_ENDPOINTS, protocol_version=_VERSION)
+
+
+def _load(call: Call) -> bodies.LoadedTable:
+    return _loaded(tables.find(call.catalog, _name(call), call.catalog.describe_in_files))
+
+
+def _exists(call: Call) -> None:
+    tables.find(call.catalog, _name(call))
+
+
+def _loaded(described: Described) -> bodies.LoadedTable:
+    metadata = _metadata(described)
+    if described.row.kind is Kind.EXTERNAL:
+        return bodies.LoadedTable(metadata=metadata)
+    return bodies.LoadedTable(
+        metadata=metadata,
+        commits=tuple(map(_commit, _listed(described))),
+        latest_table_version=described.row.head,
+    )
+
+
+def _listed(described: Described) -> list[RatifiedCommit]:
+    """Give the commits that lie in staged files, newest first, down to the first that does not."""
+    listed: list[RatifiedCommit] = []
+    for commit in reversed(described.commits):
+        is_open = commit.state is State.RATIFIED
+        since_ms = described.asked_ms - _STILL_LISTED_MS
+        if commit.way is not Way.STAGED or not (is_open or (commit.published_ms or 0) >= since_ms):
+            break
+        listed.append(commit)
+    return listed
+
+
+def _commit(commit: RatifiedCommit) -> bodies.Commit:
+    assert commit.file_name is not None  # it is staged
+    return bodies.Commit(
+        version=commit.version,
+        timestamp=commit.timestamp_ms,
+        file_name=commit.file_name,
+        file_size=commit.size,
+        file_modification_timestamp=commit.modified_ms or commit.timestamp_ms,
+    )
+
+
+def _metadata(described: Described) -> bodies.TableMetadata:
+    if tables.format_of(described) != "DELTA":
+        raise SaidError(
+            Case.OTHER_FORMAT,
+            f"UnsupportedTableFormat: {described.name} is {tables.format_of(described)}.",
+            remedy="Ask for it by the older REST: GET /tables.",
+        )
+    row, metadata = described.row, described.metadata
+    is_managed = row.kind is Kind.MANAGED
+    return bodies.TableMetadata(
+        etag=str(row.metadata_version),  # moves with metadata alone
+        table_type=tables.kind_of(described),
+        table_uuid=row.id,
+        location=row.location,
+        created_time=row.created_ms,
+        updated_time=max(described.changed_ms, row.created_ms),
+        columns=columns.to_kebab(metadata.schema_string),
+        partition_columns=metadata.partition_columns,
+        properties=tables.properties_of(described),
+        last_commit_version=row.metadata_version if is_managed else None,
+        last_commit_timestamp_ms=described.changed_ms if is_managed else None,
+    )
+
+
+# Committing
+
+
+def _update(call: Call) -> bodies.LoadedTable:
+    body: bodies.TableChange = call.body
+    if not body.requirements or not body.updates:
+        raise InvalidArgumentError("A change has requirements and updates.", remedy="")
+    before = tables.find(call.catalog, _name(call))
+    updates = _one_of_a_kind(body.updates)
+    uuid = _one(_one_of_a_kind(body.requirements), bodies.AssertTableUuid)
+    if uuid is None:
+        raise InvalidArgumentError("assert-table-uuid is missing.", remedy="")
+    if uuid.uuid.lower() != before.row.id:
+        raise SaidError(
+            Case.NOT_AS_ASSERTED,
+            f"{before.name} is table {before.row.id}, not {uuid.uuid[:60]}.",
+            remedy="Load it again.",
+        )
+    if before.row.kind is Kind.EXTERNAL:
+        # Its log is its own: what is said of it is not kept, and nothing hangs on it.
+        if added := _one(updates, bodies.AddCommit) or _one(updates, bodies.SetPublished):
+            raise InvalidArgumentError(f"{before.name} is not managed: {type(added).__name__}.")
+        return _loaded(before)
+    commit = _one(updates, bodies.AddCommit)
+    claim = _one(updates, bodies.SetPublished)
+    refuse_wrong_claim(before, None if claim is None else claim.latest_published_version)
+    if commit is None:
+        return _confirm(call, before, updates, claim)
+    etag = _one(body.requirements, bodies.AssertEtag)
+    is_other = etag is not None and etag.etag != str(before.row.metadata_version)
+    if etag is not None and is_other and not is_replay(call.catalog, before, commit.commit):
+        raise SaidError(
+            Case.NOT_AS_ASSERTED,
+            f"The metadata of {before.name} changed: its etag is {before.row.metadata_version}, "
+            f"not {etag.etag[:60]}.",
+            remedy="Load it again.",
+        )
+
+    def judge(examined: Examined) -> Iterable[Violation]:
+        return tables.contradictions(updates, examined, before)
+
+    upto = None if claim is None else claim.latest_published_version
+    propose(call.catalog, before, commit.commit, upto, judge)
+    return _answered(call, before)
+
+
+def _one_of_a_kind(given: tuple[Found, ...]) -> tuple[Found, ...]:
+    if len({type(item) for item in given}) < len(given):
+        raise InvalidArgumentError("There is more than one of a kind.", remedy="")
+    return given
+
+
+def _one(given: Iterable[object], kind: type[Found]) -> Found | None:
+    return next((item for item in given if isinstance(item, kind)), None)
+
+
+def _confirm(
+    call: Call,
+    before: Described,
+    updates: Iterable[bodies.Update],
+    claim: bodies.SetPublished | None,
+) -> bodies.LoadedTable:
+    others = [update for update in updates if not isinstance(update, bodies.SetPublished)]
+    if claim is None or others:
+        raise InvalidArgumentError(
+            f"The metadata of {before.name} changes by a commit, and there is none.",
+            remedy="Send add-commit with it.",
+        )
+    call.catalog.confirm_published(before.row.id, Version(claim.latest_published_version))
+    return _answered(call, before)
+
+
+def _answered(call: Call, before: Described) -> bodies.LoadedTable:
+    """Tell of the table after what was done; if that cannot be, it was done nevertheless."""
+    try:
+        return _loaded(call.catalog.describe_in_files(before.row.id))
+    except HeadgateError:
+        return bodies.LoadedTable(metadata=_metadata(before))
+
+
+# Making
+
+
+def _stage(call: Call, settings: Settings) -> bodies.StagingTable:
+    name = tables.table_name(call.path["catalog"], call.path["schema"], call.body.name)
+    staged = tables.stage(call.catalog, name)
+    required = tables.required_protocol(settings)
+    suggested = tables.suggested_protocol(settings)
+    return bodies.StagingTable(
+        table_id=staged.table_id,
+        table_type=tables.MANAGED,
+        location=staged.location,
+        storage_credentials=(_credential(staged.location, "READ_WRITE"),),
+        required_protocol=bodies.RequiredProtocol(
+            min_reader_version=required.min_reader_version,
+            min_writer_version=required.min_writer_version,
+            reader_features=tuple(required.reader_features or ()),
+            writer_features=tuple(required.writer_features or ()),
+        ),
+        suggested_protocol=bodies.SuggestedProtocol(
+            reader_features=tuple(suggested.reader_features or ()),
+            writer_features=tuple(suggested.writer_features or ()),
+        ),
+        required_properties=tables.required_properties(settings, staged.table_id),
+        suggested_properties=tables.activating(suggested.writer_features or ()),
+    )
+
+
+def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
+    body: bodies.NewTable = call.body
+    name = tables.table_name(call.path["catalog"], call.path["schema"], body.name)
+    if body.table_type != tables.MANAGED:
+        raise InvalidArgumentError(
+            f"A {body.table_type[:60]} table is not made here.",
+            remedy="Name an external one by the older REST: POST /tables.",
+        )
+    wanted = columns.from_kebab(body.columns)
+    if not wanted.fields:
+        raise InvalidArgumentError("A table has at least one column.", remedy="")
+
+    def judge(examined: Examined) -> Iterable[Violation]:
+        yield from tables.lacks_required(settings, examined)
+        if examined.metadata is None:
+            return
+        yield from tables.columns_differ(examined.metadata, wanted)
+        yield from tables.partitioning_differs(examined.metadata, body.partition_columns or ())
+        yield from tables.properties_differ(examined.metadata, body.properties)
+        yield from tables.comment_differs(examined.metadata, body.comment)
+        yield from tables.protocol_differs(examined.protocol, body.protocol)
+        yield from tables.domains_differ(examined, (), body.domain_metadata or {})
+        if examined.timestamp_ms != body.last_commit_timestamp_ms:
+            says = f"the timestamp of version 0 is {examined.timestamp_ms}"
+            yield Violation(rule="not-as-declared", says=says)
+
+    return _loaded(tables.register(call.catalog, name, body.location, judge))
+
+
+# The rest
+
+
+def _drop(call: Call) -> None:
+    call.catalog.drop_table(tables.find(call.catalog, _name(call)).row.id)
+
+
+def _rename(call: Call) -> None:
+    described = tables.find(call.catalog, _name(call))
+    new = TableName(described.name.catalog, described.name.schema, plain_name(call.body.new_name))
+    try:
+        call.catalog.rename_table(described.row.id, new)
+    except AlreadyExistsError as error:
+        raise SaidError(Case.TABLE_THERE, error.message) from None
+
+
+def _table_credentials(call: Call) -> bodies.Credentials:
+    wanted = call.text("operation")
+    if wanted not in _ACCESS:
+        raise InvalidArgumentError(f"The operation is {wanted!r}.", remedy="READ or READ_WRITE.")
+    location = tables.find(call.catalog, _name(call)).row.location
+    return _credentials(location, wanted)
+
+
+def _credentials(location: str, operation: str) -> bodies.Credentials:
+    return bodies.Credentials(storage_credentials=(_credential(location, operation),))
+
+
+def _credential(location: str, operation: str) -> bodies.Credential:
+    access = "READ_WRITE" if operation == "READ_WRITE" else "READ"
+    return bodies.Credential(prefix=location, operation=access)  # type: ignore[arg-type]
+
+
+def _report(call: Call) -> None:
+    body: bodies.Metrics = call.body
+    described = tables.find(call.catalog, _name(call))
+    if body.table_id.lower() != described.row.id:
+        raise InvalidArgumentError(
+            f"{described.name} is table {described.row.id}, not {body.table_id[:60]}.", remedy=""
+        )
+    report = body.report.commit_report
+    if report is None:
+        return
+    told = msgspec.structs.asdict(report)
+    if min(told.values()) < 0 or max(told.values()) >= 1 << 53:
+        raise InvalidArgumentError("A report counts files and bytes.", remedy="")
+    call.catalog.report_commit(
+        described.row.id,
+        Reported(
+            commits=1,
+            files_added=report.num_files_added,
+            bytes_added=report.num_bytes_added,
+            files_removed=report.num_files_removed,
+            bytes_removed=report.num_bytes_removed,
+        ),
+    )

@@ -1,0 +1,285 @@
+"""The older REST: catalogs, schemas, tables, what opens them, and how it says no."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.conftest import Served
+from tests.http.unity.conftest import BASE, IN_DEFAULT, Stock, make, older_error
+
+MAKE: dict[str, Any] = {"name": "sales", "catalog_name": "main"}
+
+
+def test_the_catalog_of_a_new_lake_is_main_with_its_default_schema(http: httpx.Client) -> None:
+    [catalog] = http.get(f"{BASE}/catalogs").json()["catalogs"]
+    assert catalog["name"] == "main"
+    assert http.get(f"{BASE}/catalogs/main").json() == catalog
+    [schema] = http.get(f"{BASE}/schemas", params={"catalog_name": "main"}).json()["schemas"]
+    assert (schema["full_name"], schema["catalog_name"]) == ("main.default", "main")
+    assert http.get(f"{BASE}/schemas/main.default").json() == schema
+
+
+def test_a_catalog_is_made_used_and_removed(http: httpx.Client) -> None:
+    assert http.post(f"{BASE}/catalogs", json={"name": "other"}).json()["name"] == "other"
+    again = http.post(f"{BASE}/catalogs", json={"name": "OTHER"})
+    assert older_error(again) == (400, "CATALOG_ALREADY_EXISTS")
+    assert http.get(f"{BASE}/schemas/other.default").status_code == 200
+    http.post(f"{BASE}/schemas", json={"name": "s", "catalog_name": "other"})
+    refused = http.delete(f"{BASE}/catalogs/other")
+    assert older_error(refused) == (400, "FAILED_PRECONDITION")
+    gone = http.delete(f"{BASE}/catalogs/other", params={"force": "true"})
+    assert (gone.status_code, gone.content) == (200, b"200")
+    assert older_error(http.get(f"{BASE}/catalogs/other")) == (404, "CATALOG_NOT_FOUND")
+
+
+def test_a_schema_is_made_once_and_is_there_for_the_native_api(served: Served) -> None:
+    made = served.http.post(f"{BASE}/schemas", json=MAKE)
+    assert made.json()["full_name"] == "main.sales"
+    again = served.http.post(f"{BASE}/schemas", json=MAKE)
+    assert older_error(again) == (400, "SCHEMA_ALREADY_EXISTS")
+    assert "main.sales" in served.http.get("/v1/namespaces").json()["namespaces"]
+    unknown = served.http.post(f"{BASE}/schemas", json={**MAKE, "catalog_name": "none"})
+    assert older_error(unknown) == (404, "CATALOG_NOT_FOUND")
+
+
+def test_an_answer_that_says_nothing_has_the_body_200(http: httpx.Client) -> None:
+    make(http)
+    dropped = http.delete(f"{BASE}/tables/main.default.t")
+    assert (dropped.status_code, dropped.content) == (200, b"200")
+    assert dropped.headers["content-type"] == "application/json"
+    http.post(f"{BASE}/schemas", json=MAKE)
+    assert http.delete(f"{BASE}/schemas/main.sales").content == b"200"
+
+
+def test_a_schema_with_tables_goes_only_by_force_and_its_tables_can_come_back(
+    served: Served,
+) -> None:
+    stock = make(served.http)
+    refused = served.http.delete(f"{BASE}/schemas/main.default")
+    assert older_error(refused) == (400, "FAILED_PRECONDITION")
+    assert served.http.get(stock.url).status_code == 200
+    gone = served.http.delete(f"{BASE}/schemas/main.default", params={"force": "true"})
+    assert gone.content == b"200"
+    assert older_error(served.http.get(f"{BASE}/schemas/main.default")) == (404, "SCHEMA_NOT_FOUND")
+    [entry] = served.catalog.tables(dropped=True)
+    assert entry.table_id == stock.table_id
+
+
+def test_schemas_and_tables_come_in_pages(http: httpx.Client) -> None:
+    for name in ("a", "b", "c"):
+        http.post(f"{BASE}/schemas", json={"name": f"x{name}", "catalog_name": "main"})
+        make(http, name)
+    for kind, where in (
+        ("schemas", {"catalog_name": "main"}),
+        ("tables", {"catalog_name": "main", "schema_name": "default"}),
+    ):
+        found: list[str] = []
+        token: dict[str, str] = {}
+        while True:
+            page = http.get(f"{BASE}/{kind}", params={**where, "max_results": 2, **token}).json()
+            assert len(page[kind]) <= 2
+            found += [item["name"] for item in page[kind]]
+            if "next_page_token" not in page:
+                break
+            token = {"page_token": page["next_page_token"]}
+        wanted = ["default", "xa", "xb", "xc"] if kind == "schemas" else ["a", "b", "c"]
+        assert found == wanted
+        whole = http.get(f"{BASE}/{kind}", params={**where, "max_results": 0}).json()
+        assert len(whole[kind]) == len(wanted)
+        negative = http.get(f"{BASE}/{kind}", params={**where, "max_results": -1})
+        assert older_error(negative) == (400, "INVALID_ARGUMENT")
+
+
+def test_a_listed_table_has_all_that_clients_do_not_check_for_null(table: Stock) -> None:
+    where = {"catalog_name": "main", "schema_name": "default"}
+    [listed] = table.http.get(f"{BASE}/tables", params=where).json()["tables"]
+    assert listed == table.http.get(f"{BASE}/tables/main.default.t").json()
+    assert listed["table_type"] == "MANAGED"
+    assert listed["data_source_format"] == "DELTA"
+    assert listed["storage_location"] == table.location
+    assert listed["table_id"] == table.table_id
+    assert listed["created_at"] > 0
+    assert listed["properties"]["delta.feature.catalogManaged"] == "supported"
+    [column] = listed["columns"]
+    assert {k: column[k] for k in ("name", "type_text", "type_name", "position", "nullable")} == {
+        "name": "id",
+        "type_text": "bigint",
+        "type_name": "LONG",
+        "position": 0,
+        "nullable": True,
+    }
+    assert (column["type_precision"], column["type_scale"]) == (0, 0)
+    field = json.loads(column["type_json"])
+    assert field == {"name": "id", "type": "long", "nullable": True, "metadata": {}}
+    brief = {**where, "omit_columns": "true", "omit_properties": "true"}
+    [short] = table.http.get(f"{BASE}/tables", params=brief).json()["tables"]
+    assert "columns" not in short
+    assert "properties" not in short
+
+
+def test_columns_of_every_type_are_told_in_the_words_of_ddl(http: httpx.Client) -> None:
+    schema = (
+        "d decimal(10,2), i int, s smallint, t tinyint, f float, g double, b boolean, x binary, "
+        "y date, z timestamp, a array<struct<n: int>>, m map<string,bigint>, v string"
+    )
+    make(http, schema=schema)
+    columns = http.get(f"{BASE}/tables/main.default.t").json()["columns"]
+    assert [column["type_text"] for column in columns] == [
+        "decimal(10,2)",
+        *("int", "smallint", "tinyint", "float", "double", "boolean", "binary", "date"),
+        *("timestamp", "array<struct<n:int>>", "map<string,bigint>", "string"),
+    ]
+    assert [column["type_name"] for column in columns] == [
+        *("DECIMAL", "INT", "SHORT", "BYTE", "FLOAT", "DOUBLE", "BOOLEAN", "BINARY", "DATE"),
+        *("TIMESTAMP", "ARRAY", "MAP", "STRING"),
+    ]
+    assert (columns[0]["type_precision"], columns[0]["type_scale"]) == (10, 2)
+
+
+def test_no_map_and_no_array_is_null_in_any_answer(http: httpx.Client) -> None:
+    stock = make(http)
+    place = "file:///elsewhere/ext"
+    body = {
+        "name": "ext",
+        "catalog_name": "main",
+        "schema_name": "default",
+        "table_type": "EXTERNAL",
+        "data_source_format": "DELTA",
+        "storage_location": place,
+        "columns": [],
+    }
+    assert http.post(f"{BASE}/tables", json=body).status_code == 200
+    where = {"catalog_name": "main", "schema_name": "default"}
+    answers = [
+        http.get(f"{BASE}/catalogs"),
+        http.get(f"{BASE}/schemas", params={"catalog_name": "main"}),
+        http.get(f"{BASE}/tables", params=where),
+        http.get(f"{BASE}/tables/main.default.ext"),
+        http.get(stock.url),
+        http.get(f"{IN_DEFAULT}/tables/ext"),
+    ]
+    for answer in answers:
+        assert answer.status_code == 200
+        assert not [value for value in values_of(answer.json()) if value is None]
+
+
+def values_of(value: Any) -> Iterator[Any]:
+    yield value
+    within = value.values() if isinstance(value, dict) else value
+    for inner in within if isinstance(value, dict | list) else ():
+        yield from values_of(inner)
+
+
+def test_an_external_table_is_named_told_and_dropped_by_both_apis(served: Served) -> None:
+    body = {
+        "name": "ext",
+        "catalog_name": "main",
+        "schema_name": "default",
+        "table_type": "EXTERNAL",
+        "data_source_format": "PARQUET",
+        "storage_location": "file:/elsewhere//ext/",
+        "columns": [
+            {"name": "id", "type_text": "bigint"},
+            {"name": "d", "type_json": '{"name":"d","type":"decimal(9,1)","nullable":true}'},
+        ],
+    }
+    made = served.http.post(f"{BASE}/tables", json=body)
+    assert made.status_code == 200, made.text
+    told = served.http.get(f"{BASE}/tables/main.default.ext").json()
+    assert told == made.json()
+    assert (told["table_type"], told["data_source_format"]) == ("EXTERNAL", "PARQUET")
+    assert told["storage_location"] == "file:///elsewhere/ext"
+    assert [column["type_text"] for column in told["columns"]] == ["bigint", "decimal(9,1)"]
+    assert served.http.get("/v1/names/ext").json()["catalogManaged"] is False
+    again = served.http.post(f"{BASE}/tables", json=body)
+    assert older_error(again) == (400, "TABLE_ALREADY_EXISTS")
+    assert served.http.delete(f"{BASE}/tables/main.default.ext").content == b"200"
+    assert served.http.get("/v1/names/ext").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/tables/main.default.none", "TABLE_NOT_FOUND"),
+        ("/tables/main.none.t", "SCHEMA_NOT_FOUND"),
+        ("/tables/none.default.t", "CATALOG_NOT_FOUND"),
+        ("/schemas/main.none", "SCHEMA_NOT_FOUND"),
+        ("/schemas/none.none", "CATALOG_NOT_FOUND"),
+        ("/catalogs/none", "CATALOG_NOT_FOUND"),
+        ("/schemas?catalog_name=none", "CATALOG_NOT_FOUND"),
+        ("/tables?catalog_name=main&schema_name=none", "SCHEMA_NOT_FOUND"),
+    ],
+)
+def test_what_is_not_there_is_404_by_its_kind(http: httpx.Client, path: str, code: str) -> None:
+    assert older_error(http.get(f"{BASE}{path}")) == (404, code)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tables/t",
+        "/tables/a.b.c.d",
+        "/tables/main.default.a%2Fb",
+        "/schemas/x",
+        "/schemas",
+        "/tables",
+    ],
+)
+def test_what_is_no_name_is_400(http: httpx.Client, path: str) -> None:
+    assert older_error(http.get(f"{BASE}{path}")) == (400, "INVALID_ARGUMENT")
+
+
+def test_paths_are_taken_decoded(http: httpx.Client) -> None:
+    stock = make(http, "my_table")
+    assert http.get(f"{BASE}/tables/main%2Edefault%2Emy%5Ftable").status_code == 200
+    assert http.get(stock.url.replace("my_table", "my%5Ftable")).status_code == 200
+    odd = stock.url.replace("/tables/", "/t%61bles/")
+    assert http.get(odd).status_code == 200
+
+
+def test_a_table_and_a_place_are_opened_without_a_secret(table: Stock) -> None:
+    body = {"table_id": table.table_id, "operation": "READ_WRITE"}
+    opened = table.http.post(f"{BASE}/temporary-table-credentials", json=body)
+    assert opened.json() == {"url": table.location}
+    staged = table.http.post(
+        f"{BASE}/staging-tables",
+        json={"name": "new", "catalog_name": "main", "schema_name": "default"},
+    ).json()
+    body = {"table_id": staged["id"], "operation": "READ_WRITE"}
+    opened = table.http.post(f"{BASE}/temporary-table-credentials", json=body)
+    assert opened.json() == {"url": staged["staging_location"]}
+    path = {"url": "file:/some//place/", "operation": "PATH_READ"}
+    opened = table.http.post(f"{BASE}/temporary-path-credentials", json=path)
+    assert opened.json() == {"url": "file:///some/place"}
+    wrong = table.http.post(
+        f"{BASE}/temporary-table-credentials", json={**body, "operation": "EVERYTHING"}
+    )
+    assert older_error(wrong) == (400, "INVALID_ARGUMENT")
+
+
+def test_the_summary_names_this_catalog_and_always_the_same(http: httpx.Client) -> None:
+    first = http.get(f"{BASE}/metastore_summary").json()
+    assert first["metastore_id"]
+    assert http.get(f"{BASE}/metastore_summary").json() == first
+
+
+def test_what_is_not_kept_is_refused_and_not_forgotten(http: httpx.Client) -> None:
+    changed = http.patch(f"{BASE}/catalogs/main", json={"comment": "ours"})
+    assert older_error(changed) == (501, "UNIMPLEMENTED")
+
+
+def test_an_empty_token_is_taken_where_nobody_asks_for_one(http: httpx.Client) -> None:
+    for header in ("Bearer", "Bearer ", "Bearer x"):
+        answer = http.get(f"{BASE}/catalogs", headers={"authorization": header})
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"null", b'{"name": null}', b"\xff"])
+def test_a_body_that_is_none_is_400(http: httpx.Client, raw: bytes) -> None:
+    answer = http.post(f"{BASE}/schemas", content=raw)
+    assert older_error(answer) == (400, "INVALID_ARGUMENT")
