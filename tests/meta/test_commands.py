@@ -12,10 +12,11 @@ from headgate.cli import commands
 from headgate.cli.main import application
 from headgate.client.session import Session
 from headgate.client.table import Table
+from headgate.spark import Lake
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-OWNERS = (Session, Table, restoring, connecting, serve)
+OWNERS = (Session, Table, Lake, restoring, connecting, serve)
 # What a command of one word shows takes several calls, and `create` is short for what it makes.
 CALLED = {
     "token": ("create_token", "tokens", "revoke_token"),

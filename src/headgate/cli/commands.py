@@ -16,6 +16,7 @@ from headgate.cli import views
 from headgate.cli.context import Globals
 from headgate.cli.inputs import Rows, format_of, on_disk
 from headgate.cli.operating import backup, events, listener, restore, status, token
+from headgate.cli.querying import sql
 from headgate.cli.render import many, moment
 from headgate.cli.serving import serve
 from headgate.errors import InvalidArgumentError
@@ -481,6 +482,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     append,
     show,
     log,
+    sql,
     publish,
     checkpoint,
     rename,

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
+from itertools import accumulate
 
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -16,6 +17,8 @@ from rich.text import Text
 
 _PATIENCE_S = 1.0
 _SHORT_CELL = 9
+_NARROWEST = 8  # a column is not made narrower than this: rather the last ones are left out
+_GAP = 2
 _UNBOUNDED = 1_000_000  # columns: plain lines are never folded
 _STYLES = {"ratified": "yellow", "published": "green", "dropped": "red"}
 
@@ -50,25 +53,46 @@ def table(
     rows: Sequence[Sequence[str | None]],
     numbers: Collection[str],
     short: Collection[str] | None,
+    *,
+    cut: bool = False,
 ) -> str:
     """Align rows as `render.table` says; `numbers` names the columns that hold them."""
     cells = [[_cell(text) for text in row] for row in rows]
     on_terminal = sys.stdout.isatty()
-    folds = on_terminal and short is None
+    folds = on_terminal and short is None and not cut
+    headings = [Text(name) for name in columns]
+    if on_terminal and cut:
+        headings, *cells = _cut([headings, *cells], _width())
     if on_terminal and short is not None:
         widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
-        if sum(max(w, len(c)) + 2 for w, c in zip(widths, columns, strict=True)) > _width():
+        if sum(max(w, len(c)) + _GAP for w, c in zip(widths, columns, strict=True)) > _width():
             for row in cells:
                 for name, cell in zip(columns, row, strict=True):
                     if name in short:
                         cell.truncate(_SHORT_CELL, overflow="ellipsis")
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold underline")
-    for name in columns:
+    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold underline")
+    for name, heading in zip([*columns, ""], headings, strict=False):
         justify: JustifyMethod = "right" if name in numbers else "left"
-        drawn.add_column(Text(name), justify=justify, overflow="fold", no_wrap=not folds)
+        drawn.add_column(heading, justify=justify, overflow="fold", no_wrap=not folds)
     for cell_row in cells:
         drawn.add_row(*cell_row)
     return _drawn(drawn, _width() if folds else _UNBOUNDED)
+
+
+def _cut(lines: Sequence[Sequence[Text]], width: int) -> list[list[Text]]:
+    """Narrow the widest columns until a row is one line; what still does not fit is left out."""
+    widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
+    most = max(widths, default=0)
+    while most > _NARROWEST and sum(min(w, most) + _GAP for w in widths) - _GAP > width:
+        most -= 1
+    for line in lines:
+        for cell in line:
+            cell.truncate(most, overflow="ellipsis")
+    ends = list(accumulate(min(w, most) + _GAP for w in widths))
+    if not ends or ends[-1] - _GAP <= width:
+        return [list(line) for line in lines]
+    fits = max(1, sum(end + 1 <= width for end in ends))
+    return [[*line[:fits], Text("…", style="dim")] for line in lines]
 
 
 def _drawn(what: RenderableType, width: int) -> str:

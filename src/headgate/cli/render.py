@@ -7,6 +7,7 @@ ISO 8601 in UTC. Results go to stdout, everything said about them to stderr.
 from __future__ import annotations
 
 import base64
+import enum
 import json
 import math
 import os
@@ -25,6 +26,14 @@ CLOSED_PIPE = 141
 _LONGEST_CELL = 60
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _BEYOND = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # as Delta spells them
+
+
+class Format(enum.StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +123,26 @@ def table(
     *,
     empty: str = "",
     short: Collection[str] | None = None,
+    cut: bool = False,
 ) -> str:
     """Align rows under the names of their columns; numbers to the right.
 
     Where a terminal is too narrow, values are folded within their columns. If some columns are
-    named that may be cut short, that is done instead, and each row stays one line.
+    named that may be cut short, that is done instead, and each row stays one line. With `cut` any
+    column may be, and the last ones may be left out; the heading is there without rows, too.
     """
-    if not rows:
+    if not rows and not cut:
         return empty
     from headgate.cli import drawing  # slow to load
 
     names = [_printable(name) for name in columns]
     cells = [[None if value is None else _cell(value) for value in row] for row in rows]
-    values = zip(names, zip(*rows, strict=True), strict=True)
     numbers = {
         name
-        for name, column in values
+        for name, column in zip(names, zip(*rows, strict=True), strict=False)
         if all(isinstance(value, int | float | Decimal | None) for value in column)
     }
-    return drawing.table(names, cells, numbers, short)
+    return drawing.table(names, cells, numbers, short, cut=cut)
 
 
 def facts(known: Sequence[tuple[str, object]]) -> str:
@@ -170,9 +180,9 @@ def many(count: int, thing: str) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, dict | list | tuple):
-        text = json.dumps(_plain(value), ensure_ascii=False)
+        text = json.dumps(plain(value), ensure_ascii=False)
     else:
-        text = str(_plain(value))
+        text = str(plain(value))
     text = _printable(text)
     return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
@@ -189,19 +199,20 @@ def _printable(text: str) -> str:
 
 def as_json(value: object) -> str:
     """Write a value as JSON; what JSON cannot hold becomes text as `append` reads it."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """Give what JSON can hold of a value."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
             return value if math.isfinite(value) else _BEYOND.get(str(value))
         case Mapping():
-            return {str(key): _plain(one) for key, one in value.items()}
+            return {str(key): plain(one) for key, one in value.items()}
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [plain(one) for one in value]
         case bytes():
             return base64.b64encode(value).decode()
         case datetime():
