@@ -1,10 +1,13 @@
 """The examples run, and do what they say."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.kit import java
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -19,24 +22,49 @@ def run(name: str, where: Path, *arguments: str) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_demonstration_tells_the_whole_story(tmp_path: Path) -> None:
-    for _ in range(2):  # what it made, it makes anew
-        told = run("demo.py", tmp_path)
-        assert (told.returncode, told.stderr) == (0, "")
+    java.require()
+    (tmp_path / "lake-demo").mkdir()
+    (tmp_path / "lake-demo" / "made-by-the-demo").touch()  # what it made, it makes anew
+    told = run("demo.py", tmp_path)
+    assert (told.returncode, told.stderr) == (0, "")
     for part in (
-        "version 1, inline",
-        "version 2, staged",
-        "Bea was refused: The commit to main.sales.totals conflicts",
+        "300,500 orders in silver",
+        "Bea appended 500 orders with Arrow: version 7, staged",
+        "what breaks the constraint is refused",
+        "MERGE: num_affected_rows 20,000, num_updated_rows 5,000, num_inserted_rows 15,000",
+        "files have a deletion vector, 0 were rewritten",
+        "Bea was refused: The commit to main.gold.daily conflicts",
         "asked twice, ratified once",
-        "published up to version 2, as asked",
-        "version 1 had 3 orders",
-        "sales.orders version 3, sales.totals version 1",
+        "before the MERGE, at version 2: 300,500 orders",
         "put-if-absent  published",
-        "main.sales.orders: version 4, published up to 4",
-        "2026-03-01     90.00",
+        "checks held",
     ):
         assert part in told.stdout
     assert "\x1b" not in told.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_demonstration_fails_where_a_result_is_wrong(tmp_path: Path) -> None:
+    java.require()
+    program = (
+        "from shop import orders; truth = orders.sales;"
+        " orders.sales = lambda rows: truth(rows.slice(1));"
+        " import demo; demo.main()"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(EXAMPLES)},
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 1
+    assert "WRONG: gold is the sum of all deliveries" in told.stdout
+    assert "failed its own check" in told.stderr
 
 
 @pytest.mark.slow

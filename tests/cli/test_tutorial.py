@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit import java
+
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DIFFERS = (
@@ -68,13 +70,37 @@ def test_the_tutorial_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             told = python(text, names)
 
 
+def programs() -> tuple[str, str]:
+    """Give the README's programs: the smallest one, and the one on Spark."""
+    small, on_spark = [text for kind, text in blocks(ROOT / "README.md") if kind == "python"]
+    return small, on_spark
+
+
 def test_the_smallest_program_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (program,) = [text for kind, text in blocks(ROOT / "README.md") if kind == "python"]
+    program, _ = programs()
     names: dict[str, object] = {"__name__": "smallest"}
     python(program.replace("orders.to_arrow()  #", "rows = orders.to_arrow()  #"), names)
     assert names["rows"].num_rows == 3  # type: ignore[attr-defined]
     names["session"].close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_program_on_spark_is_true(tmp_path: Path) -> None:
+    java.require()
+    _, program = programs()
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("|") for line in done.stdout.splitlines() if line.startswith("|")]
+    assert [[cell.strip() for cell in row.split("|")] for row in rows] == [
+        ["item", "price"],
+        ["gear", "14.90"],
+        ["nut", "0.40"],
+    ]
 
 
 @pytest.mark.slow

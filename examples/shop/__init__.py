@@ -1,0 +1,1 @@
+"""The parts of the demonstration: what a small shop does to its tables in a week."""
