@@ -419,7 +419,7 @@ def test_a_refusal_that_was_lost_is_the_same_refusal_again(
         table.set_properties({"headgate.test.first": "1"})
         second = replaced(before.metadata, description="second")
         with pytest.raises(ConflictError):
-            stale._commit(stale._altering(before, second, Operation("SET TBLPROPERTIES")))
+            stale.commit(before, [second], Operation("SET TBLPROPERTIES"))
         assert isinstance(bad.catalog, Remembering)
         proposal = bad.catalog.sent[-1]
         assert isinstance(bad.catalog.propose(proposal), Rejected)
