@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -24,10 +24,13 @@ from headgate.spark.failures import first_line, quietly
 from headgate.spark.types import quoted
 from headgate.sql import places, statements
 from headgate.sql.pruning import contents, table_predicate
+from headgate.sql.queries import Reference
 from headgate.sql.rewrite import Spliced, StandIn, splice
-from headgate.sql.statements import Name, Piece
+from headgate.sql.statements import Name, Piece, TableReference
 
 Answer = TypeVar("Answer")
+
+_ALONE: Final = "t0"
 
 
 @dataclass(frozen=True)
@@ -113,20 +116,38 @@ class Resolver:
             moment=moment_of(self._session.clock.now_ms()),
         )
         has_subqueries = bool(spliced.stand_ins) or contents(piece.text).has_subquery
-        relations = Relations(spliced, has_subqueries, is_ours=not foreign)
-        snapshots = self._pinned(spliced.stand_ins, sequence)
-        for stand_in, snapshot in zip(spliced.stand_ins, snapshots, strict=True):
+        frames, scans = self._read(spliced.stand_ins, sequence)
+        return Relations(spliced, has_subqueries, not foreign, frames, scans)
+
+    def table(
+        self, reference: TableReference, sequence: int | None
+    ) -> tuple[DataFrame, list[Scan]] | None:
+        """Read a table of ours that stands by itself, outside any query; None if it is Spark's."""
+        name = self.table_name(reference.name)
+        if name is None:
+            return None
+        alone = Reference(reference, None, None, (), frozenset(), reference.piece)
+        frames, scans = self._read([StandIn(_ALONE, name, alone)], sequence)
+        return frames[_ALONE], scans
+
+    def _read(
+        self, stand_ins: Sequence[StandIn], sequence: int | None
+    ) -> tuple[dict[str, DataFrame], list[Scan]]:
+        frames: dict[str, DataFrame] = {}
+        scans: list[Scan] = []
+        snapshots = self._pinned(stand_ins, sequence)
+        for stand_in, snapshot in zip(stand_ins, snapshots, strict=True):
             where = table_predicate(stand_in, snapshot.schema, is_utc=is_utc(self._spark))
             files = snapshot.files(where)
-            relations.frames[stand_in.name] = scan.dataframe(self._spark, snapshot, files)
+            frames[stand_in.name] = scan.dataframe(self._spark, snapshot, files)
             if stand_in.reference.table.as_of is not None:
                 continue  # the past does not change: nothing that comes could disturb this read
             self._remember(snapshot)
             assert snapshot.table_id is not None  # a cut is of the catalog's own tables
-            relations.scans.append(
+            scans.append(
                 Scan(table_id=snapshot.table_id, version=snapshot.version, predicate=where)
             )
-        return relations
+        return frames, scans
 
     def ask(self, relations: Relations) -> DataFrame:
         """Give what a query answers."""
@@ -139,13 +160,17 @@ class Resolver:
             relations.spliced, lambda: self._spark.sql(relations.spliced.text, **frames)
         )
 
-    def asked(self, told: Piece | Spliced, ask: Callable[[], Answer]) -> Answer:
-        """Ask Spark; where it says what is wrong, point at the place in the script."""
+    def asked(self, told: Piece | Spliced, ask: Callable[[], Answer], *, begins: int = 0) -> Answer:
+        """Ask Spark; where it says what is wrong, point at the place in the script.
+
+        What is asked has as many characters of our own before the user's as `begins` says.
+        """
         try:
             with quietly():
                 return ask()
         except (ParseException, AnalysisException) as error:
             offset = _offset(error)
+            offset = None if offset is None else max(0, offset - begins)
             if isinstance(told, Spliced):
                 at = told.piece.start if offset is None else told.origin(offset)
             else:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.errors import InvalidArgumentError, UnsupportedFeatureError
 from headgate.names import TableName, fold
 from headgate.protocol.schema import DEFAULT, StructField, StructType
-from headgate.spark import describing, dml, tables
+from headgate.spark import describing, dml, sessions, tables
 from headgate.spark.conditions import Condition, Expressions, is_utc, refuse_nondeterministic
 from headgate.spark.dml import Outcome, Path, field_of
 from headgate.spark.engine import Engine
@@ -22,6 +24,8 @@ from headgate.sql import statements
 from headgate.sql.pruning import condition_predicate, contents
 from headgate.sql.script import parse
 from headgate.sql.statements import Name, Piece
+
+_VIEWS_AS_PLANS: Final = "spark.sql.legacy.storeAnalyzedPlanForView"
 
 
 def run(engine: Engine, text: str) -> DataFrame:
@@ -76,7 +80,9 @@ class _Script:
             case statements.Foreign(whole, _, None):
                 return self._find.asked(whole, lambda: self._spark.sql(whole.text))
             case statements.Foreign(whole, _, query):
-                return self._find.ask(self._find.relations(whole, within=query))
+                # A view's text would have names in it that mean our tables only now.
+                with sessions.setting(self._spark, _VIEWS_AS_PLANS, "true"):
+                    return self._find.ask(self._find.relations(whole, within=query))
             case _:
                 verb = type(statement).__name__.upper()
                 raise UnsupportedFeatureError(
@@ -221,11 +227,12 @@ class _Script:
                 assignment.value, target=target, first=first, sequence=statement.sequence
             )
             first += len(relations.frames)
+            self._resolve(statement, relations, update.alias or target.table)
             statement.add_scans(relations.scans)
             found.append(relations)
         asks = any(isinstance(item, Relations) and item.has_subqueries for item in found)
         texts = [
-            item
+            (item.replace("{", "{{").replace("}", "}}") if asks else item)
             if isinstance(item, str)
             else (item.spliced.text if asks else item.spliced.expression)
             for item in found
@@ -244,6 +251,7 @@ class _Script:
         """Read the condition of a DELETE or UPDATE, and the tables its subqueries read."""
         refuse_nondeterministic(contents(piece.text))
         relations = self._find.relations(piece, target=target, sequence=statement.sequence)
+        self._resolve(statement, relations, alias or target.table)
         statement.add_scans(relations.scans)
         return Condition(
             text=relations.text,
@@ -257,6 +265,15 @@ class _Script:
                 labels=_labels(target, alias),
                 is_utc=is_utc(self._spark),
             ),
+        )
+
+    def _resolve(self, statement: Statement, relations: Relations, alias: str) -> None:
+        """Have Spark look at an expression on a table's columns while its place is known."""
+        asked = Expressions((relations.text,), alias, relations.frames, relations.has_subqueries)
+        self._find.asked(
+            relations.spliced,
+            lambda: asked.beside(statement.frame([]))[0].schema,
+            begins=len("SELECT *, (") if relations.has_subqueries else 0,
         )
 
     # MERGE
@@ -296,26 +313,26 @@ class _Script:
         return self._engine.redo(str(target), run)
 
     def _source(self, statement: Statement, merging: statements.Merge) -> DataFrame:
-        piece = merging.source if isinstance(merging.source, Piece) else merging.source.piece
-        relations = self._find.relations(piece, sequence=statement.sequence)
-        frame = (
-            self._find.ask(relations)
-            if isinstance(merging.source, Piece)
-            else self._table(merging.source, relations)
-        )
+        if not isinstance(merging.source, Piece):
+            return self._table(statement, merging.source)
+        relations = self._find.relations(merging.source, sequence=statement.sequence)
+        frame = self._find.ask(relations)
         statement.add_scans(relations.scans)
         # Read twice, rows must be the same twice: what may change is written down once.
-        if contents(piece.text).nondeterministic or not relations.is_ours:
+        if contents(merging.source.text).nondeterministic or not relations.is_ours:
             with translated():
                 return statement.aside(frame)
         return frame
 
-    def _table(self, reference: statements.TableReference, relations: Relations) -> DataFrame:
-        if relations.frames:
-            [frame] = relations.frames.values()
+    def _table(self, statement: Statement, reference: statements.TableReference) -> DataFrame:
+        if (ours := self._find.table(reference, statement.sequence)) is not None:
+            frame, scans = ours
+            statement.add_scans(scans)
             return frame
         name = ".".join(map(quoted, reference.name.parts))
-        return self._find.asked(reference.piece, lambda: self._spark.table(name))
+        theirs = self._find.asked(reference.piece, lambda: self._spark.table(name))
+        with translated():
+            return statement.aside(theirs)
 
     def _clause(
         self,
