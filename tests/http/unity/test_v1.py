@@ -651,7 +651,7 @@ def test_content_that_breaks_the_protocol_is_400(served: Served, case: str) -> N
     assert state(served) == before
 
 
-@shows("FI4")
+@shows("FX25")
 def test_the_id_and_what_makes_a_table_managed_cannot_be_altered(served: Served) -> None:
     stock = make(served.http)
     own = metadata(TableId(stock.table_id))

@@ -1,0 +1,125 @@
+"""What clients of other languages do to HTTP, sent to a real server as bytes."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.unity.conftest import BASE, Stock, add_commit, make
+from tests.kit.server import RunningServer
+
+pytestmark = pytest.mark.slow
+COMMITS = f"{BASE}/delta/preview/commits"
+# What the JDK's client sends with every request while it hopes for HTTP/2.
+UPGRADE = (
+    "Connection: Upgrade, HTTP2-Settings\r\n"
+    "Upgrade: h2c\r\n"
+    "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    lake = tmp_path_factory.mktemp("served") / "lake"
+    environment = {"HEADGATE_VERIFY_STAGED": "0"}
+    with RunningServer(str(lake), environment=environment) as running:
+        yield running
+
+
+@pytest.fixture
+def table(server: RunningServer, request: pytest.FixtureRequest) -> Iterator[Stock]:
+    with httpx.Client(base_url=server.address, timeout=30) as http:
+        yield make(http, request.node.name.replace("[", "_").replace("]", "_")[:100])
+
+
+def exchanged(server: RunningServer, raw: bytes) -> tuple[int, bytes]:
+    """Send bytes, and read one answer."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as line:
+        line.sendall(raw)
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += line.recv(65536)
+        head, _, body = received.partition(b"\r\n\r\n")
+        [length] = [
+            int(row.partition(b":")[2])
+            for row in head.split(b"\r\n")
+            if row.lower().startswith(b"content-length")
+        ]
+        while len(body) < length:
+            body += line.recv(65536)
+    return int(head.split(b" ")[1]), body
+
+
+def request(method: str, path: str, body: Any, more: str = "", *, chunked: bool = False) -> bytes:
+    raw = json.dumps(body).encode()
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(raw)}"
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer \r\n{more}{length}\r\n\r\n"
+    )
+    if chunked:
+        half = len(raw) // 2
+        pieces = [raw[:half], raw[half:], b""]
+        return head.encode() + b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in pieces)
+    return head.encode() + raw
+
+
+def test_a_body_sent_with_an_upgrade_to_http_2_is_read(server: RunningServer, table: Stock) -> None:
+    body = table.change(add_commit(table.put(1)))
+    status, answer = exchanged(server, request("POST", table.url, body, UPGRADE))
+    assert (status, json.loads(answer)["latest-table-version"]) == (200, 1)
+    older = {
+        "table_id": table.table_id,
+        "table_uri": table.location,
+        "commit_info": {key.replace("-", "_"): v for key, v in table.put(2).items()},
+    }
+    assert exchanged(server, request("POST", COMMITS, older, UPGRADE)) == (200, b"200")
+
+
+@pytest.mark.parametrize("more", ["", UPGRADE], ids=["plain", "upgrade"])
+@pytest.mark.parametrize("chunked", [False, True], ids=["whole", "chunked"])
+def test_the_body_of_a_get_is_read(
+    server: RunningServer, table: Stock, more: str, chunked: bool
+) -> None:
+    assert table.commit(1).status_code == 200
+    body = {"table_id": table.table_id, "table_uri": table.location, "start_version": 1}
+    status, answer = exchanged(server, request("GET", COMMITS, body, more, chunked=chunked))
+    assert status == 200
+    assert [commit["version"] for commit in json.loads(answer)["commits"]] == [1]
+
+
+def test_every_letter_of_a_path_may_be_escaped(server: RunningServer, table: Stock) -> None:
+    escaped = "".join(f"%{ord(letter):02X}" for letter in table.name)
+    path = table.url.replace(table.name, escaped)
+    assert urllib.parse.unquote(path) == table.url
+    status, answer = exchanged(server, request("GET", path, None))
+    assert status == 200
+    assert json.loads(answer)["metadata"]["table-uuid"] == table.table_id
+    older = f"{BASE}/tables/main%2Edefault%2E{escaped}"
+    assert exchanged(server, request("GET", older, None))[0] == 200
+
+
+def test_head_has_no_body_and_the_connection_goes_on(server: RunningServer, table: Stock) -> None:
+    with httpx.Client(base_url=server.address) as http:
+        assert http.head(table.url).status_code == 204
+        assert http.head(f"{table.url}-none").status_code == 404
+        assert http.get(table.url).status_code == 200
+
+
+def test_what_is_committed_survives_the_death_of_the_server(
+    server: RunningServer, table: Stock
+) -> None:
+    for version in range(1, 6):
+        assert table.commit(version).status_code == 200
+    server.kill()
+    server.start()
+    assert table.load()["latest-table-version"] == 5
+    assert table.commit(6).status_code == 200
+    assert Path(table.log).is_dir()
