@@ -283,6 +283,10 @@ def test_conditions_of_chance_and_subqueries_are_refused(water: Water) -> None:
     ):
         with pytest.raises((InvalidArgumentError, SyntaxRefusedError)):
             water.lake.sql(text)
+    for chance in (Clause(When.MATCHED, Do.DELETE, "rand() > 0.5"), DELETE):
+        on = "t.id = s.id" if chance.condition else "t.id = s.id AND rand() > 0.5"
+        with pytest.raises(InvalidArgumentError, match="another answer each time"):
+            upsert(water, "SELECT 1L id", chance, on=on)
     assert listed(table) == kept
     assert water.session.table("t").version == 2
 

@@ -25,6 +25,7 @@ from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import GENERATION, StructField, StructType
 from headgate.protocol.schema_evolution import merged
+from headgate.spark.conditions import refuse_nondeterministic
 from headgate.spark.conforming import checked, generation, left_out
 from headgate.spark.dml import Outcome, changes, field_of, metrics, refuse_generated, within
 from headgate.spark.evolving import evolved
@@ -33,6 +34,7 @@ from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.statement import Statement
 from headgate.spark.types import from_spark, quoted, to_spark
+from headgate.sql.pruning import contents
 
 _TARGET: Final = "__headgate_in_target"
 _SOURCE: Final = "__headgate_in_source"
@@ -82,6 +84,10 @@ def merge(statement: Statement, merging: Merge) -> Outcome:
     """Carry a MERGE out."""
     statement.refuse_changes()
     _refuse_clauses(merging.clauses)
+    # Each is asked twice: to find rows, and to make new ones of them.
+    for text in (merging.on, *(clause.condition for clause in merging.clauses)):
+        if text is not None:
+            refuse_nondeterministic(contents(text))
     return _Merging(statement, merging).run()
 
 
