@@ -316,7 +316,12 @@ def test_every_feature_is_asked_for_by_its_property(feature: features.Feature) -
 
 
 def test_nothing_asked_for_needs_no_feature() -> None:
-    assert features.features_for({}, parse_schema("id long not null")) == []
+    assert features.features_for({}, parse_schema("id long, s struct<a: int>")) == []
+
+
+@pytest.mark.parametrize("schema", ["id long not null", "id long, s struct<a: int not null>"])
+def test_a_column_that_may_not_be_null_needs_what_delta_spark_asks_for(schema: str) -> None:
+    assert features.features_for({}, parse_schema(schema)) == ["invariants"]
 
 
 @given(st.sets(names))

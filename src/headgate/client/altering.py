@@ -67,6 +67,7 @@ _LATE_FEATURES = frozenset(
         "changeDataFeed",
         "checkConstraints",
         "deletionVectors",
+        "invariants",
         "timestampNtz",
         "typeWidening",
         "v2Checkpoint",

@@ -468,8 +468,19 @@ def features_for(properties: Mapping[str, str], schema: StructType | None = None
 
 @functools.lru_cache(maxsize=256)  # the same few schemas are asked for with every commit
 def _needed_by(schema: StructType) -> frozenset[str]:
-    return frozenset(
+    needed = {
         feature.name for feature in _BY_SCHEMA if _is_asked_by_schema(feature.active_when, schema)
+    }
+    if _has_not_null(schema):
+        # The protocol does not ask for it; delta-spark opens no such table without it.
+        needed.add("invariants")
+    return frozenset(needed)
+
+
+def _has_not_null(schema: StructType) -> bool:
+    return any(
+        not item.nullable or (isinstance(item.type, StructType) and _has_not_null(item.type))
+        for item in schema.fields
     )
 
 
