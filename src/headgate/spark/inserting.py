@@ -22,7 +22,7 @@ from headgate.spark.dml import Outcome
 from headgate.spark.evolving import evolved
 from headgate.spark.failures import refusal, translated
 from headgate.spark.statement import Statement
-from headgate.spark.types import from_spark, quoted
+from headgate.spark.types import all_nullable, from_spark, quoted
 from headgate.spark.write import Target
 
 _SHOWN: Final = 300  # characters of a row that does not belong
@@ -93,7 +93,7 @@ def _evolved(
     if not how.merges_schema:
         return [], None
     before = statement.base.schema
-    after = merged(before, from_spark(rows.schema))
+    after = merged(before, all_nullable(from_spark(rows.schema)))
     return ([], None) if after == before else evolved(statement, after)
 
 

@@ -21,7 +21,7 @@ from headgate.spark.engine import Engine
 from headgate.spark.inserting import Insertion, insert
 from headgate.spark.merge import Clause, Merge, merge
 from headgate.spark.statement import Statement
-from headgate.spark.types import from_spark
+from headgate.spark.types import all_nullable, from_spark
 
 
 class Lake:
@@ -89,7 +89,7 @@ class Lake:
             statement.add_scans(self._engine.scans_of(rows))
             if overwrite_schema:
                 kept = statement.base.partition_columns if partition_by is None else partition_by
-                wanted = Wanted.like(statement.base, from_spark(rows.schema), kept)
+                wanted = Wanted.like(statement.base, all_nullable(from_spark(rows.schema)), kept)
                 return tables.replace(statement, wanted, rows)
             condition = None if where is None else self._engine.condition(where, statement.base)
             how = Insertion(
@@ -107,7 +107,8 @@ class Lake:
         comment: str | None = None,
     ) -> None:
         """Make a table with these rows and their columns: its name and they come together."""
-        wanted = Wanted.given(from_spark(rows.schema), partition_by, properties, comment)
+        schema = all_nullable(from_spark(rows.schema))
+        wanted = Wanted.given(schema, partition_by, properties, comment)
         tables.create_filled(self._engine, name, wanted, rows, "CREATE TABLE AS SELECT")
 
     def delete(self, name: str, where: str | None = None) -> Outcome:

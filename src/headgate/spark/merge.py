@@ -33,7 +33,7 @@ from headgate.spark.failures import translated
 from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.statement import Statement
-from headgate.spark.types import from_spark, quoted, to_spark
+from headgate.spark.types import all_nullable, from_spark, quoted, to_spark
 from headgate.sql.pruning import contents
 
 _TARGET: Final = "__headgate_in_target"
@@ -360,7 +360,7 @@ class _Merging:
 
     def _grown(self) -> StructType:
         has_stars = any(c.do is not Do.DELETE and c.values is None for c in self._merge.clauses)
-        return merged(self._before, self._given) if has_stars else self._before
+        return merged(self._before, all_nullable(self._given)) if has_stars else self._before
 
     def _parameters(self) -> dict[str, object]:
         def told(when: When) -> str:

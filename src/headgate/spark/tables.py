@@ -38,7 +38,7 @@ from headgate.spark.failures import translated
 from headgate.spark.inserting import overwriting
 from headgate.spark.relations import Resolver
 from headgate.spark.statement import Statement
-from headgate.spark.types import from_spark, quoted
+from headgate.spark.types import all_nullable, from_spark, quoted
 from headgate.spark.write import Target, stage
 from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
@@ -159,9 +159,8 @@ def _wanted(statement: statements.CreateTable, rows: DataFrame | None) -> Wanted
                 "A table made from a query has the query's columns.",
                 remedy="Leave the columns out, or create the table first and insert into it.",
             )
-        schema = StructType(
-            tuple(StructField(f.name, f.type) for f in from_spark(rows.schema).fields)
-        )
+        found = all_nullable(from_spark(rows.schema))
+        schema = StructType(tuple(StructField(f.name, f.type) for f in found.fields))
     properties = {
         **statement.properties,
         **{f"{CONSTRAINTS}{check.name}": check.condition.text for check in statement.constraints},

@@ -77,6 +77,28 @@ def from_spark(schema: spark_types.StructType) -> StructType:
         ) from error
 
 
+def all_nullable(schema: StructType) -> StructType:
+    """Let every column of a query be null in a table made from it, as delta-spark does.
+
+    That an expression gives no null says nothing of the rows that come later.
+    """
+    return StructType(
+        tuple(replace(item, nullable=True, type=_nullable(item.type)) for item in schema.fields)
+    )
+
+
+def _nullable(data_type: DataType) -> DataType:
+    match data_type:
+        case StructType():
+            return all_nullable(data_type)
+        case ArrayType(element):
+            return ArrayType(_nullable(element), contains_null=True)
+        case MapType(key, value):
+            return MapType(_nullable(key), _nullable(value), value_contains_null=True)
+        case _:
+            return data_type
+
+
 def physical(data_type: DataType) -> DataType:
     """Rename the fields of a type to what they are called in data files."""
     match data_type:
