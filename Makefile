@@ -10,7 +10,7 @@ READY := .venv/.ready
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(READY) java ## the demonstration: a small lake in ./lake-demo, and what happened to it
+run: $(READY) java ## the demonstration: a pipeline on Spark over a lake in ./lake-demo, which checks itself
 	$(BIN)/python examples/demo.py
 
 check: $(READY) postgresql ## the quick gate: format, lint, types, imports, generated docs, fast tests
