@@ -3,9 +3,10 @@
 PY ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+ENGINES := $(patsubst tests/interop/%.txt,.venv-interop/%/.ready,$(wildcard tests/interop/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test chaos bench model docs postgresql java
+.PHONY: help run check test interop chaos bench model docs postgresql java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +24,9 @@ check: $(READY) postgresql ## the quick gate: format, lint, types, imports, gene
 
 test: $(READY) postgresql java ## every test but interop; LONG=1 for the long campaigns
 	$(if $(LONG),HEADGATE_LONG=1) $(BIN)/python -m pytest -m "not interop" -n 2 --dist loadgroup
+
+interop: $(READY) $(ENGINES) ## engines of others as clients of a server, each in an environment of its own; QUICK=1 for a short run
+	$(BIN)/python -m pytest tests/interop -m "interop$(if $(QUICK), and not slow)"
 
 chaos: $(READY) postgresql ## kill campaign with recorded histories on both stores; SECONDS=120 together, SEED= repeats one
 	$(BIN)/python -m tests.chaos --seconds $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),120) $(if $(SEED),--seed $(SEED))
@@ -43,6 +47,12 @@ postgresql:
 # Spark runs on it. Without it its tests are skipped, and say so.
 java:
 	@test -x "$$JAVA_HOME/bin/java" || command -v java >/dev/null || sh tests/kit/install-java.sh || true
+
+# What an engine needs stands beside its tests.
+.venv-interop/%/.ready: tests/interop/%.txt
+	test -x .venv-interop/$*/bin/python || $(PY) -m venv .venv-interop/$*
+	.venv-interop/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	touch $@
 
 $(READY): pyproject.toml
 	test -x $(BIN)/python || $(PY) -m venv .venv
