@@ -38,10 +38,17 @@ class Shared:
     objects: Objects
     seal: int  # the same for databases that hold the same
 
-    def unit(self, kind: type = sqlite._Reading) -> Any:
+    def unit(self) -> Any:
+        return sqlite._Reading(self._connection())
+
+    def writing_unit(self) -> Any:
+        # Nothing is known from a unit before: these rows may have passed through any process.
+        return sqlite._Writing(self._connection(), sqlite._Known())
+
+    def _connection(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")
         connection.deserialize("main", self.rows)
-        return kind(connection)
+        return connection
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         return self.unit()._all(sql)  # type: ignore[no-any-return]
@@ -125,7 +132,7 @@ class _Immediate:
 
     def submit(self, name: str, do: Callable[[Any], Any], **_: object) -> Future[Any]:
         def write(shared: Shared) -> tuple[Any, Shared]:
-            unit = shared.unit(sqlite._Writing)
+            unit = shared.writing_unit()
             unit._connection.execute("PRAGMA foreign_keys = ON; BEGIN")
             try:
                 result = do(unit)
