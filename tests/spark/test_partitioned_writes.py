@@ -1,0 +1,146 @@
+"""Partition values: of every type, in any time zone, of any characters, spelled as the log does."""
+
+import pytest
+
+from headgate.errors import InvalidDataError, UnavailableError
+from headgate.log.writing import NULL_FOLDER
+from headgate.spark import write
+from headgate.storage import locations
+from tests.spark.conftest import Water, listed, rows
+
+TYPES = {
+    "boolean": ("true", "true"),
+    "byte": ("-128Y", "-128"),
+    "short": ("32767S", "32767"),
+    "int": ("-7", "-7"),
+    "long": ("9223372036854775807L", "9223372036854775807"),
+    "float": ("float(1.5)", "1.5"),
+    "double": ("-1e-300D", "-1e-300"),
+    "decimal(20,3)": ("12345678901234567.125BD", "12345678901234567.125"),
+    "date": ("DATE'0001-01-01'", "0001-01-01"),
+    "timestamp": (
+        "TIMESTAMP'2026-07-01 10:11:12.000013 America/New_York'",
+        "2026-07-01T14:11:12.000013Z",
+    ),
+    "timestamp_ntz": ("TIMESTAMP_NTZ'1969-12-31 23:59:59.999999'", "1969-12-31 23:59:59.999999"),
+    "string": ("'a/b=c%d e'", "a/b=c%d e"),
+    "binary": ("X'61622f63'", "ab/c"),
+}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kathmandu"])
+def test_values_of_every_type_come_back_whatever_the_time_zone(water: Water, zone: str) -> None:
+    """All types in one write; a second row has null in each."""
+    columns = [f"p{n}" for n in range(len(TYPES))]
+    schema = ", ".join(f"{c} {t}" for c, t in zip(columns, TYPES, strict=True))
+    table = water.make(schema=f"id long, {schema}", by=columns)
+    water.spark.conf.set("spark.sql.session.timeZone", zone)
+    given = ", ".join(f"{v[0]} {c}" for c, v in zip(columns, TYPES.values(), strict=True))
+    water.lake.append("t", water.frame(f"SELECT 1 id, {given}"))
+    water.lake.append("t", water.frame("SELECT 2 id"))
+    first, second = sorted(water.files(), key=lambda f: f.partition_values["p0"] is None)
+    assert first.partition_values == dict(zip(columns, [v[1] for v in TYPES.values()], strict=True))
+    assert set(second.partition_values.values()) == {None}
+    same = " AND ".join(f"{c} = {v[0]}" for c, v in zip(columns, TYPES.values(), strict=True))
+    null = " AND ".join(f"{c} IS NULL" for c in columns)
+    # Spark decides on values that were read; with where= files are chosen by them, too.
+    read = water.lake.read("t")
+    assert rows(read.where(same).select("id")) == [(1,)]
+    assert rows(read.where(null).select("id")) == [(2,)]
+    assert rows(water.lake.read("t", where=same).select("id")) == [(1,)]
+    assert rows(water.lake.read("t", where=null).select("id")) == [(2,)]
+    # Whoever reads without Spark reads the same.
+    arrow = table.to_arrow()
+    by_spark = read.toArrow()
+    for name in columns:
+        assert sorted(arrow[name].to_pylist(), key=str) == sorted(
+            by_spark[name].to_pylist(), key=str
+        )
+
+
+TEXTS = [
+    "", "plain", " lead and trail ", "a/b", "a\\b", "a=b", "100%", "%41", "a:b", "a?b", "a#b",
+    "[x]{y}*", "quote'\"", "tab\tline\nreturn\r", "\x01\x1f\x7f", "grün", "漢字", "😀", "a+b",
+    ".", "..", "~^`|<>", "null", "__HIVE", "é", "e\u0301",
+]  # fmt: skip
+
+
+def test_texts_of_any_characters_come_back_and_the_empty_one_is_null(water: Water) -> None:
+    table = water.make(schema="id int, p string", by=["p"])
+    frame = water.spark.createDataFrame(list(enumerate(TEXTS)), "id int, p string")
+    water.lake.append("t", frame)
+    wanted = [(n, text or None) for n, text in enumerate(TEXTS)]
+    assert {file.partition_values["p"] for file in water.files()} == {t or None for t in TEXTS}
+    assert sorted(tuple(row) for row in water.lake.read("t").collect()) == wanted
+    assert listed(table) == sorted(locations.decode(file.path) for file in water.files())
+    # Rewritten and deleted as whole partitions, each stays itself.
+    water.lake.delete("t", "p IN ('a/b', '100%') OR p IS NULL")
+    gone = {"a/b", "100%", ""}
+    assert [row[0] for row in water.rows()] == [n for n, t in enumerate(TEXTS) if t not in gone]
+    water.lake.update("t", {"id": "id + 100"}, "id % 2 = 0")
+    moved = [(n + 100 if n % 2 == 0 else n, t) for n, t in enumerate(TEXTS) if t not in gone]
+    assert sorted(tuple(row) for row in water.lake.read("t").collect()) == sorted(moved)
+
+
+def test_a_name_that_java_could_not_spell_is_told_and_never_taken_for_a_value(
+    water: Water,
+) -> None:
+    """Under a locale of ASCII alone it writes question marks, whatever the value was."""
+    table = water.make(schema="id int, p string", by=["p"])
+    target = water.lake._engine.statement("t").target()
+    rows = water.frame("SELECT 1 id, 'x' p")
+    writing = write._Writing(rows, target, write.Staging("folder", 0))
+    with pytest.raises(UnavailableError, match="LC_ALL"):
+        writing._partition_values("folder/p=gr?n/part-0.parquet")
+    assert writing._partition_values("folder/p=gr%3Fn/part-0.parquet") == {"p": "gr?n"}
+    assert listed(table) == []
+
+
+def test_the_name_that_stands_for_null_is_refused_as_a_value(water: Water) -> None:
+    table = water.make(schema="id int, p string", by=["p"])
+    with pytest.raises(InvalidDataError, match=NULL_FOLDER):
+        water.lake.append("t", water.frame(f"SELECT 1 id, '{NULL_FOLDER}' p"))
+    assert listed(table) == []
+    assert water.session.table("t").version == 0
+
+
+def test_an_empty_text_is_null_and_refused_where_null_may_not_be(water: Water) -> None:
+    table = water.make(schema="id int, p string not null", by=["p"])
+    for query in ("SELECT 1 id, '' p", "SELECT 1 id, string(null) p"):
+        with pytest.raises(InvalidDataError, match="may not be null"):
+            water.lake.append("t", water.frame(query))
+    assert listed(table) == []
+
+
+def test_partition_columns_may_stand_anywhere_and_be_renamed(water: Water) -> None:
+    table = water.make(
+        schema="p string, id int, `q r` int, v string",
+        by=["q r", "p"],
+        delta__columnMapping__mode="name",
+    )
+    water.lake.append("t", water.frame("SELECT 1 id, 'x y' p, 2 `q r`, 'v' v"))
+    [file] = water.files()
+    assert sorted(str(v) for v in file.partition_values.values()) == ["2", "x y"]
+    assert all(name.startswith("col-") for name in file.partition_values)
+    table.rename_column("p", "named anew")
+    water.lake.append("t", water.frame("SELECT 2 id, 'z' `named anew`, 2 `q r`, 'v' v"))
+    assert water.rows() == [("x y", 1, 2, "v"), ("z", 2, 2, "v")]
+    assert water.rows(where="`named anew` = 'z'") == [("z", 2, 2, "v")]
+    water.lake.overwrite("t", water.frame("SELECT 9 id, 'z' `named anew`, 2 `q r`"), dynamic=True)
+    assert water.rows() == [("x y", 1, 2, "v"), ("z", 9, 2, None)]
+    assert table.to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("value", ["float('NaN')", "double('Infinity')", "double('-Infinity')"])
+def test_numbers_that_are_none_come_back(water: Water, value: str) -> None:
+    water.make(schema="id int, p double", by=["p"])
+    water.lake.append("t", water.frame(f"SELECT 1 id, double({value}) p"))
+    assert rows(water.lake.read("t").where(f"p = {value}").select("id")) == [(1,)]
+    assert rows(water.lake.read("t", where=f"p = {value}").select("id")) == [(1,)]
+
+
+def test_a_value_longer_than_a_folders_name_is_told_as_what_it_is(water: Water) -> None:
+    table = water.make(schema="id int, p string", by=["p"])
+    with pytest.raises(InvalidDataError, match="too long"):
+        water.lake.append("t", water.frame("SELECT 1 id, repeat('x', 300) p"))
+    assert listed(table) == []
