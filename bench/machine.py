@@ -12,6 +12,8 @@ from pathlib import Path
 
 import apsw
 
+from bench.peers import delta_spark
+
 _PACKAGES = (
     "headgate",
     "deltalake",
@@ -20,6 +22,7 @@ _PACKAGES = (
     "duckdb-extension-ducklake",
     "pyiceberg",
     "pyarrow",
+    "pyspark",
     "apsw",
     "psycopg",
     "granian",
@@ -43,6 +46,7 @@ def describe(place: Path) -> dict[str, str]:
         "sqlite": f"{apsw.sqlite_lib_version()} (catalog), {sqlite3.sqlite_version} (floor)",
         "postgresql": _postgres(),
         **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        "delta-spark": delta_spark.REQUIRES,
         "commit": _commit(),
     }
 
@@ -73,7 +77,7 @@ def _mount(place: Path) -> tuple[str, str]:
 def _java() -> str:
     java = shutil.which("java")
     if java is None:
-        return "none, and no side needs it"
+        return "none"
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     return said.splitlines()[0] if said else "unknown"
 

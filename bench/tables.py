@@ -49,7 +49,9 @@ def tables(sizes: Sizes) -> Prepared:
 
     def build(place: Path) -> None:
         told = [sys.executable, "-m", "bench.tables", str(place), json.dumps(dict(sizes))]
-        subprocess.run(told, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
+        done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the tables could not be written: {done.stderr}")
 
     name = "-".join(str(sizes[key]) for key in ("rows", "files", "small"))
     found = kept(f"spark-{name}", build, Path(__file__))

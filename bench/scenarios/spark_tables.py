@@ -49,9 +49,10 @@ SCENARIO = Scenario(
     number=17,
     title="Spark on tables of {rows:,} rows, beside plain Parquet and delta-spark",
     how="One Spark process for all sides of a block, with the same settings and Delta's extension "
-    "in it, told to look into its log by 2 tasks where it would take 50; the same Parquet files for all three readers, delta-spark on a copy of the log without "
-    "the features of a catalog. (a) {files:,} files; (b) {partition_files:,} files in {days:,} days"
-    "; (c) as (a), one row in 20 deleted by vectors; (d) as (a), columns mapped by name, one added "
+    "in it, told to look into its log by 2 tasks where it would take 50. The same Parquet files "
+    "for all three readers, delta-spark on a copy of the log without the features of a catalog. "
+    "(a) {files:,} files; (b) {partition_files:,} files in {days:,} days; (c) as (a), one row in "
+    "20 deleted by vectors; (d) as (a), columns mapped by name, one added "
     "half way; (e) {small:,} small files. Spark's own reader sees the deleted rows of (c): its "
     "time counts, its answer is not compared. Planning and execution are told apart. Writes are of "
     "{written:,} rows out of the files of (a), changes on tables of {changed:,} rows in {files:,} "
