@@ -332,6 +332,7 @@ class Terminal:
     """A person at a terminal of 80 columns."""
 
     def __init__(self, place: Path, *arguments: str) -> None:
+        self._shown = ""
         self._screen, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
         self.process = subprocess.Popen(
@@ -346,22 +347,31 @@ class Terminal:
         )
         os.close(theirs)
 
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._screen)
+
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
 
-    def sees(self, text: str, within: float = 60) -> str:
-        """Wait until a text is on the screen; give all that came until then."""
-        shown = ""
-        deadline = time.monotonic() + within
-        while text not in shown:
-            assert select([self._screen], [], [], deadline - time.monotonic())[0], shown
-            shown += os.read(self._screen, 4096).decode()
-            shown = re.sub(r"\x1b(\[[0-9;?]*[a-zA-Z]|[=>])", "", shown)
-        return shown
+    def answers(self, keys: str) -> None:
+        """Type at the prompt."""
+        self.sees("headgate>")
+        self.type(keys)
 
-    def leave(self) -> int:
-        os.close(self._screen)
-        return self.process.wait(60)
+    def sees(self, text: str, within: float = 120) -> None:
+        """Wait until a text is on the screen, below what was waited for before."""
+        deadline = time.monotonic() + within
+        while text not in self._shown:
+            left = max(0, deadline - time.monotonic())
+            assert select([self._screen], [], [], left)[0], self._shown[-500:]
+            self._shown += os.read(self._screen, 4096).decode(errors="replace")
+            self._shown = re.sub(r"\x1b(\[[0-9;?]*[a-zA-Z]|[=>])", "", self._shown)
+        self._shown = self._shown.partition(text)[2]
 
 
 @pytest.mark.spark
@@ -369,32 +379,33 @@ class Terminal:
 @pytest.mark.timeout(300)
 def test_a_conversation(sql: Run, place: Path) -> None:
     assert ask(sql, "CREATE TABLE visitors (id BIGINT)").code == 0
-    person = Terminal(place, "--master", "local[2]")
-    person.sees("Starting Spark …")
-    person.sees("headgate>")
+    with Terminal(place, "--master", "local[2]") as person:
+        person.sees("Starting Spark …")
+        person.answers("SELECT 40 +\r")  # goes on in the next line
+        person.type("2 AS answer;\r")
+        person.sees("1 row in")
 
-    person.type("SELECT 40 +\r")  # goes on in the next line
-    person.type("2 AS answer;\r")
-    person.sees("1 row in")
+        person.answers("SELECT 'half a string")
+        person.sees("half a string")
+        person.type("\x03")  # Ctrl-C: thrown away
+        person.answers("INSERT INTO visi\t")  # Tab: the table's name
+        person.sees("tors")
+        person.type(" VALUES (7);\r")
+        person.sees("num_affected_rows")
+        person.sees("1 row in")
 
-    person.type("SELECT 'half a string\x03")  # Ctrl-C: thrown away
-    person.type("INSERT INTO visi\t VALUES (7);\r")  # Tab: the table's name
-    person.sees("num_affected_rows")
-    person.sees("1 row in")
+        person.answers("SELECT nothing;\r")
+        person.sees("[syntax]")
 
-    person.type("SELECT nothing;\r")
-    person.sees("[syntax]")
+        person.answers(f"{ENDLESS};\r")
+        person.sees("Running")
+        os.kill(person.process.pid, signal.SIGINT)
+        person.sees("Cancelled.")
 
-    person.type(f"{ENDLESS};\r")
-    time.sleep(3)
-    os.killpg(person.process.pid, signal.SIGINT)
-    person.sees("Cancelled.")
-
-    person.type("SELECT id + 1000 AS id FROM visitors;\r")  # and all goes on as before
-    person.sees("1007")
-    person.sees("headgate>")
-    person.type("\x04")  # Ctrl-D
-    assert person.leave() == 0
+        person.answers("SELECT id + 1000 AS id FROM visitors;\r")  # and all goes on as before
+        person.sees("1007")
+        person.answers("\x04")  # Ctrl-D
+        assert person.process.wait(60) == 0
     history = place / "state" / "headgate" / "sql_history"
     assert "+SELECT 40 +\n+2 AS answer;" in history.read_text()
     assert history.stat().st_mode & 0o777 == 0o600
