@@ -5,14 +5,19 @@ The `lake` here commits staged or inline; files are put beside its own way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from headgate.catalog.stores.port import DoubtError, Writing
 from headgate.errors import (
     InvalidCommitError,
     LogDivergedError,
     NotFoundError,
+    OutcomeUnknownError,
     TxnIdReusedError,
     UnavailableError,
 )
@@ -193,3 +198,61 @@ def test_reports_are_added_up(lake: House) -> None:
     )
     with pytest.raises(NotFoundError):
         lake.database.report_commit(TableId(str(uuid4())), Reported(commits=1))
+
+
+class DoubtfulStore:
+    """A store whose commits now and then leave it open whether they happened."""
+
+    def __init__(self, inner: Any, *, happens: bool) -> None:
+        self._inner = inner
+        self._happens = happens
+        self.doubts = 1
+        self.is_over = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    @contextmanager
+    def write(self) -> Iterator[Writing]:
+        if not self.doubts and self.is_over:
+            raise UnavailableError("The database is away.")
+        with ExitStack() as stack:
+            unit = stack.enter_context(self._inner.write())
+            yield unit
+            if self.doubts and not self._happens:
+                self.doubts -= 1
+                raise DoubtError("the connection was lost", can_go_on=True)
+        if self.doubts:
+            self.doubts -= 1
+            raise DoubtError("the connection was lost", can_go_on=True)
+
+
+@pytest.mark.parametrize("happens", [True, False])
+def test_where_the_database_did_not_say_it_is_found_out(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch, happens: bool
+) -> None:
+    table_id = inline_lake.create().table_id
+    staged = put(inline_lake, table_id, 1)
+    ratifier = inline_lake.database._ratifier
+    doubtful = DoubtfulStore(ratifier._store, happens=happens)
+    monkeypatch.setattr(ratifier, "_store", doubtful)
+    answer = propose(inline_lake, table_id, 1, staged)
+    assert isinstance(answer, Ratified)
+    assert doubtful.doubts == 0
+    assert inline_lake.catalog.resolve(table_id).latest == 1
+
+
+def test_a_doubt_that_does_not_end_is_told(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = inline_lake.create().table_id
+    staged = put(inline_lake, table_id, 1)
+    ratifier = inline_lake.database._ratifier
+    doubtful = DoubtfulStore(ratifier._store, happens=True)
+    doubtful.is_over = True
+    monkeypatch.setattr(ratifier, "_store", doubtful)
+    with pytest.raises(OutcomeUnknownError):
+        propose(inline_lake, table_id, 1, staged)
+    assert inline_lake.clock.waited_s > 20
+    doubtful.is_over = False
+    assert isinstance(propose(inline_lake, table_id, 1, staged), Ratified)

@@ -59,6 +59,7 @@ from headgate.errors import (
     LogAheadError,
     LogDivergedError,
     NotFoundError,
+    OutcomeUnknownError,
     TooLargeError,
     TxnIdReusedError,
     UnavailableError,
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
     from headgate.log.snapshots import Snapshot
 
 _LEFTOVERS_KEPT_MS = 24 * 3600 * 1000  # of writers that died
+_DOUBT_PAUSE_S = 0.1
 _LISTED = 32  # published commits still listed, at the most
 
 _log = logging.getLogger(__name__)
@@ -389,7 +391,7 @@ class Catalog:
         except _FileError as missing:
             return self._refused(proposal, missing)
         pending = Pending(proposal, (attempt,), proposed_ms, replaced=None, by_version_alone=True)
-        answer = self._decide(pending)
+        answer = self._decide_surely(pending)
         if isinstance(answer, Ratified):
             won = answer.commits[table_id]
             if won.version != version:
@@ -966,6 +968,25 @@ class Catalog:
                 pending = self._checked(pending)
             except FilesToSeeError:
                 pending = replace(pending, replaced=self._replaced(pending.attempts))
+
+    def _decide_surely(self, pending: Pending) -> Answer:
+        """Decide, and find out what became of it where the database did not say.
+
+        Who is told of a doubt a few times may take it for a failure, and delete its files.
+        """
+        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+        doubt: OutcomeUnknownError | None = None
+        while True:
+            try:
+                return self._decide(pending)
+            except OutcomeUnknownError as error:
+                doubt = error
+            except UnavailableError:
+                if doubt is None:  # nothing happened
+                    raise
+            if self._clock.monotonic() > deadline:
+                raise doubt
+            self._clock.sleep(_DOUBT_PAUSE_S)
 
     def _submit(self, pending: Pending) -> Future[Answer]:
         proposal = pending.proposal

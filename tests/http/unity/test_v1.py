@@ -927,3 +927,27 @@ def test_who_has_no_token_is_401_in_the_words_of_the_dialect(guarded: Served) ->
         f"{IN_DEFAULT}/tables/t", headers={"authorization": f"Bearer {secret}"}
     )
     assert error(allowed) == (404, "NoSuchTableException")
+
+
+@shows("FS3")
+def test_a_log_ahead_of_the_catalog_is_noticed_and_mended(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    for served in serving(lake):
+        stock = make(served.http)
+        stock.commit(1)
+        stock.publish(1)
+        served.catalog.backup(str(tmp_path / "copy.db"))
+        stock.commit(2)
+        stock.publish(2)
+    for leftover in lake.glob("headgate.db*"):
+        leftover.unlink()
+    (tmp_path / "copy.db").rename(lake / "headgate.db")
+    for served in serving(lake):
+        stock.http = served.http
+        refused = stock.commit(2)
+        assert error(refused) == (400, "BadRequestException")
+        assert "headgate fsck" in refused.text
+        served.catalog.fsck(repair=True)
+        assert stock.load()["latest-table-version"] == 2
+        assert error(stock.commit(2)) == (409, "CommitVersionConflictException")
+        assert stock.commit(3).status_code == 200
