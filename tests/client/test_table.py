@@ -11,7 +11,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from headgate.client.table import PlainTable, milliseconds, open_path
+from headgate.client.table import PlainTable, Table, milliseconds, open_path
 from headgate.client.transaction import Change, Operation
 from headgate.errors import (
     ConflictError,
@@ -394,6 +394,35 @@ class TestProperties:
             late.set_properties({"a": "1"})
         assert table.snapshot().metadata.description == "two"
         assert "a" not in table.properties
+
+
+class TestCleanedLogs:
+    """A handle that looked last when commits were there that are gone now."""
+
+    def cleaned(self, world: World) -> tuple[Table, Table]:
+        table, old = world.make(), world.session().table("orders")
+        old.to_arrow()
+        for n in range(5):
+            table.append(rows(n))
+        world.publish(table)
+        table.checkpoint()
+        for version in range(table.version):
+            table.snapshot().store.delete(PublishedCommit(Version(version)).path)
+        return table, old
+
+    def test_it_reads_on_from_a_checkpoint(self, full_world: World) -> None:
+        _, old = self.cleaned(full_world)
+        assert ids_in(old.to_arrow()) == [0, 1, 2, 3, 4]
+
+    def test_its_changes_are_built_anew_on_what_is_there(self, full_world: World) -> None:
+        _, old = self.cleaned(full_world)
+        assert old.set_properties({"a": 1}).version == 6
+        assert old.properties["a"] == "1"
+
+    def test_its_rows_are_appended_to_what_is_there(self, full_world: World) -> None:
+        _, old = self.cleaned(full_world)
+        old.append(rows(9))
+        assert ids_in(old.to_arrow()) == [0, 1, 2, 3, 4, 9]
 
 
 class TestHistory:

@@ -364,6 +364,7 @@ class Machine(RuleBasedStateMachine):
                 base=self.held.get((who, table_id)),
                 store_for=self.world.place.store_for,
             )
+            snapshot.state  # noqa: B018 - the log is read when it is first asked for
         except (UnavailableError, CrashError):
             return None
         assert snapshot.version >= before, "S16: a fresh read is older than its start"

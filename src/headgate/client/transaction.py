@@ -277,7 +277,7 @@ class Committer:
             known |= {commit.version: commit for commit in held.commits}
         # The catalog was asked before the log is read: what it no longer holds is published.
         store = DeltaLog(attempt.change.base.store)
-        return [_passed(version, known.get(version), store) for version in wanted]
+        return [_passed(attempt.label, version, known.get(version), store) for version in wanted]
 
     def _committed(self, ratified: Ratified, attempts: Sequence[_Attempt]) -> Committed:
         after = {}
@@ -525,10 +525,13 @@ def _of_actions(actions: Sequence[Action]) -> _Done:
     )
 
 
-def _passed(version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Passed:
+def _passed(label: str, version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Passed:
     content = log.read_published(version) if commit is None else content_of(log, commit)
-    if content is None:
+    if content is None and log.read_published(version) is not None:
         raise InvariantError(f"Version {version} was ratified, and its content is nowhere.")
+    if content is None:
+        # The change was built on a version so old that the log no longer tells what came after.
+        raise ConflictError(label, [f"version {version} came after it and was cleaned away"])
     return _Passed(version, commit, content, examination.examine_file(content))
 
 

@@ -59,6 +59,10 @@ class _UnusableEntryError(Exception):
         super().__init__(entry.path)
 
 
+class _NowhereError(InvariantError):
+    """A ratified commit whose bytes are in no place they could be in."""
+
+
 class Source(ABC):
     """What managed and plain tables have in common: a segment is planned, read, replayed."""
 
@@ -103,6 +107,10 @@ class Source(ABC):
                 self.without.update(segment.checkpoint.paths)
             except _UnusableEntryError as error:
                 self.without.add(error.path)
+            except _NowhereError:
+                if base is None:
+                    raise
+                base = None  # cleaned out of the log meanwhile: a checkpoint holds it, and more
 
     def read(self, segment: Segment, base: TableState | None) -> TableState:
         if segment.base is not None:
@@ -164,7 +172,7 @@ class Source(ABC):
         said = f"{self.label} version {commit.version} was ratified, but"
         if content is not None or (commit.way is not Way.STAGED and published is not None):
             raise LogDivergedError(f"{said} {where} holds other bytes.")
-        raise InvariantError(f"{said} {where} is gone and no published file holds its bytes.")
+        raise _NowhereError(f"{said} {where} is gone and no published file holds its bytes.")
 
     def _staged_content(self, commit: RatifiedCommit) -> tuple[bytes | None, str]:
         staged = parse_staged_name(commit.file_name or "")
