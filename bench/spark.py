@@ -64,7 +64,9 @@ def delta_reader(place: Path, table: str) -> Ask:
     spark, plain = session(), place / "plain"
 
     def ask(text: str) -> DataFrame:
-        tables = {name: delta_spark.read(spark, plain / at) for name, at in _named(text, table)}
+        tables: dict[str, Any] = {
+            name: delta_spark.read(spark, plain / at) for name, at in _named(text, table)
+        }
         return spark.sql(text, **tables)
 
     return ask
@@ -75,7 +77,9 @@ def parquet_reader(place: Path, table: str) -> Ask:
     spark, plain = session(), place / "plain"
 
     def ask(text: str) -> DataFrame:
-        tables = {name: parquet(spark, plain / at) for name, at in _named(text, table)}
+        tables: dict[str, Any] = {
+            name: parquet(spark, plain / at) for name, at in _named(text, table)
+        }
         return spark.sql(text, **tables)
 
     return ask

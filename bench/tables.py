@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -120,7 +121,7 @@ class _Writing:
         files: int,
         *,
         by: list[str] | None = None,
-        properties: dict[str, str | int | bool] | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         self._session.create_table(name, SCHEMA, by or (), properties)
         self._append(name, first, end, files)

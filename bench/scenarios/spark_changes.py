@@ -180,12 +180,14 @@ _CHANGERS: dict[str, type[_Changer]] = {
 def blocks(sizes: Sizes, place: Path) -> list[Block]:
     """Change rows of a table without vectors, and of one with them."""
     from bench.ours import connect
+    from bench.peers.delta_rs import forget_timestamps
     from bench.prepared import local
     from bench.tables import copy_table
 
     with connect(place / "lake", publisher=False) as session:
         copied = local(session.table("copied").location)
     copy_table(copied, place / "deltalake" / "copied")
+    forget_timestamps(place / "deltalake" / "copied" / "_delta_log")
     return [_block(place, table) for table in TABLES]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,29 +38,31 @@ def wide(watch: Watch, place: str, where: str) -> Seen:
     """Open a table of very many files in a new Spark, and plan a scan of a few."""
     import headgate.spark
     from bench.ours import NAME, connect
-    from bench.spark import plan_files, quiet
+    from bench.spark import quiet
 
     spark = headgate.spark.session("bench", config=quiet())
     spark.range(10).count()
     with connect(place, publisher=False) as session:
         lake = headgate.spark.Lake(spark, session)
-        return _wide(watch, lambda: lake.read(NAME, where=where), plan_files)
+        return _wide(watch, lambda: lake.read(NAME, where=where))
 
 
 def wide_delta(watch: Watch, place: str, where: str) -> Seen:
     """Do the same by delta-spark, with as much memory as Spark takes by itself."""
     import headgate.spark
     from bench.peers import delta_spark
-    from bench.spark import plan_files, quiet
+    from bench.spark import quiet
 
     spark = headgate.spark.session("bench", config={**quiet(), **delta_spark.CONFIG})
     spark.range(10).count()
-    return _wide(watch, lambda: delta_spark.read(spark, Path(place)).where(where), plan_files)
+    return _wide(watch, lambda: delta_spark.read(spark, Path(place)).where(where))
 
 
-def _wide(watch: Watch, read, plan_files) -> Seen:  # type: ignore[no-untyped-def]
+def _wide(watch: Watch, read: Callable[[], DataFrame]) -> Seen:
+    from bench.spark import plan_files
+
     with watch.together(), watch.sample():
-        frame: DataFrame = read()
+        frame = read()
         plan_files(frame)
     return Seen(rows=len(frame.inputFiles()))
 
