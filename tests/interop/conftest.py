@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import headgate
 from headgate.client.session import Session
+from headgate.protocol.catalog_port import Severity
 from tests.kit.server import RunningServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,13 +41,19 @@ class RefusedByEngine(Exception):  # noqa: N818 - an answer of the engine's, not
 class Engine:
     """An engine behind a pipe, told one thing after another."""
 
-    def __init__(self, engine: str, driver: str) -> None:
+    def __init__(self, engine: str, driver: str, python: str) -> None:
         self._process = subprocess.Popen(
             [interpreter(engine), DRIVERS / driver],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             text=True,
         )
+        try:
+            self.ask(python=python)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Any:
         return self
@@ -54,7 +62,11 @@ class Engine:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(30)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._process.stdout.close()
 
     def ask(self, **what: str) -> list[list[Any]]:
@@ -77,12 +89,42 @@ class DuckDB(Engine):
     """DuckDB, attached to a server as the page of engines says."""
 
     def __init__(self, address: str) -> None:
-        super().__init__("duckdb", "duckdb_driver.py")
-        self.ask(python=documented("DuckDB")[0].replace("http://127.0.0.1:8750", address))
+        python = documented("DuckDB")[0].replace("http://127.0.0.1:8750", address)
+        super().__init__("duckdb", "duckdb_driver.py", python)
 
     def look_again(self) -> None:
         """See what others wrote since, as the page says."""
         self.ask(continued=documented("DuckDB")[2])
+
+
+class Sail(Engine):
+    """Sail, with a server as its catalog as the page of engines says."""
+
+    def __init__(self, address: str) -> None:
+        python = documented("Sail")[0].replace("http://127.0.0.1:8750", address)
+        super().__init__("sail", "sail_driver.py", python)
+
+
+def ours(session: Session, name: str = "t") -> list[tuple[Any, ...]]:
+    """Give the rows as we read them."""
+    table = session.table(name).to_arrow()
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def append(session: Session, *rows: tuple[Any, ...], name: str = "t") -> None:
+    """Append rows as our own clients do."""
+    names = session.table(name).to_arrow().column_names
+    columns = zip(*rows, strict=True)
+    session.table(name).append(
+        pa.table({n: list(values) for n, values in zip(names, columns, strict=True)})
+    )
+
+
+def is_whole(server: RunningServer) -> bool:
+    """Hold the catalog against every log."""
+    with headgate.connect(server.store) as session:
+        found = session.fsck()
+    return not [finding for finding in found if finding.severity is Severity.ERROR]
 
 
 def documented(engine: str) -> list[str]:

@@ -12,35 +12,21 @@ import pytest
 
 import headgate
 from headgate.client.session import Session
-from headgate.protocol.catalog_port import Severity
-from tests.interop.conftest import ROOT, DuckDB, RefusedByEngine, documented
+from tests.interop.conftest import (
+    ROOT,
+    DuckDB,
+    RefusedByEngine,
+    append,
+    documented,
+    is_whole,
+    ours,
+)
 from tests.kit import shows
 from tests.kit.proxy import Fault, HttpProxy, Request
 from tests.kit.server import RunningServer
 
 pytestmark = pytest.mark.interop
 ROWS = "SELECT * FROM lake.default.t ORDER BY ALL"
-
-
-def ours(session: Session, name: str = "t") -> list[tuple[Any, ...]]:
-    """Give the rows as we read them."""
-    table = session.table(name).to_arrow()
-    return sorted(tuple(row.values()) for row in table.to_pylist())
-
-
-def append(session: Session, *rows: tuple[Any, ...], name: str = "t") -> None:
-    names = session.table(name).to_arrow().column_names
-    columns = zip(*rows, strict=True)
-    session.table(name).append(
-        pa.table({n: list(values) for n, values in zip(names, columns, strict=True)})
-    )
-
-
-def is_whole(server: RunningServer) -> bool:
-    """Hold the catalog against every log."""
-    with headgate.connect(server.store) as session:
-        found = session.fsck()
-    return not [finding for finding in found if finding.severity is Severity.ERROR]
 
 
 def test_the_page_is_run_as_it_stands(server: RunningServer, session: Session) -> None:

@@ -252,3 +252,81 @@ def test_a_body_in_pieces_is_read_also_in_a_get(table: Stock) -> None:
     assert answer.json() == asked(table)
     broken = table.http.request("GET", COMMITS, content=b"{")
     assert older_error(broken) == (400, "INVALID_ARGUMENT")
+
+
+def declared(**more: Any) -> dict[str, Any]:
+    """Give a table as an engine declares it that writes no log before the table has a name."""
+    fields = [
+        {"name": "id", "type": "long", "nullable": False, "metadata": {"comment": "which"}},
+        {"name": "day", "type": "date", "nullable": True, "metadata": {}},
+    ]
+    columns = [
+        {"name": field["name"], "type_json": json.dumps(field), "nullable": True}
+        for field in fields
+    ]
+    return {
+        "name": "new",
+        "catalog_name": "main",
+        "schema_name": "default",
+        "table_type": "MANAGED",
+        "data_source_format": "DELTA",
+        "columns": [columns[0], {**columns[1], "partition_index": 0}],
+        "comment": "ours",
+        "properties": {"delta.enableDeletionVectors": "true", "owner": "me"},
+        **more,
+    }
+
+
+def test_a_table_that_is_named_before_it_has_a_log_gets_version_0_from_what_is_declared(
+    served: Served,
+) -> None:
+    http = served.http
+    name = {"name": "new", "catalog_name": "main", "schema_name": "default"}
+    staged = http.post(f"{BASE}/staging-tables", json=name).json()
+    body = declared(storage_location=staged["staging_location"])
+    made = http.post(f"{BASE}/tables", json=body)
+    assert made.status_code == 200, made.text
+    told = made.json()
+    assert told["table_id"] == staged["id"]
+    assert told["comment"] == "ours"
+    assert told["properties"]["owner"] == "me"
+    assert told["properties"][TABLE_ID] == staged["id"]
+    for feature in ("catalogManaged", "vacuumProtocolCheck", "deletionVectors"):
+        assert told["properties"][f"delta.feature.{feature}"] == "supported"
+    first, second = told["columns"]
+    assert (first["type_text"], first["nullable"], first["comment"]) == ("bigint", False, "which")
+    assert (second["type_text"], second["partition_index"]) == ("date", 0)
+    log = Path(staged["staging_location"].removeprefix("file://")) / "_delta_log"
+    assert (log / f"{0:020d}.json").is_file()
+    assert http.post(f"{BASE}/tables", json=body).json() == told
+    [entry] = served.catalog.tables()
+    assert (entry.table_id, entry.latest, entry.published) == (staged["id"], 0, 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"columns": []},
+        {"columns": [{"name": "id"}]},
+        {"columns": [{"name": "id", "type_json": "{"}]},
+        {"columns": [{"name": "id", "type_json": '{"name": "id"}'}]},
+        {"columns": [{"name": "id", "type_text": "what"}]},
+        {"properties": {TABLE_ID: "x"}, "columns": [{"name": "a,b", "type_text": "int"}]},
+        {"storage_location": "file:///nowhere"},
+        {"table_type": "VIEW"},
+        {"name": "a/b"},
+    ],
+)
+def test_a_declaration_that_is_no_table_is_refused_and_changes_nothing(
+    served: Served, wrong: dict[str, Any]
+) -> None:
+    http = served.http
+    name = {"name": "new", "catalog_name": "main", "schema_name": "default"}
+    staged = http.post(f"{BASE}/staging-tables", json=name).json()
+    before = state(served)
+    body = {**declared(storage_location=staged["staging_location"]), **wrong}
+    refused = http.post(f"{BASE}/tables", json=body)
+    assert older_error(refused)[0] in (400, 404)
+    assert state(served) == before
+    right = declared(storage_location=staged["staging_location"])
+    assert http.post(f"{BASE}/tables", json=right).status_code == 200

@@ -236,10 +236,6 @@ CREATIONS: dict[str, tuple[dict[str, Any], tuple[int, str]]] = {
         (400, "InvalidParameterValueException"),
     ),
     "columns that are none": ({"columns": {"type": []}}, (400, "BadRequestException")),
-    "another timestamp": (
-        {"last-commit-timestamp-ms": 7},
-        (400, "InvalidParameterValueException"),
-    ),
     "another property": ({"properties": {"a": "b"}}, (400, "InvalidParameterValueException")),
     "other partitioning": (
         {"partition-columns": ["id"]},

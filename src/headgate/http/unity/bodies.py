@@ -6,7 +6,7 @@ fields are passed over, as every client of theirs does.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -75,7 +75,7 @@ class Credential(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
     """What opens a place; for files nothing is needed."""
 
     prefix: str
-    operation: Literal["READ", "READ_WRITE"]
+    operation: str  # READ or READ_WRITE
     config: dict[str, str] = {}
 
 
@@ -376,6 +376,7 @@ class DeclaredColumn(_Snake, frozen=True, kw_only=True):
     type_text: str | None = None
     type_json: str | None = None
     nullable: bool = True
+    partition_index: int | None = None
 
 
 class TableInfo(_Snake, frozen=True, kw_only=True):

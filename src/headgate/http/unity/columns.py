@@ -170,23 +170,35 @@ def _type_name(data_type: DataType) -> str:
 
 
 def declared(columns: Iterable[bodies.DeclaredColumn]) -> StructType:
-    """Read the columns that a client declares of a table it does not let us manage."""
+    """Read the columns that a client declares of a table whose log it does not write."""
     return StructType(tuple(map(_declared, columns)))
+
+
+def partitions(columns: Iterable[bodies.DeclaredColumn]) -> list[str]:
+    """Give the names of the declared columns that partition a table, in their order."""
+    found = [(c.partition_index, c.name) for c in columns if c.partition_index is not None]
+    return [name for _, name in sorted(found)]
 
 
 def _declared(column: bodies.DeclaredColumn) -> StructField:
     try:
         if column.type_json is not None:
             given = msgspec.json.decode(column.type_json)
-            if isinstance(given, dict) and "name" in given:
-                given = given.get("type")
+            if isinstance(given, dict) and "name" in given:  # the whole field
+                [field] = _struct_of({**given, "name": column.name}).fields
+                return field
             return StructField(column.name, schemas.type_from_object(given), column.nullable)
         if column.type_text is not None:
-            return StructField(
-                column.name, schema_text.parse_type(column.type_text), column.nullable
-            )
+            found = schema_text.parse_type(column.type_text)
+            return StructField(column.name, found, column.nullable)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidArgumentError(f"The column {column.name!r}: {error}.") from None
     except HeadgateError as error:
         raise InvalidArgumentError(f"The column {column.name!r}: {error.message}") from None
     raise InvalidArgumentError(f"The column {column.name!r} has no type.")
+
+
+def _struct_of(field: dict[str, Any]) -> StructType:
+    found = schemas.type_from_object({"type": "struct", "fields": [field]})
+    assert isinstance(found, StructType)  # as it says
+    return found

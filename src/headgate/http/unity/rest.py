@@ -12,12 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotEmptyError
+from headgate.catalog.describing import Described
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    InvalidCommitError,
+    NotEmptyError,
+)
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, columns, problems, tables
 from headgate.http.unity.problems import Case, SaidError
 from headgate.http.unity.tables import BASE
-from headgate.names import DEFAULT_SCHEMA, SchemaName, fold, plain_name
+from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
 from headgate.protocol import schema as schemas
 from headgate.protocol.examination import Examined, Violation
 from headgate.settings import Settings
@@ -66,7 +72,7 @@ def operations(settings: Settings) -> list[Operation]:
         row("DELETE", "/schemas/{name}", "delete_schema", "Remove a schema.", _delete_schema),
         row("GET", "/tables", "tables", "List tables.", _tables),
         row("GET", "/tables/{name}", "table", "Tell of a table.", _table),
-        row("DELETE", "/tables/{name}", "delete_table", "Drop a table.", _delete_table),
+        row("DELETE", "/tables/{name}", "drop_table", "Drop a table.", _delete_table),
         row(
             "POST",
             "/tables",
@@ -275,15 +281,7 @@ def _create_table(call: Call, settings: Settings) -> bodies.TableInfo:
     name = tables.table_name(body.catalog_name, body.schema_name, body.name)
     match body.table_type:
         case tables.MANAGED:
-
-            def judge(examined: Examined) -> Iterable[Violation]:
-                yield from tables.lacks_required(settings, examined)
-                if examined.metadata is not None:
-                    given = body.properties or {}
-                    yield from tables.properties_differ(examined.metadata, given)
-                    yield from tables.comment_differs(examined.metadata, body.comment)
-
-            return tables.info(tables.register(call.catalog, name, body.storage_location, judge))
+            return tables.info(_create_managed(call, settings, name))
         case tables.EXTERNAL:
             tables.require_schema(call.catalog, name.namespace)
             schema = columns.declared(body.columns or ())
@@ -299,6 +297,39 @@ def _create_table(call: Call, settings: Settings) -> bodies.TableInfo:
             return tables.info(call.catalog.describe(made.table_id))
         case other:
             raise InvalidArgumentError(f"A {other[:60]} cannot be made here.", remedy="")
+
+
+def _create_managed(call: Call, settings: Settings, name: TableName) -> Described:
+    body: bodies.OlderNewTable = call.body
+    properties = body.properties or {}
+
+    def judge(examined: Examined) -> Iterable[Violation]:
+        yield from tables.lacks_required(settings, examined)
+        if examined.metadata is not None:
+            yield from tables.properties_differ(examined.metadata, properties)
+            yield from tables.comment_differs(examined.metadata, body.comment)
+
+    try:
+        return tables.register(call.catalog, name, body.storage_location, judge)
+    except InvalidCommitError as error:
+        if {violation.rule for violation in _violations(error)} != {"no-version-0"}:
+            raise
+    declared = body.columns or ()
+    schema = columns.declared(declared)
+    if not schema.fields:
+        raise InvalidArgumentError("A table has at least one column.", remedy="")
+    return tables.begin(
+        call.catalog,
+        name,
+        body.storage_location,
+        lambda table_id: tables.version_0(
+            settings, table_id, schema, columns.partitions(declared), properties, body.comment
+        ),
+    )
+
+
+def _violations(error: InvalidCommitError) -> Iterable[Violation]:
+    return (found for found in error.violations if isinstance(found, Violation))
 
 
 def _stage(call: Call) -> bodies.OlderStagingTable:

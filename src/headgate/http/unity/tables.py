@@ -6,6 +6,7 @@ are held against each other: what was declared and is not so is a violation.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +19,18 @@ from headgate.http.unity.problems import Case, SaidError
 from headgate.names import DEFAULT_CATALOG, SchemaName, TableName, fold, plain_name
 from headgate.protocol import clustering, features, row_ids
 from headgate.protocol import schema as schemas
-from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, TableId
+from headgate.protocol.actions import (
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    TableId,
+    TxnId,
+    encode,
+    join,
+)
 from headgate.protocol.admission import TIMESTAMPS_PROPERTY
 from headgate.protocol.catalog_port import StagingTable
+from headgate.protocol.commits import Inline
 from headgate.protocol.encoding import from_json, to_json
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.schema import StructType
@@ -136,6 +146,48 @@ def register(
     return catalog.describe_in_files(table_id)
 
 
+def begin(
+    catalog: Catalog, name: TableName, location: str, first: Callable[[TableId], Inline]
+) -> Described:
+    """Make version 0 of a staging table whose engine writes no log before it is named."""
+    table_id = staged_at(catalog, location)
+    # Always the same, so that the same again is known for what it is.
+    txn_id = TxnId(str(uuid.uuid5(uuid.UUID(table_id), "version 0")))
+    try:
+        catalog.create_table(name, table_id, txn_id, first(table_id))
+    except AlreadyExistsError as error:
+        raise SaidError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
+    return catalog.describe_in_files(table_id)
+
+
+def version_0(
+    settings: Settings,
+    table_id: TableId,
+    schema: StructType,
+    partition_columns: list[str],
+    properties: Mapping[str, str | None],
+    comment: str | None,
+) -> Inline:
+    """Give the content of version 0 of a table with these columns and properties."""
+    given = {key: value for key, value in properties.items() if value is not None}
+    required = required_properties(settings, table_id)
+    asked = features.features_for(given, schema)
+    protocol = features.protocol_of_version0(
+        [*features.effective(required_protocol(settings)), *asked]
+    )
+    metadata = Metadata(
+        id=table_id,
+        description=comment or None,
+        schema_string=schemas.to_json(schema),
+        partition_columns=partition_columns,
+        configuration={**features.without_asking(given), **required},
+    )
+    return Inline(
+        commit_info={"operation": "CREATE TABLE"},
+        actions=join([encode(protocol), encode(metadata)]),
+    )
+
+
 def stage(catalog: Catalog, name: TableName) -> StagingTable:
     """Give a place for a table that is to have a name nobody has."""
     refuse_if_there(catalog, name)
@@ -239,13 +291,12 @@ def required_properties(settings: Settings, table_id: TableId) -> dict[str, str]
 
 def activating(names: Iterable[str]) -> dict[str, str]:
     """Give the properties that make features active, where a property does."""
-    told: dict[str, str] = {}
-    for name in sorted(names):
-        feature = features.FEATURES.get(name)
-        condition = None if feature is None else feature.active_when
-        if isinstance(condition, features.Property):
-            told[condition.key] = condition.values[0]
-    return told
+    return {condition.key: condition.values[0] for condition in _conditions(names)}
+
+
+def _conditions(names: Iterable[str]) -> list[features.Property]:
+    rows = [features.FEATURES[name] for name in sorted(names) if name in features.FEATURES]
+    return [row.active_when for row in rows if isinstance(row.active_when, features.Property)]
 
 
 def _named(text: str) -> list[str]:
@@ -264,9 +315,10 @@ def lacks_required(settings: Settings, examined: Examined) -> Iterator[Violation
         for name in sorted(set(needs or ()) - set(has or ())):
             says = f"new tables must have the feature {name}, for {whose}"
             yield Violation(rule="required-feature", says=says)
-    for key, value in activating(features.effective(wanted)).items():
-        if examined.metadata.configuration.get(key) != value:
-            says = f"new tables must have the property {key}={value}"
+    for condition in _conditions(features.effective(wanted)):
+        found = examined.metadata.configuration.get(condition.key, "").strip().lower()
+        if found not in condition.values:
+            says = f"new tables must have the property {condition.key}={condition.values[0]}"
             yield Violation(rule="required-property", says=says)
 
 

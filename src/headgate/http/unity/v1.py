@@ -238,8 +238,11 @@ def _update(call: Call) -> bodies.LoadedTable:
         )
     if before.row.kind is Kind.EXTERNAL:
         # Its log is its own: what is said of it is not kept, and nothing hangs on it.
-        if added := _one(updates, bodies.AddCommit) or _one(updates, bodies.SetPublished):
-            raise InvalidArgumentError(f"{before.name} is not managed: {type(added).__name__}.")
+        if any(isinstance(item, bodies.AddCommit | bodies.SetPublished) for item in updates):
+            raise InvalidArgumentError(
+                f"{before.name} is not managed: nothing is committed to it here.",
+                remedy="Write its log where it lies.",
+            )
         return _loaded(before)
     commit = _one(updates, bodies.AddCommit)
     claim = _one(updates, bodies.SetPublished)
@@ -348,9 +351,6 @@ def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
         yield from tables.comment_differs(examined.metadata, body.comment)
         yield from tables.protocol_differs(examined.protocol, body.protocol)
         yield from tables.domains_differ(examined, (), body.domain_metadata or {})
-        if examined.timestamp_ms != body.last_commit_timestamp_ms:
-            says = f"the timestamp of version 0 is {examined.timestamp_ms}"
-            yield Violation(rule="not-as-declared", says=says)
 
     return _loaded(tables.register(call.catalog, name, body.location, judge))
 
@@ -384,8 +384,7 @@ def _credentials(location: str, operation: str) -> bodies.Credentials:
 
 
 def _credential(location: str, operation: str) -> bodies.Credential:
-    access = "READ_WRITE" if operation == "READ_WRITE" else "READ"
-    return bodies.Credential(prefix=location, operation=access)  # type: ignore[arg-type]
+    return bodies.Credential(prefix=location, operation=operation)
 
 
 def _report(call: Call) -> None:
