@@ -24,6 +24,7 @@ from headgate.errors import (
     PathAccessError,
     RefusedError,
     UnsupportedFeatureError,
+    VersionGoneError,
 )
 from headgate.protocol.actions import Action, Sequence, Version
 from headgate.protocol.catalog_port import Ref, Resolved
@@ -413,6 +414,12 @@ class TestCleanedLogs:
     def test_it_reads_on_from_a_checkpoint(self, full_world: World) -> None:
         _, old = self.cleaned(full_world)
         assert ids_in(old.to_arrow()) == [0, 1, 2, 3, 4]
+
+    def test_a_version_that_was_cleaned_away_is_told_as_gone(self, full_world: World) -> None:
+        table, _ = self.cleaned(full_world)
+        for version in range(table.version):
+            with pytest.raises(VersionGoneError):
+                full_world.session().table("orders").to_arrow(version=version)
 
     def test_its_changes_are_built_anew_on_what_is_there(self, full_world: World) -> None:
         _, old = self.cleaned(full_world)

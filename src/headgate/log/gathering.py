@@ -62,6 +62,10 @@ class _UnusableEntryError(Exception):
 class _NowhereError(InvariantError):
     """A ratified commit whose bytes are in no place they could be in."""
 
+    def __init__(self, message: str, commit: RatifiedCommit) -> None:
+        self.commit = commit
+        super().__init__(message)
+
 
 class Source(ABC):
     """What managed and plain tables have in common: a segment is planned, read, replayed."""
@@ -107,10 +111,19 @@ class Source(ABC):
                 self.without.update(segment.checkpoint.paths)
             except _UnusableEntryError as error:
                 self.without.add(error.path)
-            except _NowhereError:
+            except _NowhereError as error:
+                if base is None and self._is_cleaned(error.commit):
+                    gap = Gap(error.commit.version, error.commit.version)
+                    raise _gone(self.label, version, gap) from error
                 if base is None:
                     raise
-                base = None  # cleaned out of the log meanwhile: a checkpoint holds it, and more
+                base = None  # a checkpoint may hold what it made
+
+    def _is_cleaned(self, commit: RatifiedCommit) -> bool:
+        """Whether a published commit may be gone: a checkpoint above it holds what it made."""
+        found = newest_checkpoint(_GREATEST, self.known, log_files(self.listing or ()))
+        is_above = found is not None and found.version > commit.version
+        return commit.published_ms is not None and is_above
 
     def read(self, segment: Segment, base: TableState | None) -> TableState:
         if segment.base is not None:
@@ -172,7 +185,9 @@ class Source(ABC):
         said = f"{self.label} version {commit.version} was ratified, but"
         if content is not None or (commit.way is not Way.STAGED and published is not None):
             raise LogDivergedError(f"{said} {where} holds other bytes.")
-        raise _NowhereError(f"{said} {where} is gone and no published file holds its bytes.")
+        raise _NowhereError(
+            f"{said} {where} is gone and no published file holds its bytes.", commit
+        )
 
     def _staged_content(self, commit: RatifiedCommit) -> tuple[bytes | None, str]:
         staged = parse_staged_name(commit.file_name or "")
