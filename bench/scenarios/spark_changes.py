@@ -34,12 +34,12 @@ def change(
     """Run one statement, each turn on the same rows."""
     from bench.disk import data_files, sweep
 
-    made = _CHANGERS[changer](Path(place), table, synced=synced)
+    made = _CHANGERS[changer](Path(place), table, statement, synced=synced)
     kept = data_files(made.root)
     while True:
         os.sync()  # what others left to be written later is not this side's to wait for
         with watch.together(), watch.sample():
-            made.run(statement)
+            made.run()
         rows, cents, ids = made.sums()
         made.restore()
         sweep(made.root, kept)
@@ -52,11 +52,11 @@ class _Changer(ABC):
     root: Path
 
     @abstractmethod
-    def __init__(self, place: Path, table: str, *, synced: bool) -> None:
+    def __init__(self, place: Path, table: str, statement: str, *, synced: bool) -> None:
         """Open the table."""
 
     @abstractmethod
-    def run(self, statement: str) -> None:
+    def run(self) -> None:
         """Change rows, durably if asked."""
 
     @abstractmethod
@@ -69,18 +69,19 @@ class _Changer(ABC):
 
 
 class _Headgate(_Changer):
-    def __init__(self, place: Path, table: str, *, synced: bool) -> None:
+    def __init__(self, place: Path, table: str, statement: str, *, synced: bool) -> None:
         from bench.prepared import local
         from bench.spark import lake
 
         self._lake = lake(str(place / "lake"), sync_data=synced)
         self._name = table
+        self._text = STATEMENTS[statement].format(t=table, s="changes")
         self._table = self._lake.session.table(table)
         self.root = local(self._table.location)
         self._files = {_key(file): file for file in self._table.snapshot().files()}
 
-    def run(self, statement: str) -> None:
-        self._lake.sql(STATEMENTS[statement].format(t=self._name, s="changes"))
+    def run(self) -> None:
+        self._lake.sql(self._text)
 
     def sums(self) -> tuple[int, int, int]:
         [row] = self._lake.read(self._name).selectExpr(*_SUMS).collect()
@@ -105,21 +106,22 @@ def _key(file: Any) -> tuple[str, str | None]:
 
 
 class _DeltaSpark(_Changer):
-    def __init__(self, place: Path, table: str, *, synced: bool) -> None:
+    def __init__(self, place: Path, table: str, statement: str, *, synced: bool) -> None:
         from bench.peers.delta_spark import version
         from bench.spark import session
 
         self._spark = session()
         self.root = place / "plain" / table
-        self._source = place / "plain" / "changes"
+        source = place / "plain" / "changes"
+        told = {"t": f"delta.`{self.root}`", "s": f"delta.`{source}`"}
+        self._text = STATEMENTS[statement].format(**told)
         self._synced = synced
         self._version = version(self.root)
 
-    def run(self, statement: str) -> None:
+    def run(self) -> None:
         from bench.peers.delta_spark import sync_written
 
-        told = {"t": f"delta.`{self.root}`", "s": f"delta.`{self._source}`"}
-        self._spark.sql(STATEMENTS[statement].format(**told))
+        self._spark.sql(self._text)
         if self._synced:
             sync_written(self.root)
 
@@ -136,21 +138,22 @@ class _DeltaSpark(_Changer):
 
 
 class _Deltalake(_Changer):
-    def __init__(self, place: Path, table: str, *, synced: bool) -> None:
+    def __init__(self, place: Path, table: str, statement: str, *, synced: bool) -> None:
         from bench.peers.delta_rs import DeltaTable
 
-        self.root = place / "deltalake" / table
+        self.root = place / "deltalake" / statement
+        self._statement = statement
         self._table = DeltaTable(str(self.root))
         self._version = self._table.version()
         self._source = DeltaTable(str(place / "plain" / "changes")).to_pyarrow_table()
         self._synced = synced
 
-    def run(self, statement: str) -> None:
+    def run(self) -> None:
         from bench.peers.delta_rs import sync_written
 
-        if statement == _DELETE:
+        if self._statement == _DELETE:
             self._table.delete(_WHERE)
-        elif statement == _UPDATE:
+        elif self._statement == _UPDATE:
             self._table.update(updates=_SET, predicate=_WHERE)
         else:
             merging = self._table.merge(
@@ -186,8 +189,10 @@ def blocks(sizes: Sizes, place: Path) -> list[Block]:
 
     with connect(place / "lake", publisher=False) as session:
         copied = local(session.table("copied").location)
-    copy_table(copied, place / "deltalake" / "copied")
-    forget_timestamps(place / "deltalake" / "copied" / "_delta_log")
+    for statement in STATEMENTS:  # a process each, which does not look for what others did
+        at = place / "deltalake" / statement
+        copy_table(copied, at)
+        forget_timestamps(at / "_delta_log")
     return [_block(place, table) for table in TABLES]
 
 

@@ -132,7 +132,7 @@ class _Headgate(_Writer):
         session = self._lake().session
         if self._name:
             session.drop(self._name)
-            shutil.rmtree(self._root)
+            shutil.rmtree(self._root, ignore_errors=True)
         self._name = f"t{next(self._numbers)}"
         self._root = local(session.create_table(self._name, SCHEMA, self._by).location)
 
