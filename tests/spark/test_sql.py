@@ -131,6 +131,18 @@ def test_rows_come_by_values_queries_names_and_partitions(any_shop: Water) -> No
     assert sql("SELECT id, note FROM orders") == [(1, None), (2, "new")]
 
 
+def test_an_overwrite_is_of_partitions_where_spark_is_set_so(shop: Water) -> None:
+    brought = "INSERT OVERWRITE orders PARTITION (day) SELECT 30, 1, 1, DATE'2026-01-02'"
+    shop.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        shop.lake.sql(brought)
+    finally:
+        shop.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert shop.sql("SELECT id FROM orders") == [(1,), (4,), (30,)]
+    shop.lake.sql(brought)
+    assert shop.sql("SELECT id FROM orders") == [(30,)]
+
+
 def test_results_are_named_and_counted_as_people_know_them(shop: Water) -> None:
     lake = shop.lake
     inserted = lake.sql("INSERT INTO orders (id) VALUES (5)")

@@ -110,12 +110,18 @@ class _Script:
             how = Insertion(
                 replaces=not isinstance(inserting.mode, statements.Into),
                 where=None if where is None else self._engine.condition(where, statement.base),
-                dynamic=where is None and bool(inserting.partition),
+                dynamic=where is None and self._is_dynamic(inserting, statement),
                 merges_schema=inserting.evolves_schema,
             )
             return insert(statement, rows(statement), how)
 
         return self._engine.redo(str(target), run)
+
+    def _is_dynamic(self, inserting: statements.Insert, statement: Statement) -> bool:
+        """Whether an INSERT OVERWRITE is of the partitions that get rows, as Spark is set."""
+        mode = self._spark.conf.get("spark.sql.sources.partitionOverwriteMode", "static") or ""
+        replaces = isinstance(inserting.mode, statements.Overwrite)
+        return replaces and mode.lower() == "dynamic" and bool(statement.base.partition_columns)
 
     def _replaced(self, inserting: statements.Insert) -> str | None:
         """Give the condition on the rows that an INSERT replaces."""
