@@ -14,7 +14,9 @@ from headgate.errors import InvalidArgumentError
 from headgate.log.statistics import num_records
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
-from headgate.protocol.schema import VOID, StructType
+from headgate.protocol.column_mapping import physical_name
+from headgate.protocol.partition_values import parse_partition_value
+from headgate.protocol.schema import VOID, StructField, StructType
 from headgate.protocol.schema_evolution import merged
 from headgate.spark import dml
 from headgate.spark.conditions import Condition
@@ -61,8 +63,9 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
         files = statement.plan()
         if how.dynamic:
             parameters["partitionOverwriteMode"] = "dynamic"
-            touched = {_partition(file) for file in added}
-            files = [file for file in files if _partition(file) in touched]
+            by = statement.target().partitioned
+            touched = {_partition(by, file) for file in added}
+            files = [file for file in files if _partition(by, file) in touched]
         gone = statement.removed(files)
     counted = written(added)
     number = counted["numOutputRows"]
@@ -97,8 +100,14 @@ def _evolved(
     return ([], None) if after == before else evolved(statement, after)
 
 
-def _partition(file: AddFile) -> tuple[tuple[str, str | None], ...]:
-    return tuple(sorted(file.partition_values.items()))
+def _partition(by: Sequence[StructField], file: AddFile) -> tuple[object, ...]:
+    """Give the values themselves: another writer may have spelled them otherwise."""
+    spelled = {fold(name): text for name, text in file.partition_values.items()}
+    values = [
+        parse_partition_value(spelled.get(fold(physical_name(item))), item.type) for item in by
+    ]
+    # Not a number is equal to nothing, itself included.
+    return tuple(repr(value) if isinstance(value, float) else value for value in values)
 
 
 def _all_matching(rows: DataFrame, condition: Condition, schema: StructType) -> DataFrame:
