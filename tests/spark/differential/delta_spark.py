@@ -60,6 +60,7 @@ class DeltaSpark:
                 text=True,
             )
         self._is_ready = False
+        self._is_waited_for = False
 
     def require(self) -> None:
         """Skip the test where delta-spark cannot be had, and fail it where it must be."""
@@ -78,13 +79,17 @@ class DeltaSpark:
 
     def begin(self, *steps: dict[str, Any]) -> None:
         """Ask for steps, done one after the other until one fails."""
+        if self._is_waited_for:
+            self.end()  # of a test that ended before it looked
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(steps) + "\n")
         self._process.stdin.flush()
+        self._is_waited_for = True
 
     def end(self) -> Answer:
         """Wait for what became of the steps."""
         line = self._line()
+        self._is_waited_for = False
         if line is None:
             raise RuntimeError(f"delta-spark is gone. It said: {self.said()}")
         return Answer(**json.loads(line))

@@ -246,6 +246,7 @@ PLAIN = (
     TIMESTAMP, NTZ,
 )  # fmt: skip
 POINT = struct(a=INT, b=STRING)
+GROWN_POINT = struct(a=INT, b=STRING, c=struct(d=DOUBLE))
 NESTED = (
     POINT,
     struct(x=struct(y=SMALL, z=array(INT)), n=DATE),
