@@ -7,8 +7,10 @@ its file systems have names of their own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+from pyspark.sql import DataFrame, DataFrameReader
 
 from headgate.errors import UnsupportedFeatureError
 from headgate.protocol.actions import AddFile
@@ -29,7 +31,7 @@ def urls_of(location: str, files: Iterable[AddFile]) -> list[str]:
     """Give where files of a table lie, in the one spelling."""
     base = locations.normalize(location).removesuffix("/")
     return [
-        f"{base}/{file.path}" if _SIMPLE.fullmatch(file.path) else _url_of(location, file.path)
+        f"{base}/{file.path}" if is_simple(file.path) else _url_of(location, file.path)
         for file in files
     ]
 
@@ -48,9 +50,28 @@ def hadoop(url: str) -> str:
     return f"file:{path}" if scheme == "file" else f"{_HADOOP.get(scheme, scheme)}://{path}"
 
 
+def is_simple(path: str) -> bool:
+    """Whether a path of the log is relative, and spelled just as the file is named."""
+    return _SIMPLE.fullmatch(path) is not None
+
+
 def is_plain(name: str) -> bool:
     """Whether Spark spells a name just so, without encoding any of it."""
     return _PLAIN.fullmatch(name) is not None
+
+
+def read_named(reader: DataFrameReader, patterns: Sequence[str]) -> DataFrame:
+    """Let Spark read many files: named to its JVM in one text, where there is one here to name to.
+
+    PySpark itself would call the JVM once for each.
+    """
+    jvm = getattr(getattr(reader, "_spark", None), "_jvm", None)
+    text = "\n".join(patterns)
+    if jvm is None or text.count("\n") != len(patterns) - 1:  # a name may have a line of its own
+        return reader.parquet(*patterns)
+    names = jvm.java.util.regex.Pattern.compile("\n").split(text)
+    scanned: DataFrame = reader._df(reader._jreader.parquet(names))
+    return scanned
 
 
 def pattern(name: str) -> str:

@@ -16,6 +16,7 @@ from functools import cached_property, reduce
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
@@ -23,13 +24,25 @@ from pyspark.sql import types as spark_types
 from headgate.errors import InvariantError
 from headgate.log.datafiles import Layout, deleted_rows
 from headgate.log.snapshots import Snapshot
+from headgate.log.writing import NULL_FOLDER
 from headgate.names import fold
 from headgate.protocol.actions import AddFile
 from headgate.protocol.column_mapping import physical_name, without_mapping
 from headgate.protocol.features import mapping_mode
 from headgate.protocol.partition_values import parse_partition_value
-from headgate.protocol.schema import VOID, DataType, StructField, StructType
-from headgate.spark.paths import hadoop, is_plain, pattern, urls_of
+from headgate.protocol.schema import (
+    BYTE,
+    DATE,
+    INTEGER,
+    LONG,
+    SHORT,
+    STRING,
+    VOID,
+    DataType,
+    StructField,
+    StructType,
+)
+from headgate.spark.paths import hadoop, is_plain, is_simple, pattern, read_named, urls_of
 from headgate.spark.types import physical, quoted, spark_schema, to_spark
 from headgate.storage import locations
 
@@ -37,10 +50,12 @@ FILE: Final = "__headgate_file"  # where a row lies: the file as Spark names it,
 ROW: Final = "__headgate_row"  # and its position there
 
 _MOST_GROUPS: Final = 8  # a union of more costs more than looking each row's file up
+_FOLDERED: Final = (STRING, DATE, LONG, INTEGER, SHORT, BYTE)  # Spark reads them as the log does
 _MANY_FILES: Final = 200_000
 _MOST_WORDS: Final = 4 << 20  # of 64 rows each, of all files; above it rows are looked up singly
 
 _KEY: Final = "__headgate_key"
+_NAME: Final = "__headgate_name"
 _PATH: Final = "__headgate_path"
 _WORDS: Final = "__headgate_words"
 # The option beats the session's setting: a file that is missing must never go unnoticed.
@@ -98,7 +113,7 @@ def dataframe(
             stacklevel=4,
         )
     vectored = {
-        file.path: sorted({*deleted_in(snapshot, file), *left_out.get(file.path, ())})
+        file.path: _together(deleted_in(snapshot, file), left_out.get(file.path, ()))
         for file in files
         if file.deletion_vector is not None or file.path in left_out
     }
@@ -173,9 +188,12 @@ class _Scan:
         if not files:
             return []
         groups = by_partition(self._snapshot, files)
-        if len(groups) > _MOST_GROUPS:
+        if len(groups) <= _MOST_GROUPS:
+            return [self._constant(texts, group) for texts, group in groups.items()]
+        folders = _by_folder(groups, self._partitioned)
+        if folders is None or len(folders) > _MOST_GROUPS or not self._is_free_of_partitions():
             return [self._joined(files, None)]
-        return [self._constant(texts, group) for texts, group in groups.items()]
+        return [self._foldered(folder, group) for folder, group in folders.items()]
 
     def vectored(
         self, files: Sequence[AddFile], deleted: Sequence[Sequence[int]]
@@ -194,6 +212,18 @@ class _Scan:
         }
         return self._in_columns(self._files(files), values)
 
+    def _foldered(self, folder: str, files: Sequence[AddFile]) -> DataFrame:
+        """Let Spark take values from the names of folders, which say what the log says."""
+        location = self._snapshot.location
+        base = hadoop(locations.join(location, folder) if folder else location)
+        values = {item.name: F.col(quoted(item.name)) for item in self._partitioned}
+        return self._in_columns(self._files(files, self._partitioned, basePath=base), values)
+
+    def _is_free_of_partitions(self) -> bool:
+        """Whether no file has a column by the name of a partition column."""
+        stored = {fold(name) for name in self._read_schema.names}
+        return all(fold(item.name) not in stored for item in self._partitioned)
+
     def _joined(self, files: Sequence[AddFile], words: Sequence[pa.Scalar] | None) -> DataFrame:
         """Look up what is known of each row's file by the file's name."""
         rows, key = self._keyed(files)
@@ -211,7 +241,7 @@ class _Scan:
     def _sparsely(self, files: Sequence[AddFile], deleted: Sequence[Sequence[int]]) -> DataFrame:
         """Leave deleted rows out one by one: few of them in files of very many rows."""
         rows, key = self._keyed(files)
-        keys = self._keys(files)
+        keys = self._known_by(files)
         gone = pa.table(
             {
                 _KEY: pa.array([k for k, at in zip(keys, deleted, strict=True) for _ in at]),
@@ -229,26 +259,45 @@ class _Scan:
 
     # Reading
 
-    def _files(self, files: Sequence[AddFile]) -> DataFrame:
-        paths = map(pattern, self._keys(files))
-        rows = self._spark.read.schema(self._read_schema).options(**_OPTIONS).parquet(*paths)
+    def _files(
+        self, files: Sequence[AddFile], more: Sequence[StructField] = (), **options: str
+    ) -> DataFrame:
+        schema = spark_types.StructType(list(self._read_schema.fields))
+        for item in more:
+            schema = schema.add(item.name, to_spark(item.type))
+        reader = self._spark.read.schema(schema).options(**_OPTIONS, **options)
+        rows = read_named(reader, [pattern(key) for key in self._keys(files)])
         columns: list[Column | str] = [F.col(quoted(n)) for n in rows.columns]
         columns += [
             F.col("_metadata.file_path").alias(FILE),
+            F.col("_metadata.file_name").alias(_NAME),
             F.col("_metadata.row_index").alias(ROW),
         ]
         return rows.select(*columns)
 
     def _keyed(self, files: Sequence[AddFile]) -> tuple[DataFrame, Column]:
         """Give the rows, and of each row the name its file is known by."""
+        if self._are_told_by_last_names(files):
+            return self._files(files), F.col(_NAME)
         if all(map(is_plain, self._keys(files))):
             return self._files(files), F.col(FILE)
         # Spark spells names percent-encoded; a plus sign is one, whatever a form would make of it.
         return self._files(files), F.url_decode(F.replace(F.col(FILE), F.lit("+"), F.lit("%2B")))
 
+    def _are_told_by_last_names(self, files: Sequence[AddFile]) -> bool:
+        """Whether the ends of names are enough: every row's is looked up, and long ones cost."""
+        names = [file.path.rpartition("/")[2] for file in files]
+        return len(set(names)) == len(names) and all(map(is_simple, names))
+
+    def _known_by(self, files: Sequence[AddFile]) -> list[str]:
+        keys = self._keys(files)
+        if self._are_told_by_last_names(files):
+            return [key.rpartition("/")[2] for key in keys]
+        return keys
+
     def _known(self, files: Sequence[AddFile], words: Sequence[pa.Scalar] | None) -> DataFrame:
         texts = [self._texts(file) for file in files]
-        columns: dict[str, pa.Array] = {_KEY: pa.array(self._keys(files), pa.string())}
+        columns: dict[str, pa.Array] = {_KEY: pa.array(self._known_by(files), pa.string())}
         for at, item in enumerate(self._partitioned):
             columns[_partition(item)] = pa.array([text[at] for text in texts], pa.string())
         if words is not None:
@@ -311,6 +360,30 @@ def _partition(item: StructField) -> str:
 # Values out of the log
 
 
+def _by_folder(
+    groups: Mapping[tuple[str | None, ...], Sequence[AddFile]], partitioned: Sequence[StructField]
+) -> dict[str, list[AddFile]] | None:
+    """Group files by the folder that their partitions' folders lie in, `part=1/other=x`.
+
+    None if one has values that its folders do not say, in the very letters of the log.
+    """
+    if any(item.type not in _FOLDERED for item in partitioned):
+        return None
+    folders: dict[str, list[AddFile]] = {}
+    for texts, files in groups.items():
+        if NULL_FOLDER in texts:
+            return None
+        named = zip(partitioned, texts, strict=True)
+        said = [f"{item.name}={NULL_FOLDER if text is None else text}" for item, text in named]
+        ending = "/" + "/".join(said)
+        for file in files:
+            folder = f"/{file.path}".rpartition("/")[0]
+            if not folder.endswith(ending) or not is_simple(file.path):
+                return None
+            folders.setdefault(folder.removesuffix(ending)[1:], []).append(file)
+    return folders
+
+
 def _partition_text(file: AddFile, item: StructField) -> str | None:
     """Give a partition value as Spark reads it in a cast, whatever its session's time zone."""
     name = physical_name(item)
@@ -348,13 +421,18 @@ def _typed(text: Column, data_type: DataType) -> Column:
     return text.cast(wanted)
 
 
+def _together(rows: Sequence[int], others: Sequence[int]) -> Sequence[int]:
+    """Give positions that are in one of two ascending sequences, ascending."""
+    return sorted({*rows, *others}) if rows and others else rows or others
+
+
 def _words(rows: Sequence[int]) -> pa.Scalar:
-    """Give deleted positions as bits of 64-bit words."""
-    bits = bytearray(8 * (rows[-1] // 64 + 1) if rows else 0)
-    for row in rows:
-        bits[row >> 3] |= 1 << (row & 7)
-    values = pa.Array.from_buffers(pa.int64(), len(bits) // 8, [None, pa.py_buffer(bytes(bits))])
-    return pa.ListArray.from_arrays([0, len(values)], values)[0]
+    """Give deleted positions, ascending, as bits of 64-bit words."""
+    count = rows[-1] // 64 + 1 if rows else 0
+    # One more place than there are bits, and nothing in it: so there are nulls, and bits of them.
+    marked = pc.inverse_permutation(pa.array(rows, pa.int64()), max_index=64 * count)
+    values = pa.Array.from_buffers(pa.int64(), count, [None, marked.buffers()[0]])
+    return pa.ListArray.from_arrays([0, count], values)[0]
 
 
 def input_files(frame: DataFrame) -> frozenset[str]:
