@@ -76,7 +76,7 @@ def find_hits(found: DataFrame, files: Files) -> list[Hit]:
     )
     by_file: dict[str, list[tuple[int, bytes]]] = {}
     with translated():
-        for row in bits.toLocalIterator():
+        for row in bits.collect():
             by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row["bits"])))
     hits = [Hit(files.find(named), positions(parts)) for named, parts in by_file.items()]
     return sorted(hits, key=lambda hit: hit.file.path)

@@ -197,7 +197,7 @@ class _Merging:
                 F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]), 1)).alias("updated"),
                 F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]), 1)).alias("deleted"),
             )
-            told = list(counted.toLocalIterator())
+            told = counted.collect()
         if any(row["masters"] > 1 for row in told) and not self._only_deletes():
             raise InvalidDataError(
                 f"Several rows of the source match one row of {self._label} and would change it.",
