@@ -22,7 +22,7 @@ from tests.spark.differential.tables import random_table
 
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
 FIRST = int(os.environ.get("HEADGATE_SEED", "1"))
-SEEDS = range(FIRST, FIRST + (100 if IS_LONG else 3))
+SEEDS = range(FIRST, FIRST + (100 if IS_LONG else 2))
 STEPS = 10 if IS_LONG else 6
 
 
