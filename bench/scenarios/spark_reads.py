@@ -143,7 +143,7 @@ def _claims(table: str, query: Query) -> Iterator[Claim]:
         Sense.SHARE,
         limits[table],
         _name("Parquet", table, query),
-        why=_why_parquet(table, query),
+        why=_why_parquet(table),
     )
     yield Claim(
         f"{TABLES[table]}: {query.name}, x of delta-spark",
@@ -170,23 +170,15 @@ def _claims(table: str, query: Query) -> Iterator[Claim]:
         )
 
 
-def _why_parquet(table: str, query: Query) -> str:
-    told = {
-        "a": "Every file is named to Spark, which looks each up.",
-        "b": "Every row's file is looked up by its name, for the values of its partition.",
-        "c": "Every row's file and place are looked up among bits, outside the reader.",
-        "d": "Every file is named to Spark, which looks each up.",
-    }
-    return told[table]
+def _why_parquet(table: str) -> str:
+    if table == "c":
+        return "Every row's file and place are looked up among bits, outside the reader."
+    return "Every file is named to Spark, which looks each up before it reads."
 
 
 def _why_delta(table: str, query: Query) -> str:
     if query is COUNT:
         return "delta-spark answers it from the log's statistics alone; we open every footer."
-    told = {
-        "a": "delta-spark's file index lives in the JVM; ours names every file to Spark.",
-        "b": "delta-spark's file index gives partition values as constants of each file.",
-        "c": "delta-spark leaves deleted rows out within the reader, in the JVM.",
-        "d": "delta-spark's file index lives in the JVM; ours names every file to Spark.",
-    }
-    return told[table]
+    if table == "c":
+        return "delta-spark leaves deleted rows out within the reader, in the JVM."
+    return "delta-spark's file index lives in the JVM; ours names every file to Spark."
