@@ -271,7 +271,9 @@ class Plan:
         on = text("{} = {}", name_of("t", KEY), name_of("s", KEY))
         if self.chance.random() < 0.4:
             on = text("{} AND {}", on, self.condition(table.columns, "t", depth=1))
-        clauses = self._clauses(table, given, all_given=column is not None)
+        # A star asks delta-spark's source for generated columns too, unless the schema may change.
+        stars = evolves or len(table.given) == len(table.columns)
+        clauses = self._clauses(table, given, stars=stars)
         if column is not None and not any(c.values is None for c in clauses):
             after = table  # only a star brings the source's columns in
         said = [_clause(clause, after) for clause in clauses]
@@ -296,9 +298,7 @@ class Plan:
             may_be_refused=True,
         )
 
-    def _clauses(
-        self, table: Table, given: Sequence[Column], *, all_given: bool
-    ) -> list[MergeClause]:
+    def _clauses(self, table: Table, given: Sequence[Column], *, stars: bool) -> list[MergeClause]:
         clauses: list[MergeClause] = []
         both = [("t", c) for c in table.columns] + [("s", c) for c in given]
         for when in When:
@@ -309,15 +309,21 @@ class Plan:
                 condition = None
                 if number < wanted - 1 or self.chance.random() < 0.4:
                     condition = self._of_both(seen)
-                clauses.append(self._clause(when, condition, table, seen))
+                clauses.append(self._clause(when, condition, table, seen, stars=stars))
         if clauses:
             return clauses
         return [MergeClause(When.MATCHED, Do.DELETE)]
 
     def _clause(
-        self, when: When, condition: Text | None, table: Table, seen: Sequence[tuple[str, Column]]
+        self,
+        when: When,
+        condition: Text | None,
+        table: Table,
+        seen: Sequence[tuple[str, Column]],
+        *,
+        stars: bool,
     ) -> MergeClause:
-        star = self.chance.random() < 0.4
+        star = self.chance.random() < 0.4 and stars
         if when is When.NOT_MATCHED:
             if star:
                 return MergeClause(when, Do.INSERT, condition)
