@@ -60,7 +60,7 @@ class _UnusableEntryError(Exception):
 
 
 class _NowhereError(InvariantError):
-    """A ratified commit whose bytes are in no place they could be in."""
+    """A commit that was published, and is in the log no more."""
 
     def __init__(self, message: str, commit: RatifiedCommit) -> None:
         self.commit = commit
@@ -78,6 +78,7 @@ class Source(ABC):
         self.known: list[KnownFile] = []
         self.named: set[Version] = set()  # commits taken to be published under their names
         self.without: set[str] = set()  # files that turned out to be unusable
+        self.nowhere: set[Version] = set()  # commits that were published and are gone
 
     @abstractmethod
     def fill(self, gap: Gap, *, from_base: bool) -> bool:
@@ -92,7 +93,7 @@ class Source(ABC):
         while True:
             segment = plan(
                 version,
-                ratified=self.held.values(),
+                ratified=[c for c in self.held.values() if c.version not in self.nowhere],
                 known=self.known,
                 listed=[*log_files(self.listing or ()), *map(PublishedCommit, self.named)],
                 base=None if base is None else base.version,
@@ -112,18 +113,8 @@ class Source(ABC):
             except _UnusableEntryError as error:
                 self.without.add(error.path)
             except _NowhereError as error:
-                if base is None and self._is_cleaned(error.commit):
-                    gap = Gap(error.commit.version, error.commit.version)
-                    raise _gone(self.label, version, gap) from error
-                if base is None:
-                    raise
-                base = None  # a checkpoint may hold what it made
-
-    def _is_cleaned(self, commit: RatifiedCommit) -> bool:
-        """Whether a published commit may be gone: a checkpoint above it holds what it made."""
-        found = newest_checkpoint(_GREATEST, self.known, log_files(self.listing or ()))
-        is_above = found is not None and found.version > commit.version
-        return commit.published_ms is not None and is_above
+                # Cleaned away while the catalog still lists it: a checkpoint holds what it made.
+                self.nowhere.add(error.commit.version)
 
     def read(self, segment: Segment, base: TableState | None) -> TableState:
         if segment.base is not None:
@@ -185,9 +176,10 @@ class Source(ABC):
         said = f"{self.label} version {commit.version} was ratified, but"
         if content is not None or (commit.way is not Way.STAGED and published is not None):
             raise LogDivergedError(f"{said} {where} holds other bytes.")
-        raise _NowhereError(
-            f"{said} {where} is gone and no published file holds its bytes.", commit
-        )
+        said = f"{said} {where} is gone and no published file holds its bytes."
+        if commit.published_ms is not None and published is None:
+            raise _NowhereError(said, commit)
+        raise InvariantError(said)
 
     def _staged_content(self, commit: RatifiedCommit) -> tuple[bytes | None, str]:
         staged = parse_staged_name(commit.file_name or "")
@@ -235,7 +227,7 @@ class ManagedSource(Source):
                 return True
         # Every version up to the latest is ratified, so what the catalog does not hold is
         # published, and its name is known.
-        nameless = set(map(Version, range(gap.first, gap.last + 1))) - self.named
+        nameless = set(map(Version, range(gap.first, gap.last + 1))) - self.named - self.nowhere
         if nameless and (len(nameless) <= _BY_NAME or self.listing is not None):
             self.named |= nameless
             return True
