@@ -527,11 +527,12 @@ def _of_actions(actions: Sequence[Action]) -> _Done:
 
 def _passed(label: str, version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Passed:
     content = log.read_published(version) if commit is None else content_of(log, commit)
-    if content is None and log.read_published(version) is not None:
-        raise InvariantError(f"Version {version} was ratified, and its content is nowhere.")
     if content is None:
-        # The change was built on a version so old that the log no longer tells what came after.
-        raise ConflictError(label, [f"version {version} came after it and was cleaned away"])
+        was_published = commit is None or commit.published_ms is not None
+        if was_published and log.read_published(version) is None:
+            # Built on a version so old that the log no longer tells what came after it.
+            raise ConflictError(label, [f"version {version} came after it and was cleaned away"])
+        raise InvariantError(f"Version {version} was ratified, and its content is nowhere.")
     return _Passed(version, commit, content, examination.examine_file(content))
 
 
