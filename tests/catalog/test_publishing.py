@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate import failpoints
+from headgate.client.transaction import content_of
 from headgate.errors import (
     BusyError,
     LogDivergedError,
@@ -109,6 +110,31 @@ def test_an_intruders_file_stops_publishing_and_the_catalogs_commit_stays_the_tr
     assert resolved.commits[-1].sha256 == answer.commits[table.table_id].sha256
     # Writers and readers go on: the catalog's commit is the truth.
     assert isinstance(lake.propose(table.table_id, 2, add()), Ratified)
+
+
+@req("PB-02")
+def test_a_file_that_another_is_still_writing_is_waited_for_and_a_torn_one_is_not_believed(
+    lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake.create()
+    lake.catalog.publish(table.table_id)
+    for version in (1, 2):
+        assert isinstance(lake.propose(table.table_id, version, add()), Ratified)
+    log, sleep = lake.log(table.table_id), lake.clock.sleep
+    held = lake.catalog.ratified_commits(table.table_id, Version(1), Version(2)).commits
+    first, second = [content_of(log, commit) or b"" for commit in held]
+
+    def finish(seconds: float) -> None:
+        sleep(seconds)
+        log.store.put(PublishedCommit(Version(1)).path, first)
+
+    log.store.put(PublishedCommit(Version(1)).path, first[:100])
+    monkeypatch.setattr(lake.clock, "sleep", finish)
+    assert lake.catalog.publish(table.table_id, Version(1)) == 1
+    monkeypatch.undo()
+    log.store.put(PublishedCommit(Version(2)).path, second[:100])
+    with pytest.raises(LogDivergedError):
+        lake.catalog.publish(table.table_id)
 
 
 @req("CM-46")

@@ -28,7 +28,7 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.failpoints import fail_point
-from headgate.log.files import DeltaLog
+from headgate.log.files import DeltaLog, UnfinishedError
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.protocol.tables import State
@@ -36,6 +36,7 @@ from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _GRACE = 1.0  # seconds for the put that is under way
+_UNFINISHED = 1.0  # seconds that another's copy of a commit may take; then it is a torn file
 _LOOK_AGAIN = 0.05  # seconds until a thread that waits for another looks how far that one is
 _NAP = 0.01  # seconds, while all that were woken rest
 _REST = 4.0  # times as long as a turn took
@@ -205,11 +206,17 @@ class Publisher:
             commits = unit.commits(row.key, first, last, content=True)
         items = [(commit.version, self._content(row, log, commit)) for commit in commits]
         fail_point("publisher.before_put")
-        try:
-            log.publish_many(items)
-        except LogDivergedError as error:
-            self._diverge(row, error.message)
-            raise
+        unfinished_until = self._clock.monotonic() + _UNFINISHED
+        while True:
+            try:
+                log.publish_many(items)
+                break
+            except LogDivergedError as error:
+                is_late = self._clock.monotonic() > unfinished_until
+                if is_late or not isinstance(error, UnfinishedError):
+                    self._diverge(row, error.message)
+                    raise
+            self._clock.sleep(_LOOK_AGAIN)
         fail_point("publisher.after_put")
         return last
 

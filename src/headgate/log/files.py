@@ -24,6 +24,13 @@ from headgate.protocol.paths import (
 from headgate.storage.objects import ObjectStore
 
 
+class UnfinishedError(LogDivergedError):
+    """A beginning of what was ratified: another may be copying it at this moment.
+
+    Not every client puts a file whole; DuckDB writes it where it will lie.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Listed:
     """A log file as a listing shows it."""
@@ -95,8 +102,10 @@ class DeltaLog:
             items = items[len(done) :]
 
     def _refuse_unless_same(self, path: str, content: bytes) -> None:
-        if self.store.get(path) != content:
-            raise LogDivergedError(f"{path} in {self.store.url} holds other bytes than ratified.")
+        found = self.store.get(path)
+        if found != content:
+            kind = UnfinishedError if content.startswith(found) else LogDivergedError
+            raise kind(f"{path} in {self.store.url} holds other bytes than ratified.")
 
     def last_checkpoint(self) -> Hint | None:
         """Read the hint at the newest checkpoint; whatever is wrong with it, there is none."""
