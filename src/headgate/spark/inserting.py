@@ -9,9 +9,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate.client.making import added_metrics
 from headgate.client.transaction import Operation, as_text
 from headgate.errors import InvalidArgumentError
-from headgate.log.statistics import num_records
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.column_mapping import physical_name
@@ -67,7 +67,7 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
             touched = {_partition(by, file) for file in added}
             files = [file for file in files if _partition(by, file) in touched]
         gone = statement.removed(files)
-    counted = written(added)
+    counted = added_metrics(added)
     number = counted["numOutputRows"]
     operation = Operation("WRITE", parameters, counted)
     committed = statement.commit([*changed, *gone, *added], operation)
@@ -78,15 +78,6 @@ def overwriting(partition_columns: Sequence[str], counted: Mapping[str, int]) ->
     """Tell of a write that replaces all there was."""
     parameters = {"mode": "Overwrite", "partitionBy": as_text(partition_columns)}
     return Operation("WRITE", parameters, counted)
-
-
-def written(added: Sequence[AddFile]) -> dict[str, int]:
-    """Count what a write brought, in Delta's words."""
-    return {
-        "numFiles": len(added),
-        "numOutputRows": sum(num_records(file) or 0 for file in added),
-        "numOutputBytes": sum(file.size for file in added),
-    }
 
 
 def _evolved(

@@ -17,6 +17,15 @@ from headgate.protocol.actions import AddFile
 from headgate.storage import locations
 from headgate.storage.locations import PathKind, data_path
 
+# The option beats the session's setting: a file that is missing must never go unnoticed.
+OPTIONS: Final = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+    "mergeSchema": "false",
+    "recursiveFileLookup": "false",
+}
 # What Java leaves as it is when it spells a path.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/_.!~*'(),:$&+=@;-]*", re.ASCII)
 _GLOB: Final = re.compile(r"([{}\[\]*?\\])")

@@ -42,7 +42,7 @@ from headgate.protocol.schema import (
     StructField,
     StructType,
 )
-from headgate.spark.paths import hadoop, is_plain, is_simple, pattern, read_named, urls_of
+from headgate.spark.paths import OPTIONS, hadoop, is_plain, is_simple, pattern, read_named, urls_of
 from headgate.spark.types import physical, quoted, spark_schema, to_spark
 from headgate.storage import locations
 
@@ -58,15 +58,6 @@ _KEY: Final = "__headgate_key"
 _NAME: Final = "__headgate_name"
 _PATH: Final = "__headgate_path"
 _WORDS: Final = "__headgate_words"
-# The option beats the session's setting: a file that is missing must never go unnoticed.
-_OPTIONS: Final = {
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-    "mergeSchema": "false",
-    "recursiveFileLookup": "false",
-}
 
 
 @dataclass(frozen=True)
@@ -265,7 +256,7 @@ class _Scan:
         schema = spark_types.StructType(list(self._read_schema.fields))
         for item in more:
             schema = schema.add(item.name, to_spark(item.type))
-        reader = self._spark.read.schema(schema).options(**_OPTIONS, **options)
+        reader = self._spark.read.schema(schema).options(**OPTIONS, **options)
         rows = read_named(reader, [pattern(key) for key in self._keys(files)])
         columns: list[Column | str] = [F.col(quoted(n)) for n in rows.columns]
         columns += [
@@ -444,5 +435,5 @@ def written_down(frame: DataFrame, location: str, folder: str) -> DataFrame:
     """Write rows into a folder of a table, and give them as read from there."""
     path = hadoop(locations.join(location, folder))
     frame.write.mode("append").parquet(path)
-    read = frame.sparkSession.read.schema(frame.schema).options(**_OPTIONS)
+    read = frame.sparkSession.read.schema(frame.schema).options(**OPTIONS)
     return read.parquet(pattern(path))

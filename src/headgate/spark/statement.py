@@ -7,7 +7,6 @@ everything when nobody knows what became of it.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from headgate.protocol.predicates import Predicate
 from headgate.protocol.statistics import with_loose_bounds
 from headgate.spark import scan
 from headgate.spark.hits import Hit
-from headgate.spark.write import HANDLED, Staging, Target, stage, stage_conformed
+from headgate.spark.write import HANDLED, Staging, Target, stage, stage_conformed, take_away
 
 _VECTORS_PER_FILE: Final = 1_000
 
@@ -82,10 +81,10 @@ class Statement:
         trace: TracebackType | None,
     ) -> None:
         for folder in self._asides:
-            self._take_away(folder)
+            take_away(self.base.store, folder)
         # Of an unknown outcome every file stays: it may have been ratified.
         if not self._is_kept and not isinstance(error, OutcomeUnknownError):
-            self._take_away(self.folder)
+            take_away(self.base.store, self.folder)
 
     @property
     def folder(self) -> str:
@@ -220,9 +219,3 @@ class Statement:
 
     def _staging(self) -> Staging:
         return self._writing.staging(f"{self.folder}/{next(self._parts)}", self.now_ms)
-
-    def _take_away(self, folder: str) -> None:
-        store = self.base.store
-        with contextlib.suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
-            for item in list(store.list(folder, recursive=True)):
-                store.delete(item.path)

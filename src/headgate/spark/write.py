@@ -46,7 +46,7 @@ from headgate.protocol.schema import (
 )
 from headgate.spark.conforming import conformed
 from headgate.spark.failures import refusal, translated
-from headgate.spark.paths import hadoop, pattern
+from headgate.spark.paths import OPTIONS, hadoop, pattern
 from headgate.spark.types import id_of, quoted, to_spark, to_stored
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore, encode
@@ -122,8 +122,15 @@ def stage_conformed(rows: DataFrame, target: Target, staging: Staging) -> list[A
         files.write()
         return files.added()
     except BaseException:
-        files.take_away()
+        take_away(target.store, staging.folder)
         raise
+
+
+def take_away(store: ObjectStore, folder: str) -> None:
+    """Remove the files of a folder that nobody will name."""
+    with contextlib.suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
+        for item in list(store.list(folder, recursive=True)):
+            store.delete(item.path)
 
 
 class _Writing:
@@ -163,12 +170,6 @@ class _Writing:
             self._target.store.sync([item.path for item in kept])
         return [self._add(item) for item in kept]
 
-    def take_away(self) -> None:
-        """Remove what was written: nobody will name it."""
-        with contextlib.suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
-            for item in list(self._target.store.list(self._staging.folder, recursive=True)):
-                self._target.store.delete(item.path)
-
     # Writing
 
     def _in_files_columns(self, rows: DataFrame) -> DataFrame:
@@ -203,7 +204,8 @@ class _Writing:
         """Write a file that is too large again, as several of the size wanted."""
         rows = max(1, item.metadata.num_rows * self._target_size // item.size)
         path = pattern(hadoop(locations.join(self._target.location, item.path)))
-        frame = self._spark.read.schema(self._stored).parquet(path).coalesce(1)
+        reader = self._spark.read.schema(self._stored).options(**OPTIONS)
+        frame = reader.parquet(path).coalesce(1)
         inner = item.path.removeprefix(f"{self._staging.folder}/").rpartition("/")[0]
         folder = "/".join(p for p in (self._staging.folder, f"cut-{at}", inner) if p)
         self._put(frame, folder, (), {"maxRecordsPerFile": str(rows)})
