@@ -29,6 +29,9 @@ from tests.kit import java
 from tests.kit.faulty import CountingStore
 
 HERE = Path(__file__).parent
+WHERE = "HEADGATE_TEST_SPARK"  # a master, or the address of a server of Spark Connect
+# What is shown of a Spark that is elsewhere is run there, by tests of this folder.
+collect_ignore_glob = [] if WHERE in os.environ else ["away/*"]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,23 +51,28 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     java.require()
     folder = tmp_path_factory.mktemp("spark")
     os.environ["SPARK_LOCAL_DIRS"] = str(folder / "local")
-    started = session(
-        "headgate-tests",
-        master="local[2]",
-        config={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.default.parallelism": "2",
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.driver.memory": "1g",
-            # What runs once is not worth a compiler's best.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-            f" -Dderby.system.home={folder / 'derby'}",
-            "spark.log.level": "OFF",
-            "spark.sql.adaptive.enabled": "false",
-        },
-    )
+    where = os.environ.get(WHERE, "local[2]")
+    if where.startswith("sc://"):
+        started = session(remote=where)
+    else:
+        started = session("headgate-tests", master=where, config=settings(folder))
     yield started
     started.stop()
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Give what a Spark for tests is started with; what it keeps goes into a folder."""
+    return {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.driver.memory": "1g",
+        # What runs once is not worth a compiler's best.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        f" -Dderby.system.home={folder / 'derby'}",
+        "spark.log.level": "OFF",
+        "spark.sql.adaptive.enabled": "false",
+    }
 
 
 @pytest.fixture(autouse=True)

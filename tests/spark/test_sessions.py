@@ -14,6 +14,13 @@ from tests.spark.conftest import Water
 
 HARMFUL = [setting for setting in SETTINGS if setting.changes_results]
 COSTLY = [setting for setting in SETTINGS if not setting.changes_results]
+WRONG = {
+    "true": "false",
+    "false": "true",
+    "CORRECTED": "LEGACY",
+    "TIMESTAMP_MICROS": "INT96",
+    "1000000000": "32",
+}
 
 
 def test_a_session_is_made_with_every_setting_right(spark: SparkSession) -> None:
@@ -21,7 +28,6 @@ def test_a_session_is_made_with_every_setting_right(spark: SparkSession) -> None
         "ansi.enabled",
         "caseSensitive",
         "parquet.binaryAsString",
-        "parquet.fieldId.read.enabled",
         "variant.writeShredding.enabled",
         "parquet.datetimeRebaseModeInWrite",
     }
@@ -38,20 +44,33 @@ def test_a_session_is_made_with_every_setting_right(spark: SparkSession) -> None
 
 @pytest.mark.parametrize("setting", HARMFUL, ids=lambda s: s.key)
 def test_a_setting_that_changes_results_is_refused(water: Water, setting: sessions.Setting) -> None:
-    wrong = (
-        "LEGACY" if setting.value == "CORRECTED" else ("false", "true")[setting.value == "false"]
-    )
-    water.spark.conf.set(setting.key, wrong)
+    water.spark.conf.set(setting.key, WRONG[setting.value])
     with pytest.raises(InvalidArgumentError, match=setting.key):
         Lake(water.spark, water.session)
 
 
 @pytest.mark.parametrize("setting", COSTLY, ids=lambda s: s.key)
 def test_a_setting_that_costs_time_is_warned_about(water: Water, setting: sessions.Setting) -> None:
-    water.spark.conf.set(setting.key, setting.default)
+    water.spark.conf.set(setting.key, WRONG[setting.value])
     with pytest.warns(UserWarning, match=f"{setting.key} is not {setting.value}") as told:
         Lake(water.spark, water.session)
     assert len(told) == 1
+
+
+def test_what_a_session_was_not_told_is_what_spark_does_then(water: Water) -> None:
+    water.spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    water.spark.conf.unset("spark.sql.ansi.enabled")
+    with pytest.warns(UserWarning, match="outputTimestampType") as told:
+        Lake(water.spark, water.session)
+    assert len(told) == 1
+
+
+def test_a_setting_that_this_spark_does_not_have_is_no_fault(
+    water: Water, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = sessions.Setting("spark.sql.no.such.setting", "true", "nothing", changes_results=True)
+    monkeypatch.setattr(sessions, "SETTINGS", (*SETTINGS, unknown))
+    Lake(water.spark, water.session)
 
 
 def test_the_session_that_runs_is_given_again(spark: SparkSession) -> None:

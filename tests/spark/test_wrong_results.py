@@ -99,6 +99,7 @@ def test_folders_tell_nothing_of_partition_values_when_read(water: Water) -> Non
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_nested_columns_are_read_by_their_names_in_files(water: Water, mode: str) -> None:
     """Read by field ids with nested pruning, one field of two gave NULL, or no row."""
+    water.spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")  # as delta-spark does
     table = water.make(
         schema="id long, st struct<name: string, n: int>", delta__columnMapping__mode=mode
     )

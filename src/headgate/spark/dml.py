@@ -27,6 +27,7 @@ from headgate.spark.conforming import assigned, checked
 from headgate.spark.failures import quietly, translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
 from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.types import from_spark, quoted, to_spark
 
@@ -230,7 +231,9 @@ def _whole_files(
         return None
     try:
         with quietly():
-            chosen = condition.matching(scan.partitions(statement.spark, statement.base, files))
+            chosen = resolved(
+                condition.matching(scan.partitions(statement.spark, statement.base, files))
+            )
     except AnalysisException:
         return None
     with translated():

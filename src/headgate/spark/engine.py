@@ -21,6 +21,7 @@ from headgate.spark import scan, sessions
 from headgate.spark.conditions import Condition, condition_of, is_utc
 from headgate.spark.failures import translated
 from headgate.spark.paths import urls_of
+from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement, Writing
 from headgate.spark.write import Staging
 from headgate.storage import locations
@@ -59,8 +60,8 @@ class Engine:
             return scan.dataframe(self.spark, snapshot, snapshot.files())
         condition = self.condition(where, snapshot)
         frame = scan.dataframe(self.spark, snapshot, snapshot.files(condition.predicate))
-        with translated():
-            return condition.matching(frame)
+        with translated(writes=False):
+            return resolved(condition.matching(frame))
 
     def condition(self, where: str, snapshot: Snapshot) -> Condition:
         """Read a condition on the rows of one table."""

@@ -6,12 +6,14 @@ marked there and found again here.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, QueryContextType
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
@@ -35,8 +37,12 @@ def refusal(*said: Column) -> Column:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Raise what Spark says of rows and columns as our own errors."""
+def translated(*, writes: bool = True) -> Iterator[None]:
+    """Raise what Spark says of rows and columns as our own errors.
+
+    Of a statement that `writes` they say that nothing was committed.
+    """
+    kept = " Nothing was committed." if writes else ""
     try:
         with quietly():
             yield
@@ -45,7 +51,7 @@ def translated() -> Iterator[None]:
     except AnalysisException as error:
         raise InvalidArgumentError(
             f"Spark cannot resolve this: {first_line(error)}",
-            remedy="Mend the expression or the columns. Nothing was committed.",
+            remedy=f"Mend the expression or the columns.{kept}",
         ) from error
     except Exception as error:  # of Spark's own there are many kinds, of its gateway others
         text = str(error)
@@ -55,28 +61,35 @@ def translated() -> Iterator[None]:
             raise InvalidDataError(f"A value does not fit: {found[2]}") from error
         raise UnavailableError(
             f"Spark failed: {first_line(error)}",
-            remedy="See Spark's log. Nothing was committed.",
+            remedy=f"See Spark's log.{kept}",
         ) from error
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep PySpark from printing an error that is going to be raised."""
-    # Made by PySpark's own class: of any other it could not be told what it is told.
-    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
+    """Keep PySpark from printing an error that is going to be raised, in this thread."""
+    for name in _LOGGERS:
+        # Made by PySpark's own class: of any other it could not be told what it is told.
+        PySparkLogger.getLogger(name).addFilter(_is_told)  # twice is once
+    before = _quiet.set(True)
     try:
         yield
     finally:
-        for logger, was_disabled in zip(loggers, before, strict=True):
-            logger.disabled = was_disabled
+        _quiet.reset(before)
+
+
+_quiet: Final = ContextVar("quiet", default=False)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    return not _quiet.get()
 
 
 _CALLING: Final = "An error occurred while calling"
 _CAUSE: Final = re.compile(r"^(?:Caused by)?: [\w.$]+: ([^\n]+)", re.MULTILINE)
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+# Where in a text that we made of the user's, and not the user's own.
+_POSITION: Final = re.compile(r";? ?\(?line \d+,? pos \d+\)?;?")
 
 
 def first_line(error: Exception) -> str:
@@ -84,4 +97,14 @@ def first_line(error: Exception) -> str:
     text = str(error).strip()
     if text.startswith(_CALLING) and (causes := _CAUSE.findall(text)):
         text = causes[-1]  # what the gateway says first is only that something failed
-    return text.split("\n", 1)[0].rstrip(".") + "." if text else type(error).__name__
+    line = _POSITION.sub("", text.split("\n", 1)[0])
+    return line.rstrip(".") + "." if text else type(error).__name__
+
+
+def offset_of(error: AnalysisException) -> int | None:
+    """Say at which character of its text Spark found something wrong, if it tells."""
+    for context in error.getQueryContext() or ():
+        # Of a call in Python it tells where that was, which is no place in a text.
+        if context.contextType() is QueryContextType.SQL and context.startIndex() >= 0:
+            return int(context.startIndex())
+    return None

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.client.transaction import Operation, as_text
@@ -29,7 +29,7 @@ from headgate.spark.conditions import refuse_nondeterministic
 from headgate.spark.conforming import checked, generation, left_out
 from headgate.spark.dml import Outcome, changes, field_of, metrics, refuse_generated, within
 from headgate.spark.evolving import evolved
-from headgate.spark.failures import translated
+from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.statement import Statement
@@ -96,7 +96,7 @@ class _Found:
     """What the pairs that match tell."""
 
     hits: list[Hit]
-    matched: list[AddFile]  # with a row that matches, whatever becomes of it
+    matched: list[Hit] | None  # rows that match, whatever becomes of them; None: not looked for
     updated: int = 0
     deleted: int = 0
 
@@ -149,15 +149,23 @@ class _Merging:
 
     def _scoped(self, clause: Clause) -> Clause:
         """Have names in a clause about rows of one side mean that side's columns."""
-        alias = {
-            When.NOT_MATCHED: self._merge.source_alias,
-            When.NOT_MATCHED_BY_SOURCE: self._merge.target_alias,
-        }.get(clause.when)
-        if alias is None or (clause.condition is None and clause.values is None):
+        condition, values = clause.condition, clause.values
+        texts = [text for text in (condition, *(values or {}).values()) if text is not None]
+        if not texts:
             return clause
+        alias = self._merge.source_alias
         with translated():
-            both = self._joined([], "inner")
-            condition, values = clause.condition, clause.values
+            both = side = self._joined(self._statement.frame([], located=True), "inner")
+            if clause.when is When.NOT_MATCHED:
+                side = self._merge.source.alias(alias)
+            elif clause.when is When.NOT_MATCHED_BY_SOURCE:
+                alias = self._merge.target_alias
+                side = self._statement.frame([]).alias(alias)
+            # Looked at even if no row should match; and what names columns of a side that has no
+            # row here would find nothing but NULL in them.
+            _ = side.select(*map(F.expr, texts)).schema
+            if clause.when is When.MATCHED:
+                return clause
             return replace(
                 clause,
                 condition=None if condition is None else _qualified(both, condition, alias),
@@ -171,11 +179,11 @@ class _Merging:
     def _find(self, files: Sequence[AddFile]) -> _Found:
         """Join once, to learn which rows are concerned."""
         if all(clause.when is When.NOT_MATCHED for _, clause in self._clauses):
-            return _Found([], list(files))
+            return _Found([], None)
         how = "left" if self._by_source else "inner"
         clause = self._clause(When.MATCHED, When.NOT_MATCHED_BY_SOURCE)
         with translated():
-            pairs = self._joined(files, how).select(
+            pairs = self._joined(self._statement.frame(files, located=True), how).select(
                 FILE, ROW, F.col(_SOURCE), clause.alias(_CLAUSE)
             )
             rows = pairs.groupBy(FILE, ROW).agg(
@@ -185,6 +193,7 @@ class _Merging:
             )
             is_hit = F.col(_CLAUSE) >= 0
             place = F.when(is_hit, F.col(ROW) + 1)
+            matched = F.when(F.col("matches") > 0, F.col(ROW) + 1)
             kinds = {
                 do: [n for n, c in self._clauses if c.do is do] for do in (Do.UPDATE, Do.DELETE)
             }
@@ -192,7 +201,7 @@ class _Merging:
                 FILE, F.bitmap_bucket_number(F.col(ROW) + 1).alias("bucket")
             ).agg(
                 F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits"),
-                F.max("matches").alias("matches"),
+                F.bitmap_construct_agg(F.bitmap_bit_position(matched)).alias("matched"),
                 F.max("masters").alias("masters"),
                 F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]), 1)).alias("updated"),
                 F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]), 1)).alias("deleted"),
@@ -205,18 +214,9 @@ class _Merging:
                 " Nothing was committed.",
             )
         known = Files(self._statement.base, files)
-        by_file: dict[str, list[tuple[int, bytes]]] = {}
-        for row in told:
-            by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row["bits"])))
-        hits = [
-            Hit(known.find(name), hit)
-            for name, parts in by_file.items()
-            if (hit := positions(parts))
-        ]
-        matched = {row[FILE] for row in told if row["matches"]}
         return _Found(
-            sorted(hits, key=lambda hit: hit.file.path),
-            sorted((known.find(name) for name in matched), key=lambda file: file.path),
+            _hits(known, told, "bits"),
+            _hits(known, told, "matched"),
             sum(row["updated"] for row in told),
             sum(row["deleted"] for row in told),
         )
@@ -226,8 +226,8 @@ class _Merging:
         matched = [c for _, c in self._clauses if c.when is When.MATCHED]
         return len(matched) == 1 and matched[0].do is Do.DELETE and matched[0].condition is None
 
-    def _joined(self, files: Sequence[AddFile], how: str) -> DataFrame:
-        target = self._statement.frame(files, located=True).withColumn(_TARGET, F.lit(1))
+    def _joined(self, rows: DataFrame, how: str) -> DataFrame:
+        target = rows.withColumn(_TARGET, F.lit(1))
         source = self._merge.source.withColumn(_SOURCE, F.lit(1))
         left, right = target.alias(self._merge.target_alias), source.alias(self._merge.source_alias)
         return left.join(right, F.expr(self._merge.on), how)
@@ -259,7 +259,13 @@ class _Merging:
             if self._makes(When.MATCHED, When.NOT_MATCHED):
                 how = "right" if self._makes(When.NOT_MATCHED) else "inner"
                 if how == "right" or found.matched:
-                    joined = self._joined(found.matched, how)
+                    # Rows without a partner need not be brought together with it once more.
+                    rows = (
+                        self._statement.frame(files, located=True)
+                        if found.matched is None
+                        else self._statement.rows_of(found.matched)
+                    )
+                    joined = self._joined(rows, how)
                     frames.append(self._new_rows(joined, When.MATCHED, When.NOT_MATCHED))
             if self._makes(When.NOT_MATCHED_BY_SOURCE):
                 target = self._statement.frame(files, located=True).withColumn(_TARGET, F.lit(1))
@@ -381,6 +387,15 @@ class _Merging:
         }
 
 
+def _hits(known: Files, told: Sequence[Row], bits: str) -> list[Hit]:
+    """Read bitmaps as rows of files; a file without any is left out."""
+    by_file: dict[str, list[tuple[int, bytes]]] = {}
+    for row in told:
+        by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row[bits])))
+    hits = [Hit(known.find(name), positions(parts)) for name, parts in by_file.items()]
+    return sorted((hit for hit in hits if hit.rows), key=lambda hit: hit.file.path)
+
+
 _WORDS: Final = {
     "numTargetRemovedFiles": "numTargetFilesRemoved",
     "numTargetAddedFiles": "numTargetFilesAdded",
@@ -399,8 +414,8 @@ def _qualified(both: DataFrame, text: str, alias: str) -> str:
         _ = both.select(F.expr(text)).schema  # over Spark Connect only now something is resolved
         return text
     except AnalysisException as error:
-        at = next((context.startIndex() for context in error.getQueryContext() or ()), -1)
-        if error.getCondition() != "AMBIGUOUS_REFERENCE" or not 0 <= at < len(text):
+        at = offset_of(error)
+        if error.getCondition() != "AMBIGUOUS_REFERENCE" or at is None or at >= len(text):
             raise
     return _qualified(both, f"{text[:at]}{quoted(alias)}.{text[at:]}", alias)
 

@@ -20,17 +20,19 @@ from headgate.names import TableName
 from headgate.protocol.conflicts import Scan
 from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
-from headgate.spark.failures import first_line, quietly
+from headgate.spark.failures import first_line, offset_of, quietly
+from headgate.spark.sessions import is_remote, resolved
 from headgate.spark.types import quoted
 from headgate.sql import places, statements
 from headgate.sql.pruning import contents, table_predicate
 from headgate.sql.queries import Reference
-from headgate.sql.rewrite import Spliced, StandIn, splice
+from headgate.sql.rewrite import STAND_IN_WIDTH, Spliced, StandIn, splice
 from headgate.sql.statements import Name, Piece, TableReference
 
 Answer = TypeVar("Answer")
 
 _ALONE: Final = "t0"
+_REMOTE_WIDTH: Final = 59  # of the name that a DataFrame gets over Spark Connect
 
 
 @dataclass(frozen=True)
@@ -153,12 +155,10 @@ class Resolver:
         """Give what a query answers."""
         frames: dict[str, Any] = dict(relations.frames)
         if not frames:
-            return self.asked(
-                relations.spliced, lambda: self._spark.sql(relations.spliced.expression)
-            )
-        return self.asked(
-            relations.spliced, lambda: self._spark.sql(relations.spliced.text, **frames)
-        )
+            text = relations.spliced.expression
+            return self.asked(relations.spliced, lambda: resolved(self._spark.sql(text)))
+        text = relations.spliced.text
+        return self.asked(relations.spliced, lambda: resolved(self._spark.sql(text, **frames)))
 
     def asked(self, told: Piece | Spliced, ask: Callable[[], Answer], *, begins: int = 0) -> Answer:
         """Ask Spark; where it says what is wrong, point at the place in the script.
@@ -169,10 +169,11 @@ class Resolver:
             with quietly():
                 return ask()
         except (ParseException, AnalysisException) as error:
-            offset = _offset(error)
+            offset = offset_of(error)
             offset = None if offset is None else max(0, offset - begins)
             if isinstance(told, Spliced):
-                at = told.piece.start if offset is None else told.origin(offset)
+                width = _REMOTE_WIDTH if is_remote(self._spark) else STAND_IN_WIDTH
+                at = told.piece.start if offset is None else told.origin(offset, width)
             else:
                 at = told.start + (offset or 0)
             raise self.refused(at, first_line(error).rstrip(".")) from error
@@ -223,12 +224,3 @@ class Resolver:
         if row is None or row["at"] is None:
             raise self.refused(piece.start, "this is no time")
         return int(row["at"])
-
-
-def _offset(error: ParseException | AnalysisException) -> int | None:
-    """Say at which character of its text Spark found something wrong, if it tells."""
-    for context in error.getQueryContext() or ():
-        start = context.startIndex()
-        if start >= 0:
-            return int(start)
-    return None

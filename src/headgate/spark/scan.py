@@ -58,6 +58,11 @@ _KEY: Final = "__headgate_key"
 _NAME: Final = "__headgate_name"
 _PATH: Final = "__headgate_path"
 _WORDS: Final = "__headgate_words"
+_HIDDEN: Final = {
+    FILE: "_metadata.file_path",
+    _NAME: "_metadata.file_name",
+    ROW: "_metadata.row_index",
+}
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,12 @@ def dataframe(
     *,
     located: bool = False,
     without: Mapping[str, Sequence[int]] | None = None,
+    only: Mapping[str, Sequence[int]] | None = None,
 ) -> DataFrame:
     """Read files of a snapshot, in the table's columns; with where each row lies, if asked.
 
-    `without` has for some files, by their paths, further rows that are left out.
+    `without` has for some files, by their paths, further rows that are left out; `only` has for
+    every file the rows that are read, none of them deleted.
     """
     left_out = without or {}
     scan = _Scan(spark, snapshot, located=located)
@@ -103,6 +110,8 @@ def dataframe(
             " where=, or make fewer files of them.",
             stacklevel=4,
         )
+    if only is not None:
+        return scan.chosen(files, [only[file.path] for file in files])
     vectored = {
         file.path: _together(deleted_in(snapshot, file), left_out.get(file.path, ()))
         for file in files
@@ -183,7 +192,7 @@ class _Scan:
             return [self._constant(texts, group) for texts, group in groups.items()]
         folders = _by_folder(groups, self._partitioned)
         if folders is None or len(folders) > _MOST_GROUPS or not self._is_free_of_partitions():
-            return [self._joined(files, None)]
+            return [self._joined(files, None, bit=0)]
         return [self._foldered(folder, group) for folder, group in folders.items()]
 
     def vectored(
@@ -192,9 +201,15 @@ class _Scan:
         """Read files, each without the rows at some positions."""
         if not files:
             return []
-        if sum(rows[-1] // 64 + 1 for rows in deleted if rows) > _MOST_WORDS:
-            return [self._sparsely(files, deleted)]
-        return [self._joined(files, [_words(rows) for rows in deleted])]
+        if _num_words(deleted) > _MOST_WORDS:
+            return [self._sparsely(files, deleted, "left_anti")]
+        return [self._joined(files, [_words(rows) for rows in deleted], bit=0)]
+
+    def chosen(self, files: Sequence[AddFile], rows: Sequence[Sequence[int]]) -> DataFrame:
+        """Read of each file the rows at some positions."""
+        if _num_words(rows) > _MOST_WORDS:
+            return self._sparsely(files, rows, "left_semi")
+        return self._joined(files, [_words(places) for places in rows], bit=1)
 
     def _constant(self, texts: Sequence[str | None], files: Sequence[AddFile]) -> DataFrame:
         values = {
@@ -208,40 +223,48 @@ class _Scan:
         location = self._snapshot.location
         base = hadoop(locations.join(location, folder) if folder else location)
         values = {item.name: F.col(quoted(item.name)) for item in self._partitioned}
-        return self._in_columns(self._files(files, self._partitioned, basePath=base), values)
+        return self._in_columns(self._files(files, more=self._partitioned, basePath=base), values)
 
     def _is_free_of_partitions(self) -> bool:
         """Whether no file has a column by the name of a partition column."""
         stored = {fold(name) for name in self._read_schema.names}
         return all(fold(item.name) not in stored for item in self._partitioned)
 
-    def _joined(self, files: Sequence[AddFile], words: Sequence[pa.Scalar] | None) -> DataFrame:
-        """Look up what is known of each row's file by the file's name."""
-        rows, key = self._keyed(files)
-        known = self._known(files, words)
-        found = rows.join(F.broadcast(known), key == F.col(_KEY), "left")
+    def _joined(
+        self, files: Sequence[AddFile], words: Sequence[pa.ListArray] | None, *, bit: int
+    ) -> DataFrame:
+        """Look up what is known of each row's file by the file's name; keep rows with that bit.
+
+        By a number made of the name: to look texts up takes Spark several times as long. `_sure`
+        holds the names themselves against each other.
+        """
+        rows, key = self._keyed(files, *(() if words is None else (ROW,)))
+        known = F.broadcast(self._known(files, words))
+        found = rows.join(known, F.xxhash64(key) == F.xxhash64(F.col(_KEY)), "left")
         if words is not None:
-            bit = F.getbit(
+            found_bit = F.getbit(
                 F.get(F.col(_WORDS), F.shiftright(F.col(ROW), 6).cast("int")),
                 F.col(ROW).bitwiseAND(63).cast("int"),
             )
-            found = found.where(_sure(key, F.coalesce(bit, F.lit(0).cast("tinyint"))) == 0)
+            found = found.where(_sure(key, F.coalesce(found_bit, F.lit(0).cast("tinyint"))) == bit)
         values = {item.name: _sure(key, F.col(_partition(item))) for item in self._partitioned}
         return self._in_columns(found, values)
 
-    def _sparsely(self, files: Sequence[AddFile], deleted: Sequence[Sequence[int]]) -> DataFrame:
-        """Leave deleted rows out one by one: few of them in files of very many rows."""
-        rows, key = self._keyed(files)
+    def _sparsely(
+        self, files: Sequence[AddFile], places: Sequence[Sequence[int]], how: str
+    ) -> DataFrame:
+        """Leave rows out, or keep them, one by one: few of them in files of very many rows."""
+        rows, key = self._keyed(files, ROW)
         keys = self._known_by(files)
-        gone = pa.table(
+        named = pa.table(
             {
-                _KEY: pa.array([k for k, at in zip(keys, deleted, strict=True) for _ in at]),
-                _WORDS: pa.array([row for at in deleted for row in at], pa.int64()),
+                _KEY: pa.array([k for k, at in zip(keys, places, strict=True) for _ in at]),
+                _WORDS: pa.array([row for at in places for row in at], pa.int64()),
             }
         )
         marked = rows.withColumn(_PATH, key)
-        is_gone = (F.col(_PATH) == F.col(_KEY)) & (F.col(ROW) == F.col(_WORDS))
-        left = marked.join(F.broadcast(self._spark.createDataFrame(gone)), is_gone, "left_anti")
+        is_named = (F.col(_PATH) == F.col(_KEY)) & (F.col(ROW) == F.col(_WORDS))
+        left = marked.join(F.broadcast(self._spark.createDataFrame(named)), is_named, how)
         known = F.broadcast(self._known(files, None))
         found = left.join(known, F.col(_PATH) == F.col(_KEY), "left")
         found = found.where(_sure(F.col(_PATH), F.lit(True)))
@@ -251,29 +274,35 @@ class _Scan:
     # Reading
 
     def _files(
-        self, files: Sequence[AddFile], more: Sequence[StructField] = (), **options: str
+        self,
+        files: Sequence[AddFile],
+        *hidden: str,
+        more: Sequence[StructField] = (),
+        **options: str,
     ) -> DataFrame:
+        """Read files, with those of Spark's hidden columns that are asked for.
+
+        And no others: also one that nobody uses in the end makes Spark read slower.
+        """
         schema = spark_types.StructType(list(self._read_schema.fields))
         for item in more:
             schema = schema.add(item.name, to_spark(item.type))
         reader = self._spark.read.schema(schema).options(**OPTIONS, **options)
         rows = read_named(reader, [pattern(key) for key in self._keys(files)])
-        columns: list[Column | str] = [F.col(quoted(n)) for n in rows.columns]
-        columns += [
-            F.col("_metadata.file_path").alias(FILE),
-            F.col("_metadata.file_name").alias(_NAME),
-            F.col("_metadata.row_index").alias(ROW),
-        ]
-        return rows.select(*columns)
+        wanted = {*hidden, FILE, ROW} if self._located else {*hidden}
+        if not wanted:
+            return rows
+        return rows.select("*", *[F.col(_HIDDEN[name]).alias(name) for name in sorted(wanted)])
 
-    def _keyed(self, files: Sequence[AddFile]) -> tuple[DataFrame, Column]:
+    def _keyed(self, files: Sequence[AddFile], *hidden: str) -> tuple[DataFrame, Column]:
         """Give the rows, and of each row the name its file is known by."""
         if self._are_told_by_last_names(files):
-            return self._files(files), F.col(_NAME)
+            return self._files(files, _NAME, *hidden), F.col(_NAME)
         if all(map(is_plain, self._keys(files))):
-            return self._files(files), F.col(FILE)
+            return self._files(files, FILE, *hidden), F.col(FILE)
         # Spark spells names percent-encoded; a plus sign is one, whatever a form would make of it.
-        return self._files(files), F.url_decode(F.replace(F.col(FILE), F.lit("+"), F.lit("%2B")))
+        decoded = F.url_decode(F.replace(F.col(FILE), F.lit("+"), F.lit("%2B")))
+        return self._files(files, FILE, *hidden), decoded
 
     def _are_told_by_last_names(self, files: Sequence[AddFile]) -> bool:
         """Whether the ends of names are enough: every row's is looked up, and long ones cost."""
@@ -286,13 +315,13 @@ class _Scan:
             return [key.rpartition("/")[2] for key in keys]
         return keys
 
-    def _known(self, files: Sequence[AddFile], words: Sequence[pa.Scalar] | None) -> DataFrame:
+    def _known(self, files: Sequence[AddFile], words: Sequence[pa.ListArray] | None) -> DataFrame:
         texts = [self._texts(file) for file in files]
         columns: dict[str, pa.Array] = {_KEY: pa.array(self._known_by(files), pa.string())}
         for at, item in enumerate(self._partitioned):
             columns[_partition(item)] = pa.array([text[at] for text in texts], pa.string())
         if words is not None:
-            columns[_WORDS] = pa.array(words, pa.list_(pa.int64()))
+            columns[_WORDS] = pa.concat_arrays(words)
         told = self._spark.createDataFrame(pa.table(columns))
         typed = [
             _typed(F.col(_partition(item)), item.type).alias(_partition(item))
@@ -303,21 +332,26 @@ class _Scan:
 
     def _in_columns(self, rows: DataFrame, values: Mapping[str, Column]) -> DataFrame:
         """Bring what was read into the table's columns."""
-        columns = [self._column(item, values).alias(item.name) for item in self._schema.fields]
+        columns = [self._column(item, values) for item in self._schema.fields]
         if self._located:
-            columns += [F.col(FILE), F.col(ROW)]
+            columns += [quoted(FILE), quoted(ROW)]
+        names = [column for column in columns if isinstance(column, str)]
+        if len(names) == len(columns) and names == [quoted(name) for name in rows.columns]:
+            return rows
         return rows.select(*columns)
 
-    def _column(self, item: StructField, values: Mapping[str, Column]) -> Column:
+    def _column(self, item: StructField, values: Mapping[str, Column]) -> Column | str:
+        """Give a column, by its name where nothing changes: each `Column` asks the JVM a lot."""
         if item.name in values:
-            return values[item.name]
-        wanted = to_spark(item.type)
+            return values[item.name].alias(item.name)
+        wanted, stored = to_spark(item.type), physical_name(item)
         if item.type == VOID:
-            return F.lit(None).cast(wanted)
-        column = F.col(quoted(physical_name(item)))
+            return F.lit(None).cast(wanted).alias(item.name)
         # Fields of structs are renamed by their place; a cast that changes nothing would keep
         # Spark from handing filters to the files.
-        return column if to_spark(physical(item.type)) == wanted else column.cast(wanted)
+        if to_spark(physical(item.type)) != wanted:
+            return F.col(quoted(stored)).cast(wanted).alias(item.name)
+        return quoted(stored) if stored == item.name else F.col(quoted(stored)).alias(item.name)
 
     def _keys(self, files: Sequence[AddFile]) -> list[str]:
         return [hadoop(url) for url in urls_of(self._snapshot.location, files)]
@@ -327,9 +361,9 @@ class _Scan:
 
 
 def _sure(key: Column, column: Column) -> Column:
-    """Raise where a row's file is not known: its values would be lost, or deleted rows be back."""
+    """Raise where a row's file is not the known one: deleted rows would be back, values lost."""
     unknown = F.concat(F.lit("Headgate does not know the file "), key)
-    return F.when(F.col(_KEY).isNull(), F.raise_error(unknown)).otherwise(column)
+    return F.when(F.col(_KEY).eqNullSafe(key), column).otherwise(F.raise_error(unknown))
 
 
 def _schema(snapshot: Snapshot) -> StructType:
@@ -417,13 +451,17 @@ def _together(rows: Sequence[int], others: Sequence[int]) -> Sequence[int]:
     return sorted({*rows, *others}) if rows and others else rows or others
 
 
-def _words(rows: Sequence[int]) -> pa.Scalar:
-    """Give deleted positions, ascending, as bits of 64-bit words."""
+def _num_words(rows: Sequence[Sequence[int]]) -> int:
+    return sum(places[-1] // 64 + 1 for places in rows if places)
+
+
+def _words(rows: Sequence[int]) -> pa.ListArray:
+    """Give deleted positions, ascending, as bits of 64-bit words: one list of them."""
     count = rows[-1] // 64 + 1 if rows else 0
     # One more place than there are bits, and nothing in it: so there are nulls, and bits of them.
     marked = pc.inverse_permutation(pa.array(rows, pa.int64()), max_index=64 * count)
     values = pa.Array.from_buffers(pa.int64(), count, [None, marked.buffers()[0]])
-    return pa.ListArray.from_arrays([0, count], values)[0]
+    return pa.ListArray.from_arrays([0, count], values)
 
 
 def input_files(frame: DataFrame) -> frozenset[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
@@ -18,10 +20,12 @@ from headgate.spark.failures import translated
 from headgate.spark.inserting import Insertion, insert
 from headgate.spark.merge import Clause, Do, Merge, When, merge
 from headgate.spark.relations import Relations, Resolver
+from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.types import quoted
 from headgate.sql import statements
 from headgate.sql.pruning import condition_predicate, contents
+from headgate.sql.rewrite import Edit, Spliced
 from headgate.sql.script import parse
 from headgate.sql.statements import Name, Piece
 
@@ -78,7 +82,7 @@ class _Script:
             case statements.Describe() | statements.Show():
                 return describing.tell(self._engine, self._find, statement)
             case statements.Foreign(whole, _, None):
-                return self._find.asked(whole, lambda: self._spark.sql(whole.text))
+                return self._find.asked(whole, lambda: resolved(self._spark.sql(whole.text)))
             case statements.Foreign(whole, _, query):
                 # A view's text would have names in it that mean our tables only now.
                 with sessions.setting(self._spark, _VIEWS_AS_PLANS, "true"):
@@ -142,20 +146,24 @@ class _Script:
         self, inserting: statements.Insert, values: statements.Values, schema: StructType
     ) -> DataFrame:
         columns = self._columns(inserting, schema)
-        rows = []
+        defaults: list[Edit] = []
         for row in values.rows:
             if len(row) != len(columns):
                 at = row[0].start if row else values.piece.start
                 raise self._find.refused(
                     at, f"{len(columns)} values are wanted, and {len(row)} are given"
                 )
-            cells = [
-                _default(column) if _is_default(cell) else cell.text
+            defaults += [
+                Edit(cell.start, cell.end, _default(column))
                 for cell, column in zip(row, columns, strict=True)
+                if _is_default(cell)
             ]
-            rows.append(f"({', '.join(cells)})")
-        text = f"SELECT * FROM VALUES {', '.join(rows)}"
-        return self._find.asked(values.piece, lambda: self._spark.sql(text))
+        told, before = Spliced(values.piece, tuple(defaults), ()), "SELECT * FROM VALUES "
+        return self._find.asked(
+            told,
+            lambda: resolved(self._spark.sql(before + told.expression)),
+            begins=len(before),
+        )
 
     def _columns(self, inserting: statements.Insert, schema: StructType) -> list[StructField]:
         """Give the columns that a row's values are for, in order."""
@@ -303,20 +311,41 @@ class _Script:
                 self._clause(clause, target, target_alias, merging, statement.base.schema)
                 for clause in merging.clauses
             ]
-            return merge(
-                statement,
-                Merge(
-                    source,
-                    self._plain(merging.on, target),
-                    clauses,
-                    target_alias=target_alias,
-                    source_alias=source_alias,
-                    predicate=predicate,
-                    evolves=merging.evolves_schema,
-                ),
+            planned = Merge(
+                source,
+                self._plain(merging.on, target),
+                clauses,
+                target_alias=target_alias,
+                source_alias=source_alias,
+                predicate=predicate,
+                evolves=merging.evolves_schema,
             )
+            try:
+                return merge(statement, planned)
+            except InvalidArgumentError as error:
+                if isinstance(error.__cause__, AnalysisException):
+                    self._point_at_fault(statement, merging, planned, target)
+                raise
 
         return self._engine.redo(str(target), run)
+
+    def _point_at_fault(
+        self, statement: Statement, merging: statements.Merge, planned: Merge, target: TableName
+    ) -> None:
+        """Have Spark look at each expression alone, and say of the first it cannot read where."""
+        sides = {
+            When.NOT_MATCHED: planned.source.alias(planned.source_alias),
+            When.NOT_MATCHED_BY_SOURCE: statement.frame([]).alias(planned.target_alias),
+        }
+        left, right = sides[When.NOT_MATCHED_BY_SOURCE], sides[When.NOT_MATCHED]
+        sides[When.MATCHED] = left.crossJoin(right)
+        pieces = [(When.MATCHED, merging.on)]
+        for clause in merging.clauses:
+            when = When(clause.when.value.lower())
+            pieces += [(when, piece) for piece in _expressions(clause)]
+        for when, piece in pieces:
+            spliced = self._find.relations(piece, target=target).spliced
+            self._find.asked(spliced, partial(_look_at, sides[when], spliced.expression))
 
     def _source(self, statement: Statement, merging: statements.Merge) -> DataFrame:
         if not isinstance(merging.source, Piece):
@@ -336,7 +365,7 @@ class _Script:
             statement.add_scans(scans)
             return frame
         name = ".".join(map(quoted, reference.name.parts))
-        theirs = self._find.asked(reference.piece, lambda: self._spark.table(name))
+        theirs = self._find.asked(reference.piece, lambda: resolved(self._spark.table(name)))
         with translated():
             return statement.aside(theirs)
 
@@ -398,6 +427,22 @@ class _Script:
 
     def _nothing(self) -> DataFrame:
         return self._spark.createDataFrame([], "result string")
+
+
+def _look_at(rows: DataFrame, text: str) -> None:
+    """Have Spark resolve an expression on rows, and compute nothing."""
+    _ = rows.select(F.expr(text)).schema
+
+
+def _expressions(clause: statements.MergeClause) -> list[Piece]:
+    """Give what a clause has Spark compute, in the order of the text."""
+    found = [] if clause.condition is None else [clause.condition]
+    match clause.action:
+        case statements.MergeUpdate(assignments):
+            found += [item.value for item in assignments]
+        case statements.MergeInsert(values=values):
+            found += values
+    return [piece for piece in found if not _is_default(piece)]
 
 
 def _labels(target: TableName, alias: str | None) -> list[tuple[str, ...]]:

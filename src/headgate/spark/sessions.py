@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.errors import InvalidArgumentError, UnavailableError
 
@@ -37,7 +38,6 @@ class Setting:
     value: str
     otherwise: str
     changes_results: bool
-    default: str  # Spark's own, for sessions that do not say
 
 
 SETTINGS: Final = (
@@ -46,56 +46,42 @@ SETTINGS: Final = (
         "true",
         "numbers that do not fit are cut instead of refused",
         changes_results=True,
-        default="true",
     ),
     Setting(
         "spark.sql.caseSensitive",
         "false",
         "columns are not found by names that differ in case",
         changes_results=True,
-        default="false",
     ),
     Setting(
         "spark.sql.parquet.binaryAsString",
         "false",
         "binary columns are read as texts",
         changes_results=True,
-        default="false",
-    ),
-    Setting(
-        "spark.sql.parquet.fieldId.read.enabled",
-        "false",
-        "nested columns of tables with column mapping are read as NULL",
-        changes_results=True,
-        default="false",
     ),
     Setting(
         "spark.sql.variant.writeShredding.enabled",
         "false",
         "variants are written in a form that readers of the table do not expect",
         changes_results=True,
-        default="true",
     ),
     Setting(
         "spark.sql.parquet.datetimeRebaseModeInWrite",
         "CORRECTED",
         "days before 1582 are refused, or written as others",
         changes_results=True,
-        default="CORRECTED",
     ),
     Setting(
         "spark.sql.parquet.outputTimestampType",
         "TIMESTAMP_MICROS",
         "timestamps are written without statistics",
         changes_results=False,
-        default="INT96",
     ),
     Setting(
         "spark.sql.sources.parallelPartitionDiscovery.threshold",
         "1000000000",
         "every file of a local table costs a task before it is read",
         changes_results=False,
-        default="32",
     ),
 )
 
@@ -139,15 +125,11 @@ def session(
 
 def check(spark: SparkSession) -> None:
     """Refuse a session whose settings would change results; warn of those that cost time."""
-    wrong = [
-        setting
-        for setting in SETTINGS
-        if spark.conf.get(setting.key, setting.default) != setting.value
-    ]
+    wrong = [item for item in SETTINGS if _value(spark, item) != item.value]
     if harmful := [setting for setting in wrong if setting.changes_results]:
         raise InvalidArgumentError(
             "This Spark session would give other results: "
-            + "; ".join(f"{setting.key} is not {setting.value}" for setting in harmful)
+            + "; ".join(f"{item.key} is not {item.value} ({item.otherwise})" for item in harmful)
             + ".",
             remedy="Set them with spark.conf.set, or start it with headgate.spark.session().",
         )
@@ -157,6 +139,28 @@ def check(spark: SparkSession) -> None:
             f" Set it with spark.conf.set({setting.key!r}, {setting.value!r}).",
             stacklevel=3,
         )
+
+
+def _value(spark: SparkSession, setting: Setting) -> str | None:
+    """Give what a session goes by: what it was told, or what this version of Spark does."""
+    try:
+        return spark.conf.get(setting.key)
+    except PySparkException as error:
+        if error.getCondition() != "SQL_CONF_NOT_FOUND":
+            raise
+        return setting.value  # of what it has not nothing can be wrong
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether a session speaks to a server of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def resolved(frame: DataFrame) -> DataFrame:
+    """Have Spark say now what is wrong: over Spark Connect it would say it when asked for rows."""
+    if is_remote(frame.sparkSession):
+        _ = frame.schema
+    return frame
 
 
 @contextmanager

@@ -139,6 +139,12 @@ class Statement:
         left_out = {hit.file.path: hit.rows for hit in without}
         return scan.dataframe(self.spark, self.base, files, located=located, without=left_out)
 
+    def rows_of(self, hits: Sequence[Hit]) -> DataFrame:
+        """Read the rows that are hit and no others, with where each lies."""
+        only = {hit.file.path: hit.rows for hit in hits}
+        files = [hit.file for hit in hits]
+        return scan.dataframe(self.spark, self.base, files, located=True, only=only)
+
     # Writing
 
     def target(self, metadata: Metadata | None = None, protocol: Protocol | None = None) -> Target:

@@ -54,7 +54,9 @@ def test_random_operations_end_in_the_same_rows(rivals: Rivals, seed: int, tmp_p
         table.checkpoint()
     copy = plain_copy(table.location, tmp_path / "copy")
     ours = rows(rivals.then[-1].rows)
-    assert duckdb_scans(copy) == ours
+    # Under column mapping DuckDB's extension gives NULL for every value of a partition column.
+    if plan.table.mapping == "none" or not plan.table.partition_by:
+        assert duckdb_scans(copy) == ours
     if plan.table.mapping == "none":
         assert deltalake_reads(copy) == ours
     for whose, found in rivals.read_plain(rivals.path).items():
