@@ -27,6 +27,7 @@ from headgate.errors import (
     RefusedError,
     UnavailableError,
     UnsupportedByCatalogError,
+    VersionGoneError,
 )
 from headgate.protocol.actions import TxnId
 from headgate.protocol.commits import Proposal, Way
@@ -159,6 +160,21 @@ def test_a_lake_whose_database_is_damaged_says_what_to_do(tmp_path: Path) -> Non
     (tmp_path / "headgate.db").write_bytes(b"not a database" * 1000)
     with pytest.raises(DamagedError, match=r"damaged.*Restore it from a backup"):
         connect(tmp_path)
+
+
+def test_a_database_that_lost_everything_is_not_taken_for_a_new_lake(tmp_path: Path) -> None:
+    with connect(tmp_path) as session:
+        session.create_table("t", "id long")
+    (tmp_path / "headgate.db").write_bytes(b"")
+    with pytest.raises(DamagedError, match=r"empty.*headgate restore"):
+        connect(tmp_path)
+    assert (tmp_path / "headgate.db").stat().st_size == 0
+
+
+def test_a_lake_whose_maker_died_before_its_first_table_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "headgate.db").touch()
+    with connect(tmp_path) as session:
+        assert session.create_table("t", "id long").version == 0
 
 
 def test_a_database_of_another_program_is_not_taken_over(tmp_path: Path) -> None:
@@ -461,6 +477,14 @@ def test_a_plain_table_is_opened_by_its_path_at_any_version(tmp_path: Path) -> N
     for path in (folder, str(folder), locations.normalize(str(folder))):
         assert headgate.open(path).version == 1
         assert headgate.open(path, version=0).version == 0
+    os.utime(folder / "_delta_log" / f"{0:020d}.json", (100, 100))
+    os.utime(folder / "_delta_log" / f"{1:020d}.json", (200, 200))
+    assert headgate.open(folder, as_of="1970-01-01T00:03:19Z").version == 0
+    assert headgate.open(folder, as_of=200_000).version == 1
+    with pytest.raises(VersionGoneError):
+        headgate.open(folder, as_of=99_999)
+    with pytest.raises(InvalidArgumentError):
+        headgate.open(folder, version=0, as_of=200_000)
     with pytest.raises(HeadgateError):
         headgate.open(folder, version=2)
     with pytest.raises(HeadgateError):

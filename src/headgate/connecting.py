@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
@@ -25,6 +26,7 @@ from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
 from headgate.errors import (
     AlreadyExistsError,
+    DamagedError,
     InvalidArgumentError,
     NotEmptyError,
     UnavailableError,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from headgate.catalog.filesystem import FilesystemCatalog
     from headgate.client.remote import RemoteCatalog
     from headgate.client.session import Session
-    from headgate.client.table import PlainTable
+    from headgate.client.table import PlainTable, When
 
 DATABASE = "headgate.db"
 _ROOT = "root"
@@ -121,11 +123,13 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
         store.close()
 
 
-def open(path: str | os.PathLike[str], *, version: int | None = None) -> PlainTable:
-    """Open a plain Delta table by its path, to read it."""
+def open(
+    path: str | os.PathLike[str], *, version: int | None = None, as_of: When | None = None
+) -> PlainTable:
+    """Open a plain Delta table by its path, to read it: the latest, or as it was."""
     from headgate.client.table import open_path
 
-    return open_path(os.fspath(path), version=version)
+    return open_path(os.fspath(path), version=version, as_of=as_of)
 
 
 def embedded_catalog(
@@ -272,6 +276,9 @@ def _ready(database: Path) -> Path:
         # In this order: what another process makes meanwhile is a lake, not somebody else's.
         is_used = any(directory.iterdir())
         is_foreign = is_used and not database.exists()
+        # While a lake is made its database is empty for a moment, and tables there are none yet.
+        # Again in this order: another process may make both meanwhile.
+        is_lost = (directory / "tables").is_dir() and _is_empty(database)
     except (OSError, ValueError) as error:
         raise UnavailableError(
             f"{str(directory)!r} cannot be used: {error}.",
@@ -282,7 +289,20 @@ def _ready(database: Path) -> Path:
             f"{directory} is not empty and holds no lake.",
             remedy="Name an empty or a new directory, or a lake.",
         )
+    if is_lost:
+        raise DamagedError(
+            f"The catalog's file {database} is empty, and there are tables beside it.",
+            remedy="Move it away and restore it from a backup: `headgate restore`.",
+        )
     return database
+
+
+def _is_empty(database: Path) -> bool:
+    for file in (database, database.with_name(f"{database.name}-wal")):
+        with suppress(FileNotFoundError):  # the last one to close takes the log away
+            if file.stat().st_size:
+                return False
+    return True
 
 
 def _root_of(store: CatalogStore, root: str | None, clock: Clock) -> str:

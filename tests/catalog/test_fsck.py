@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,9 @@ import pytest
 
 import headgate
 from headgate import failpoints
-from headgate.errors import LogAheadError
+from headgate.catalog.publisher import Publisher
+from headgate.errors import LogAheadError, UnavailableError
+from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.catalog_port import Finding, Ratified, Severity
 from headgate.protocol.commits import Way
@@ -76,7 +79,9 @@ def test_an_older_copy_of_the_database_is_noticed_before_it_ratifies_and_mended(
     with pytest.raises(LogAheadError, match="fsck"):
         lake.propose(table.table_id, 2, add())
     assert isinstance(lake.propose(other.table_id, 1, add()), Ratified)  # others go on
-    assert {(f.rule, f.version) for f in problems(lake)} >= {("FS3", 2)}
+    # None of them is called an intruder's: who takes such a file out of the log loses a commit.
+    assert [(f.rule, f.version) for f in problems(lake)] == [("FS3", 2), ("FS3", 3), ("FS3", 4)]
+    assert {f.remedy for f in problems(lake) if "--repair" not in f.remedy} == set()
     mended = problems(lake, repair=True)
     assert [(f.rule, f.version, f.repaired) for f in mended] == [
         ("FS3", 2, True),
@@ -90,6 +95,81 @@ def test_an_older_copy_of_the_database_is_noticed_before_it_ratifies_and_mended(
     ] == contents
     assert isinstance(lake.propose(table.table_id, 5, add()), Ratified)
     assert lake.catalog.publish(table.table_id) == 5
+
+
+def test_of_what_lies_above_an_older_copy_only_what_follows_on_is_the_catalogs(
+    inline_lake: House,
+) -> None:
+    table = inline_lake.create()
+    older_copy(inline_lake, table.table_id, commits=2)
+    store = locations.store_for(table.location)
+    for version, timestamp_ms in ((3, START_MS), (4, START_MS + 10**6), (9, START_MS + 10**6)):
+        content = file_content(add(), txn_id=new_txn_id(), timestamp_ms=timestamp_ms)
+        store.put(PublishedCommit(Version(version)).path, content)
+    assert [(f.rule, f.version) for f in problems(inline_lake)] == [
+        ("FS3", 1),
+        ("FS3", 2),
+        ("AU-01", 3),  # earlier than the version before it
+        ("AU-01", 4),
+        ("AU-01", 9),
+    ]
+
+
+@shows("FS3")
+def test_an_older_copy_with_a_tail_it_cannot_publish_is_told_so_and_loses_nothing(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = inline_lake.create()
+    inline_lake.propose(table.table_id, 1, add())  # ratified in the copy, and not yet published
+    older_copy(inline_lake, table.table_id, commits=2)
+
+    def fail(*_: object) -> Version:
+        raise UnavailableError("The storage cannot be written.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "publish", fail)
+        found = problems(inline_lake, repair=True)
+    assert {f.version for f in found} == {2, 3}
+    assert all("Move" not in f.remedy and not f.repaired for f in found)
+    assert [(f.version, f.repaired) for f in problems(inline_lake, repair=True)] == [
+        (2, True),
+        (3, True),
+    ]
+    assert problems(inline_lake) == []
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("moment", ["list", "read_published"])
+def test_what_others_commit_and_publish_meanwhile_is_no_finding(
+    lake: House, monkeypatch: pytest.MonkeyPatch, moment: str, *, repair: bool
+) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    lake.catalog.publish(table.table_id)
+    look, turns = getattr(DeltaLog, moment), iter(range(20))
+    is_theirs = False
+
+    def commit() -> None:
+        latest = lake.catalog.resolve(table.table_id).latest
+        lake.propose(table.table_id, latest + 1, add())
+        lake.catalog.publish(table.table_id)
+
+    def crowded(*asked: object) -> object:
+        """Look between two commits of somebody else, who goes home after a while."""
+        nonlocal is_theirs
+        if is_theirs or next(turns, None) is None:
+            return look(*asked)
+        is_theirs = True
+        commit()
+        seen = look(*asked)
+        commit()
+        is_theirs = False
+        return seen
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, moment, crowded)
+        assert problems(lake, repair=repair) == []
+    assert lake.catalog.resolve(table.table_id).latest > 1
 
 
 @shows("FS3")
@@ -155,11 +235,30 @@ def test_a_published_file_that_went_is_named(lake: House) -> None:
     [finding] = problems(lake)
     assert (finding.rule, finding.version) == ("S11", 2)
     [finding] = problems(lake, repair=True)
-    # What came inline is still held, and is put back as it was.
-    assert finding.repaired == (lake.way is Way.INLINE)
-    if finding.repaired:
-        assert gone.read_bytes() == content
-        assert problems(lake) == []
+    # What came inline is still held, and what was staged still lies there.
+    assert finding.repaired
+    assert gone.read_bytes() == content
+    assert problems(lake) == []
+
+
+@shows("S11", "S12")
+@pytest.mark.parametrize("harm", [Path.unlink, lambda twin: twin.write_bytes(b"{}\n")])
+def test_a_published_file_that_went_with_its_staged_twin_cannot_be_put_back(
+    lake: House, harm: Callable[[Path], object]
+) -> None:
+    lake.way = Way.STAGED
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    lake.catalog.publish(table.table_id)
+    gone = path_on_disk(lake, table.table_id, PublishedCommit(Version(1)).path)
+    gone.unlink()
+    file_name = answer.commits[table.table_id].file_name
+    harm(path_on_disk(lake, table.table_id, f"{STAGED}/{file_name}"))
+    [finding] = [found for found in problems(lake, repair=True) if found.rule == "S11"]
+    assert (finding.version, finding.repaired) == (1, False)
+    assert "backup" in finding.remedy
+    assert not gone.exists()
 
 
 def test_a_lake_whose_tables_are_gone_is_not_called_sound(lake: House) -> None:

@@ -19,6 +19,7 @@ from headgate.protocol.commits import Inline, Part, Proposal
 from tests.cli.conftest import Run
 from tests.kit import shows
 from tests.kit.builders import add
+from tests.kit.postgres import Postgres
 
 
 def rows(*ids: int) -> pa.Table:
@@ -94,6 +95,7 @@ def test_what_was_committed_after_the_backup_comes_back_with_rows_and_txn_ids(
     found = run("fsck")
     assert found.code == 1
     assert "[FS3]" in found.out
+    assert "Move the file" not in found.out  # who did would lose commits that were acknowledged
 
     mended = json.loads(run("fsck", "--repair", "--json").out)["findings"]
     repaired = [(one["version"], one["repaired"]) for one in mended if one["rule"] == "FS3"]
@@ -118,6 +120,31 @@ def test_what_was_committed_after_the_backup_comes_back_with_rows_and_txn_ids(
         # Every ratification has its event again, one sequence each.
         told = [c.version for e in session.events(tables=["orders"]) for c in e.commits]
         assert told == [0, 1, 2, 3, 4, 5, 6]
+
+
+@shows("FS3")
+def test_a_catalog_on_postgresql_comes_back_from_a_dump_and_from_the_logs(
+    run: Run, tmp_path: Path, postgres_server: Postgres
+) -> None:
+    lost, dump = postgres_server.new_database(), tmp_path / "lake.dump"
+    assert run("init", lost, "--root", tmp_path / "root").code == 0
+    with headgate.connect(lost, publisher=False) as session:
+        session.create_table("orders", "id long").append(rows(1))
+        session.table("orders").publish()
+        postgres_server.tool("pg_dump", "--format=custom", f"--file={dump}", f"--dbname={lost}")
+        for value in (2, 3):
+            session.table("orders").append(rows(value))
+        session.table("orders").publish()
+        before = txn_ids(session, "orders")
+    restored = postgres_server.new_database()
+    postgres_server.tool("pg_restore", f"--dbname={restored}", dump)
+    found = run("--lake", restored, "fsck")
+    assert (found.code, found.out.count("[FS3]"), "Move" in found.out) == (1, 2, False)
+    assert run("--lake", restored, "fsck", "--repair").code == 0
+    with headgate.connect(restored, publisher=False) as session:
+        assert txn_ids(session, "orders") == before
+        session.table("orders").append(rows(4))
+        assert ids_in(session, "orders") == [1, 2, 3, 4]
 
 
 @shows("FS3")

@@ -62,12 +62,12 @@ class Checker:
         found: list[Finding] = []
         if repair:
             found += self._adopted(row, name, log)
-            with self._store.read() as unit:
-                row = unit.table(row.id) or row
+        # The log before the catalog: what is published was ratified, so whatever is seen of it is
+        # known here afterwards, also while others commit.
+        files = _look(log)
         with self._store.read() as unit:
             row = unit.table(row.id) or row
             commits = unit.commits(row.key, Version(0), row.head, content=True)
-        files = _look(log)
         found += _rows(row, name, commits)
         found += _held(row, name, log, commits, files, repair=repair)
         found += self._beyond(row, name, log, files)
@@ -78,11 +78,30 @@ class Checker:
 
     def _adopted(self, row: TableRow, name: str, log: DeltaLog) -> Iterator[Finding]:
         """Ratify the versions the log has and the catalog lacks, one after the other."""
-        version = Version(row.head + 1)
-        while (content := log.read_published(version)) is not None:
+        while True:
+            row = self._now(row)
+            version = Version(row.head + 1)
+            content = log.read_published(version)
+            if content is None:
+                return
+            if self._now(row).head != row.head:
+                continue  # ratified and published meanwhile, as every day
+            if row.published != row.head:
+                yield Finding(
+                    rule="FS3",
+                    severity=Severity.ERROR,
+                    table=name,
+                    version=version,
+                    path=PublishedCommit(version).path,
+                    says=f"is in the log, and version {row.published + 1} is not yet published",
+                    remedy="Run `headgate publish`, then `headgate fsck --repair` again.",
+                )
+                return
             try:
                 self._adopt(row, log, version, content)
             except (InvalidCommitError, MalformedError, TakenError) as error:
+                if self._now(row).head != row.head:
+                    continue  # another process mends, too
                 yield Finding(
                     rule="AU-01",
                     severity=Severity.ERROR,
@@ -102,7 +121,10 @@ class Checker:
                 says="stood in the log and the catalog had forgotten it",
                 repaired=True,
             )
-            version = Version(version + 1)
+
+    def _now(self, row: TableRow) -> TableRow:
+        with self._store.read() as unit:
+            return unit.table(row.id) or row
 
     def _adopt(self, row: TableRow, log: DeltaLog, version: Version, content: bytes) -> None:
         examined = examination.examine_file(content)
@@ -138,10 +160,13 @@ class Checker:
         fail_point("fsck.after_adopt")
 
     def _beyond(self, row: TableRow, name: str, log: DeltaLog, files: _Files) -> Iterator[Finding]:
+        following, timestamp_ms = row.head + 1, row.timestamp_ms
         for version in sorted(version for version in files.published if version > row.head):
             path = PublishedCommit(version).path
-            content = log.read_published(version)
-            if version == row.head + 1 and content is not None and self.is_next(row, content):
+            content = log.read_published(version) if version == following else None
+            later_ms = None if content is None else self._follows(row, content, timestamp_ms)
+            if later_ms is not None:
+                following, timestamp_ms = version + 1, later_ms
                 yield Finding(
                     rule="FS3",
                     severity=Severity.ERROR,
@@ -165,19 +190,24 @@ class Checker:
 
     def is_next(self, row: TableRow, content: bytes) -> bool:
         """Say whether content could have been ratified as the table's next version."""
+        return self._follows(row, content, row.timestamp_ms) is not None
+
+    def _follows(self, row: TableRow, content: bytes, timestamp_ms: int) -> int | None:
+        """Give the timestamp of a commit that could stand after one of another; None if not."""
         try:
             examined = examination.examine_file(content)
         except MalformedError:
-            return False
+            return None
         if examined.violations or examined.txn_id is None:
-            return False
+            return None
         with self._store.read() as unit:
             if any(table == row.id for table, _ in unit.ratified_under(examined.txn_id)):
-                return False
+                return None
         # Whose it is decides, and not what it does: what was ratified once was judged then.
         stamp, metadata = examined.timestamp_ms, examined.metadata
-        is_later = stamp is not None and stamp > row.timestamp_ms
-        return is_later and (metadata is None or _names(metadata, row))
+        if stamp is None or stamp <= timestamp_ms:
+            return None
+        return stamp if metadata is None or _names(metadata, row) else None
 
     def _state(
         self,
@@ -226,9 +256,9 @@ def _look(log: DeltaLog) -> _Files:
     others: list[paths.LogFile | paths.Stray] = []
     for item in log.list():
         if isinstance(item.file, PublishedCommit):
-            content = log.read_published(item.file.version)
-            if content is not None:
-                published[item.file.version] = hashlib.sha256(content).hexdigest()
+            found = _published_hash(log, item.file.version)
+            if found is not None:
+                published[item.file.version] = found
         else:
             others.append(item.file)
     staged = {item.path.removeprefix(f"{STAGED}/"): item.size for item in log.store.list(STAGED)}
@@ -278,6 +308,8 @@ def _held(
     for commit in commits:
         version, path = commit.version, PublishedCommit(commit.version).path
         published = files.published.get(version)
+        if published is None and version > covered:  # or published since the log was listed
+            published = _published_hash(log, version)
         if published is not None and published != commit.sha256.hex():
             yield Finding(
                 rule="S10",
@@ -286,21 +318,21 @@ def _held(
                 version=version,
                 path=path,
                 says="holds other bytes than were ratified",
-                remedy="Take the file out of the log, then run `headgate publish`.",
+                remedy="Take the file out of the log, then run `headgate fsck --repair`.",
             )
         if published is None and commit.published_ms is not None and version > covered:
-            is_held = commit.content is not None
-            if repair and is_held:
-                log.publish_many([(version, commit.content or b"")])
+            content = _content(log, commit)
+            if repair and content is not None:
+                log.publish_many([(version, content)])
             yield Finding(
                 rule="S11",
-                severity=Severity.WARNING if repair and is_held else Severity.ERROR,
+                severity=Severity.ERROR if content is None or not repair else Severity.WARNING,
                 table=name,
                 version=version,
                 path=path,
                 says="was published and is gone",
-                remedy="Run `headgate fsck --repair`." if is_held else _RESTORE,
-                repaired=repair and is_held,
+                remedy=_RESTORE if content is None else "Run `headgate fsck --repair`.",
+                repaired=repair and content is not None,
             )
         if (
             published is None
@@ -317,7 +349,7 @@ def _held(
                 remedy="Run `headgate publish`.",
             )
         if published is None and commit.published_ms is None:
-            if commit.content is None and _staged_hash(log, commit) != commit.sha256.hex():
+            if commit.content is None and _content(log, commit) is None:
                 yield Finding(
                     rule="S9",
                     severity=Severity.ERROR,
@@ -340,11 +372,20 @@ def _held(
                     )
 
 
-def _staged_hash(log: DeltaLog, commit: CommitRow) -> str | None:
-    try:
-        return hashlib.sha256(log.read(f"{STAGED}/{commit.file_name}")).hexdigest()
-    except HeadgateError:
-        return None
+def _published_hash(log: DeltaLog, version: Version) -> str | None:
+    content = log.read_published(version)
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _content(log: DeltaLog, commit: CommitRow) -> bytes | None:
+    """Give what was ratified: from the catalog, or from where it was staged; None if nowhere."""
+    content = commit.content
+    if content is None:
+        try:
+            content = log.read(f"{STAGED}/{commit.file_name}")
+        except HeadgateError:
+            return None
+    return content if hashlib.sha256(content).digest() == commit.sha256 else None
 
 
 def _beside(row: TableRow, name: str, files: _Files) -> Iterator[Finding]:
