@@ -25,7 +25,7 @@ check: $(READY) postgresql ## the quick gate: format, lint, types, imports, gene
 test: $(READY) postgresql java ## every test but interop; LONG=1 for the long campaigns
 	$(if $(LONG),HEADGATE_LONG=1) $(BIN)/python -m pytest -m "not interop" -n 2 --dist loadgroup
 
-interop: $(READY) $(ENGINES) ## engines of others as clients of a server, each in an environment of its own; QUICK=1 for a short run
+interop: $(READY) $(ENGINES) java ## engines of others as clients of a server, each in an environment of its own; QUICK=1 for a short run
 	$(BIN)/python -m pytest tests/interop -m "interop$(if $(QUICK), and not slow)"
 
 chaos: $(READY) postgresql ## kill campaign with recorded histories on both stores; SECONDS=120 together, SEED= repeats one

@@ -65,10 +65,21 @@ class Serving:
 
     @property
     def address(self) -> str:
-        """Where clients find it."""
+        """Where it listens."""
+        return self._at(self.host)
+
+    @property
+    def found_at(self) -> str:
+        """Where clients find it: who listens on every address is found by the machine's name."""
+        try:
+            is_any = ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            is_any = False
+        return self._at(socket.gethostname() if is_any else self.host)
+
+    def _at(self, host: str) -> str:
         scheme = "http" if self.certificate is None else "https"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def shown_store(self) -> str:

@@ -105,9 +105,11 @@ def test_threads_end_when_there_is_nothing_to_do_and_come_again(work: Hanging) -
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_work_that_breaks_its_thread_takes_no_place_from_others() -> None:
     done: list[TableId] = []
+    broken: list[threading.Thread] = []
 
     def break_off(table_id: TableId) -> None:
         if table_id.startswith("t"):
+            broken.append(threading.current_thread())
             raise SystemExit  # ends a thread without a word
         done.append(table_id)
 
@@ -120,6 +122,9 @@ def test_work_that_breaks_its_thread_takes_no_place_from_others() -> None:
 
     eventually(is_done)
     assert workers.close((), PATIENCE)
+    for thread in broken:  # what a thread says as it ends must not be heard in another test
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 def test_closing_gives_the_last_turns_also_beside_what_hangs_and_ends_in_time(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from typing import Any
 
 import pytest
 
 from headgate.clock import RandomIds
+from headgate.errors import UnavailableError
+from headgate.http import feed
 from headgate.protocol.actions import encode, join
 from tests.http.conftest import Served
 from tests.kit import shows
@@ -267,6 +270,68 @@ def test_the_request_id_comes_back_and_stands_in_the_problem(served: Served) -> 
     assert served.problem(answer)["requestId"] == "mine-1"
     made = served.http.get("/v1/names/none", headers={"x-request-id": "no spaces please"})
     assert made.headers["x-request-id"] != "no spaces please"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/health", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/openapi.json", 200),
+        ("GET", "/v1/config", 200),
+        ("GET", "/nowhere", 404),
+        ("POST", "/health", 405),
+        ("PUT", "/v1/namespaces", 405),
+    ],
+)
+def test_every_answer_carries_the_request_id(
+    served: Served, method: str, path: str, status: int
+) -> None:
+    answer = served.http.request(method, path, headers={"x-request-id": "mine-2"})
+    assert (answer.status_code, answer.headers.get_list("x-request-id")) == (status, ["mine-2"])
+    if status >= 400:
+        assert served.problem(answer)["requestId"] == "mine-2"
+    ids = [served.http.request(method, path).headers["x-request-id"] for _ in range(2)]
+    assert len({*ids, "-"}) == 3
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/v1/status"])
+def test_a_store_that_cannot_be_reached_is_503_with_the_request_id_and_in_the_log(
+    served: Served, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone() -> None:
+        raise UnavailableError("The database cannot be reached.")
+
+    monkeypatch.setattr(served.catalog, "ping", gone)
+    monkeypatch.setattr(served.catalog, "status", gone)
+    served.server.gauges = lambda: feed.gauges(served.catalog.status())
+    answer = served.http.get(path, headers={"x-request-id": "mine-3"})
+    assert answer.status_code == 503
+    problem = served.problem(answer)
+    assert (problem["code"], problem["requestId"]) == ("unavailable", "mine-3")
+    [line] = [line for line in caplog.records if line.name == "headgate.http"]
+    assert (line.levelname, line.request_id) == ("WARNING", "mine-3")  # type: ignore[attr-defined]
+
+
+def test_a_refusal_is_found_in_the_log_by_its_request_id(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headgate.http")
+    table_id = make(served)["tableId"]
+    served.http.get("/v1/names/none", headers={"x-request-id": "asked"})
+    served.http.post(
+        f"/v1/tables/{table_id}/commits",
+        json=commit(1, path="../elsewhere.parquet"),
+        headers={"x-request-id": "proposed"},
+    )
+    lines = {line.request_id: line.getMessage() for line in caplog.records}  # type: ignore[attr-defined]
+    assert set(lines) == {"asked", "proposed"}  # what was carried out is told at `debug` alone
+    assert lines["asked"].startswith("resolve: 404 in ")
+    assert lines["asked"].endswith("not-found: There is no table main.default.none.")
+    assert "invalid-commit: " in lines["proposed"]
+    caplog.set_level(logging.DEBUG, "headgate.http")
+    served.http.get(f"/v1/tables/{table_id}", headers={"x-request-id": "carried-out"})
+    assert caplog.records[-1].request_id == "carried-out"  # type: ignore[attr-defined]
 
 
 def test_a_page_of_tables_leads_to_the_next(served: Served) -> None:

@@ -144,6 +144,27 @@ def test_what_should_not_be_served_is_refused(
         serving.refuse_if_wrong()
 
 
+@pytest.mark.parametrize(
+    ("host", "found_at"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("::1", "[::1]"),
+        ("db.example.com", "db.example.com"),
+        ("0.0.0.0", socket.gethostname()),
+        ("::", socket.gethostname()),
+    ],
+)
+def test_clients_are_told_an_address_that_leads_somewhere(host: str, found_at: str) -> None:
+    assert Serving(store="lake", host=host).found_at == f"http://{found_at}:8750"
+
+
+def test_a_server_says_where_it_listens_and_how_to_connect(tmp_path: Path) -> None:
+    with RunningServer(str(tmp_path / "lake"), "--auth") as server:
+        said = server.log()
+    assert f'headgate.connect("{server.address}")' in said
+    assert "token create" in said
+
+
 def test_the_password_of_a_store_is_not_shown() -> None:
     serving = Serving(store="postgresql://headgate:secret@db/lake")
     assert serving.shown_store == "postgresql://headgate@db/lake"

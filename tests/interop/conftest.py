@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
 
 import headgate
 from headgate.client.session import Session
 from headgate.protocol.catalog_port import Severity
+from headgate.spark import session as spark_session
+from tests.kit import java
 from tests.kit.server import RunningServer
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ROOT / ".venv-interop"
 DRIVERS = Path(__file__).parent / "drivers"
+RELEASED = "io.delta:delta-spark_4.2_2.13:4.4.0"
+CONNECTOR = "io.unitycatalog:unitycatalog-spark_4.2_2.13:0.6.0"
+CONNECTOR_VARIABLE = "HEADGATE_UC_SPARK_JAR"  # where it lies, for those whose Maven has none
+NO_CONNECTOR = "not run: Unity Catalog connector jar not available"
+# Tests have few rows and few cores; results are the same.
+SMALL = """
+import os
+os.environ["PYSPARK_SUBMIT_ARGS"] = (
+    "--master local[2] --driver-memory 1g --conf spark.ui.enabled=false"
+    " --conf spark.sql.shuffle.partitions=2 --conf spark.default.parallelism=2"
+    " --conf spark.driver.extraJavaOptions=-XX:+UseSerialGC"
+    " --conf spark.databricks.delta.snapshotPartitions=2 pyspark-shell"
+)
+"""
 
 
 def interpreter(engine: str) -> Path:
@@ -38,20 +59,27 @@ class RefusedByEngine(Exception):  # noqa: N818 - an answer of the engine's, not
         self.message = message
 
 
+def _is_frame(line: str) -> bool:
+    """Say whether a line of a message of Java's only tells where in the code it was."""
+    return line.lstrip().startswith(("at ", "... "))
+
+
 class Engine:
     """An engine behind a pipe, told one thing after another."""
 
-    def __init__(self, engine: str, driver: str, python: str) -> None:
+    def __init__(self, engine: Path, driver: str, python: str) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         self._process = subprocess.Popen(
-            [interpreter(engine), DRIVERS / driver],
+            [engine, DRIVERS / driver],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             text=True,
         )
         try:
             self.ask(python=python)
-        except BaseException:
+        except BaseException as error:
+            error.add_note(self.said[-20_000:])
             self.__exit__()
             raise
 
@@ -68,6 +96,12 @@ class Engine:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+        self._said.close()
+
+    @property
+    def said(self) -> str:
+        """All that it wrote besides its answers."""
+        return os.pread(self._said.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def ask(self, **what: str) -> list[list[Any]]:
         assert self._process.stdin is not None
@@ -78,7 +112,8 @@ class Engine:
         assert line, "the engine died"
         answer = json.loads(line)
         if "error" in answer:
-            raise RefusedByEngine(answer["error"], answer["message"])
+            told = [line for line in answer["message"].splitlines() if not _is_frame(line)]
+            raise RefusedByEngine(answer["error"], "\n".join(told))
         return list(answer["rows"])
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
@@ -90,7 +125,7 @@ class DuckDB(Engine):
 
     def __init__(self, address: str) -> None:
         python = documented("DuckDB")[0].replace("http://127.0.0.1:8750", address)
-        super().__init__("duckdb", "duckdb_driver.py", python)
+        super().__init__(interpreter("duckdb"), "duckdb_driver.py", python)
 
     def look_again(self) -> None:
         """See what others wrote since, as the page says."""
@@ -102,7 +137,35 @@ class Sail(Engine):
 
     def __init__(self, address: str) -> None:
         python = documented("Sail")[0].replace("http://127.0.0.1:8750", address)
-        super().__init__("sail", "sail_driver.py", python)
+        super().__init__(interpreter("sail"), "sail_driver.py", python)
+
+
+class DeltaSpark(Engine):
+    """delta-spark with the Unity Catalog connector, as the page of engines says.
+
+    Spark starts once for many tests: each brings a server of its own and gets a session for it.
+    """
+
+    def __init__(self, address: str) -> None:
+        python = documented("delta-spark")[0].replace("http://127.0.0.1:8750", address)
+        if jar := os.environ.get(CONNECTOR_VARIABLE):
+            assert CONNECTOR in python
+            python = python.replace(f",{CONNECTOR}", "").replace(
+                ".getOrCreate()", f'.config("spark.jars", "{jar}").getOrCreate()'
+            )
+        super().__init__(Path(sys.executable), "spark_driver.py", SMALL + python)
+
+    def use(self, address: str, **options: str) -> DeltaSpark:
+        """Go on with another server, in a session that knows nothing of the one before."""
+        settings = {"uri": address, "token": "none", **options}
+        lines = ["spark = spark.newSession()"]
+        for key, value in settings.items():
+            lines.append(f"spark.conf.set('spark.sql.catalog.main.{key}', '{value}')")
+        # Streams take the session that is active, whichever they were made from.
+        lines.append("java = spark._jvm.org.apache.spark.sql.classic.SparkSession")
+        lines.append("java.setActiveSession(spark._jsparkSession)")
+        self.ask(python="\n".join(lines))
+        return self
 
 
 def ours(session: Session, name: str = "t") -> list[tuple[Any, ...]]:
@@ -120,6 +183,11 @@ def append(session: Session, *rows: tuple[Any, ...], name: str = "t") -> None:
     )
 
 
+def local(session: Session, name: str) -> Path:
+    """Give the folder a table lies in."""
+    return Path(session.table(name).location.removeprefix("file://"))
+
+
 def is_whole(server: RunningServer) -> bool:
     """Hold the catalog against every log."""
     with headgate.connect(server.store) as session:
@@ -134,6 +202,48 @@ def documented(engine: str) -> list[str]:
     pieces = section.split("```python\n")[1:]
     assert pieces, f"docs/engines.md shows no Python for {engine}"
     return [piece.partition("```")[0] for piece in pieces]
+
+
+@pytest.fixture(scope="session")
+def delta_spark() -> Iterator[DeltaSpark]:
+    """delta-spark with its connector, once for all: it names its server when it is used."""
+    java.require()
+    try:
+        started = DeltaSpark("http://127.0.0.1:8750")
+    except RefusedByEngine as error:
+        if f"unresolved dependency: {CONNECTOR.split(':')[0]}#" in "".join(error.__notes__):
+            pytest.skip(NO_CONNECTOR)
+        raise
+    with started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def released_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark in this process with Delta's released jars and without the connector."""
+    java.require()
+    folder = tmp_path_factory.mktemp("spark")
+    try:
+        started = spark_session(
+            "headgate-interop",
+            master="local[2]",
+            config={
+                "spark.jars.packages": RELEASED,
+                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                "spark.sql.catalog.spark_catalog": (
+                    "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+                ),
+                "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                "spark.sql.shuffle.partitions": "2",
+                "spark.driver.memory": "1g",
+                "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+                "spark.log.level": "OFF",
+            },
+        )
+    except PySparkRuntimeError as error:
+        pytest.skip(f"not run: {RELEASED} cannot be had: {error}")
+    yield started
+    started.stop()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tests.interop.conftest import (
     is_whole,
     ours,
 )
+from tests.kit import req
 from tests.kit.builders import add
 from tests.kit.proxy import Fault, HttpProxy, Request
 from tests.kit.server import RunningServer
@@ -107,6 +108,7 @@ def test_staged_files_that_lost_do_not_disturb_it(server: RunningServer, session
     assert ours(session) == [(1, "us"), (2, "us"), (3, "sail")]
 
 
+@req("CA-04")
 @pytest.mark.parametrize("fault", [Fault.DROP_BEFORE, Fault.DROP_AFTER, Fault.DOUBLE])
 def test_a_commit_whose_request_or_answer_is_lost_leaves_the_table_whole(
     server: RunningServer, session: Session, fault: Fault

@@ -130,7 +130,9 @@ class Publisher:
         # What is committed from now on is for the next time: a hot table would never end.
         target = row.head if upto is None else upto
         if target > row.head:
-            raise NotFoundError(f"Table {table_id} has no version {target}.")
+            raise NotFoundError(
+                f"Table {table_id} has no version {target}.", remedy=f"Its latest is {row.head}."
+            )
         while True:
             row = self._row(table_id)
             limit = deadline if wait else self._deadline
@@ -196,6 +198,17 @@ class Publisher:
             log.store.sync([PublishedCommit(commit.version).path for commit in claimed])
             self._record(row, claimed[0].version, upto)
         return max(row.published, upto)
+
+    def hear(self, table_id: TableId, upto: Version) -> None:
+        """Hear in passing what a client says it published: whoever tells it does not wait for it.
+
+        A publisher that runs looks at the log in its own time, and finds it there. Spec: PB-01.
+        """
+        if self._thread is not None:
+            self.wake(table_id)
+            return
+        with suppress(HeadgateError):  # it is said again with the next commit
+            self.confirm(table_id, upto)
 
     def _put_batch(self, row: TableRow, target: Version) -> Version:
         """Put some of what is unpublished into the log, durably; give the last of it."""

@@ -100,6 +100,7 @@ from headgate.protocol.events import Event, Listener
 from headgate.protocol.examination import Violation
 from headgate.protocol.overview import ListenerEntry, Reported, Status, TokenEntry
 from headgate.protocol.tables import Kind, State
+from headgate.protocol.timestamps import moment
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
@@ -191,7 +192,9 @@ class Catalog:
         with self._store.read() as unit:
             latest = unit.clock()
             if timestamp_ms > max(latest.clock_ms, self._clock.now_ms()):
-                raise InTheFutureError(f"The catalog's clock has not come to {timestamp_ms} yet.")
+                raise InTheFutureError(
+                    f"The catalog's clock has not come to {moment(timestamp_ms)} yet."
+                )
             found = unit.clock_at(timestamp_ms)
         return Sequence(0) if found is None else found.sequence
 
@@ -413,6 +416,10 @@ class Catalog:
     def confirm_published(self, table_id: TableId, upto: Version) -> Version:
         """Look at what a client says it published, then believe it. Spec: PB-01."""
         return self._publisher.confirm(table_id, upto)
+
+    def hear_published(self, table_id: TableId, upto: Version) -> None:
+        """Hear in passing what a client says it published, and look at it before believing it."""
+        self._publisher.hear(table_id, upto)
 
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
         """Take note of a checkpoint, compaction or checksum. Spec: RD-04, CM-27, CM-28."""

@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.catalog.decision import NotYetError
 from headgate.catalog.keys import AnsweredError, RequestKey
@@ -59,6 +59,7 @@ _RETRY_AFTER = b"1"
 _SMALL = 64 << 10
 _KEY_HEADER = bodies.KEY_HEADER.encode()
 _REQUEST_HEADER = bodies.REQUEST_HEADER.encode()
+_REQUEST_ID = "headgate.request_id"  # where Starlette's part finds it, in the scope
 
 
 @dataclass(slots=True)
@@ -114,11 +115,7 @@ def create(
 
     async def healthy(_: Request) -> Response:
         loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(server.pools[Pool.READS], server.catalog.ping)
-        except HeadgateError as error:
-            problem = problems.from_error(error)
-            return Response(bodies.encode(problem), problem.status, media_type=bodies.PROBLEM)
+        await loop.run_in_executor(server.pools[Pool.READS], server.catalog.ping)
         body = bodies.Health(status="ok", version=version())
         return Response(bodies.encode(body), media_type=bodies.JSON)
 
@@ -151,29 +148,44 @@ def create(
             Route("/health", healthy),
         ],
         lifespan=whole,
-        exception_handlers={HTTPException: _unknown_route, Exception: _broken},
+        exception_handlers={
+            HTTPException: _unknown_route,
+            HeadgateError: _refused,
+            Exception: _broken,
+        },
     )
-    return _Application(routes, others)
+    return _Application(server, routes, others)
 
 
 class _Application:
     """Operations by the shortest way; everything else by Starlette's."""
 
-    def __init__(self, routes: Routes[_Endpoint], others: Starlette) -> None:
+    def __init__(self, server: Server, routes: Routes[_Endpoint], others: Starlette) -> None:
+        self._server = server
         self._routes = routes
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            found = self._routes.find(scope["raw_path"].decode("latin-1"))
-            if found is not None:
-                endpoint = found.methods.get(scope["method"])
-                if endpoint is None:
-                    await _wrong_method(scope, send, found.methods)
-                else:
-                    await endpoint(scope, found.parts, receive, send)
-                return
-        await self._others(scope, receive, send)
+        if scope["type"] != "http":
+            await self._others(scope, receive, send)
+            return
+        found = self._routes.find(scope["raw_path"].decode("latin-1"))
+        endpoint = None if found is None else found.methods.get(scope["method"])
+        if found is not None and endpoint is not None:
+            await endpoint(scope, found.parts, receive, send)
+            return
+        request_id = _request_id(dict(scope["headers"]), self._server)
+        if found is not None:
+            await _wrong_method(scope, send, found.methods, request_id)
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((_REQUEST_HEADER, request_id.encode()))
+            await send(message)
+
+        scope[_REQUEST_ID] = request_id
+        await self._others(scope, receive, sending)
 
 
 class _Endpoint:
@@ -209,8 +221,6 @@ class _Endpoint:
             status, content = (200, answered.answer) if answered.answer else (204, b"")
         except HeadgateError as error:
             refusal = error
-            if problems.status_of(error.code) >= 500:
-                _log.warning("%s: %s", operation.name, error, extra={"request_id": request_id})
         except Exception:
             _log.exception("%s failed", operation.name, extra={"request_id": request_id})
             refusal = _unexpected(request_id)
@@ -226,7 +236,9 @@ class _Endpoint:
             extra = ((b"retry-after", _RETRY_AFTER),)
         if status == 401:
             extra = ((b"www-authenticate", b"Bearer"),)
-        server.metrics.record(operation.name, status, server.clock.monotonic() - began)
+        took_s = server.clock.monotonic() - began
+        server.metrics.record(operation.name, status, took_s)
+        _tell(operation.name, status, refusal or problem, took_s, request_id)
         fail_point("server.before_answer")
         if operation.method == "HEAD":
             content = b""
@@ -262,6 +274,7 @@ class _Endpoint:
             key=self._key(scope, headers, raw) if operation.is_changing else None,
             principal=principal,
             request_id=request_id,
+            agent=headers.get(b"user-agent", b"").decode("latin-1"),
         )
         # What is large takes long to judge, and the loop is everybody's.
         if operation.soon is not None and len(raw) <= _SMALL:
@@ -356,13 +369,38 @@ def _unexpected(request_id: str) -> HeadgateError:
     )
 
 
-async def _wrong_method(scope: Scope, send: Send, methods: Iterable[str]) -> None:
+def _tell(
+    name: str,
+    status: int,
+    why: HeadgateError | problems.Problem | None,
+    took_s: float,
+    request_id: str,
+) -> None:
+    """Keep a line of a request: by its id whoever was refused can be told why."""
+    level = logging.WARNING if status >= 500 else logging.INFO if status >= 400 else logging.DEBUG
+    if not _log.isEnabledFor(level):
+        return
+    said = ""
+    if isinstance(why, problems.Problem):
+        said = f", {why.code}: {why.detail}"
+    elif why is not None:
+        said = f", {why.code}: {why.message}"
+    _log.log(
+        level,
+        "%s: %d in %.1f ms%s",
+        *(name, status, took_s * 1000, said),
+        extra={"request_id": request_id},
+    )
+
+
+async def _wrong_method(scope: Scope, send: Send, methods: Iterable[str], request_id: str) -> None:
     said = InvalidArgumentError(
         f"{scope['method']} is not for {scope['path'][:200]}.", remedy="See /openapi.json."
     )
-    problem = replaced(problems.from_error(said), status=405, title="Method Not Allowed")
-    allowed = ", ".join(sorted(methods)).encode()
-    await _respond(send, 405, bodies.encode(problem), bodies.PROBLEM, "-", ((b"allow", allowed),))
+    problem = problems.from_error(said, request_id)
+    problem = replaced(problem, status=405, title="Method Not Allowed")
+    allowed = (b"allow", ", ".join(sorted(methods)).encode())
+    await _respond(send, 405, bodies.encode(problem), bodies.PROBLEM, request_id, (allowed,))
 
 
 async def _unknown_route(request: Request, error: Exception) -> Response:
@@ -370,7 +408,8 @@ async def _unknown_route(request: Request, error: Exception) -> Response:
     said = NotFoundError(
         f"{request.method} {request.url.path[:200]} leads nowhere.", remedy="See /openapi.json."
     )
-    problem = replaced(problems.from_error(said), status=error.status_code)
+    problem = problems.from_error(said, request.scope[_REQUEST_ID])
+    problem = replaced(problem, status=error.status_code)
     return Response(
         bodies.encode(problem),
         status_code=error.status_code,
@@ -379,7 +418,16 @@ async def _unknown_route(request: Request, error: Exception) -> Response:
     )
 
 
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HeadgateError)
+    request_id = request.scope[_REQUEST_ID]
+    problem = problems.from_error(error, request_id)
+    _log.warning("%s: %s", request.url.path, error, extra={"request_id": request_id})
+    return Response(bodies.encode(problem), problem.status, media_type=bodies.PROBLEM)
+
+
 async def _broken(request: Request, error: Exception) -> Response:
-    _log.error("a request failed", exc_info=error)
-    problem = problems.from_error(_unexpected("unknown"))
+    request_id = request.scope[_REQUEST_ID]
+    _log.error("a request failed", exc_info=error, extra={"request_id": request_id})
+    problem = problems.from_error(_unexpected(request_id), request_id)
     return Response(bodies.encode(problem), status_code=500, media_type=bodies.PROBLEM)

@@ -61,6 +61,7 @@ class Call:
     key: RequestKey | None = None
     principal: str | None = None
     request_id: str = ""
+    agent: str = ""  # what the client calls itself
 
     @property
     def table_id(self) -> TableId:

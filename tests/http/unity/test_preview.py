@@ -19,6 +19,7 @@ from tests.kit import shows
 from tests.kit.builders import add, metadata, protocol
 
 COMMITS = f"{BASE}/delta/preview/commits"
+SAIL = {"User-Agent": "Sail/0.7.2"}
 TABLE_ID = "io.unitycatalog.tableId"
 
 
@@ -37,7 +38,7 @@ def commit(stock: Stock, version: int, *actions: Any, **more: Any) -> httpx.Resp
 def asked(stock: Stock, start: int = 1, **more: Any) -> dict[str, Any]:
     """Ask as Sail and the JVM do: a GET with a body."""
     body = {"table_id": stock.table_id, "table_uri": stock.location, "start_version": start, **more}
-    response = stock.http.request("GET", COMMITS, json=body)
+    response = stock.http.request("GET", COMMITS, json=body, headers=SAIL)
     assert response.status_code == 200, response.text
     return dict(response.json())
 
@@ -87,6 +88,28 @@ def test_every_version_of_the_range_is_named_newest_first(served: Served) -> Non
     assert asked(stock, 9)["commits"] == []
 
 
+def test_others_than_sail_are_told_of_staged_files_alone(served: Served) -> None:
+    """The Java kernel refuses an answer that names any other."""
+    stock = make(served.http)
+    for version in (1, 2):
+        assert commit(stock, version).status_code == 200
+    wanted = {"table_id": stock.table_id, "table_uri": stock.location, "start_version": 0}
+
+    def told(**more: int) -> tuple[list[int], int]:
+        answer = served.http.request("GET", COMMITS, json={**wanted, **more}).json()
+        folder = stock.log / "_staged_commits"
+        assert all((folder / row["file_name"]).is_file() for row in answer["commits"])
+        return [row["version"] for row in answer["commits"]], answer["latest_table_version"]
+
+    assert told() == ([2, 1], 2)
+    assert told(end_version=1) == ([1], 2)
+    native(served, stock.table_id, 3)
+    stock.timestamp_ms = CLOCK.now_ms() + 1_000
+    assert commit(stock, 4).status_code == 200
+    assert told() == ([4], 4)
+    assert [row["version"] for row in asked(stock)["commits"]] == [4, 3, 2, 1]
+
+
 def test_300_versions_come_in_one_answer(served: Served) -> None:
     stock = native_table(served)
     for version in range(1, 301):
@@ -97,7 +120,7 @@ def test_300_versions_come_in_one_answer(served: Served) -> None:
 def test_the_range_may_stand_in_the_query(table: Stock) -> None:
     commit(table, 1)
     where = {"table_id": table.table_id, "table_uri": table.location, "start_version": 1}
-    assert table.http.get(COMMITS, params=where).json() == asked(table)
+    assert table.http.get(COMMITS, params=where, headers=SAIL).json() == asked(table)
     refused = table.http.get(COMMITS)
     assert older_error(refused) == (400, "INVALID_ARGUMENT")
     assert "start_version" in refused.text

@@ -213,6 +213,10 @@ def test_an_external_table_is_named_told_and_dropped_by_both_apis(served: Served
         ("/catalogs/none", "CATALOG_NOT_FOUND"),
         ("/schemas?catalog_name=none", "CATALOG_NOT_FOUND"),
         ("/tables?catalog_name=main&schema_name=none", "SCHEMA_NOT_FOUND"),
+        # What can be no name is that of no table: Spark asks so for paths.
+        ("/tables/t", "TABLE_NOT_FOUND"),
+        ("/tables/a.b.c.d", "TABLE_NOT_FOUND"),
+        ("/tables/main.delta.file:%2F%2F%2Fa%2Fb", "TABLE_NOT_FOUND"),
     ],
 )
 def test_what_is_not_there_is_404_by_its_kind(http: httpx.Client, path: str, code: str) -> None:
@@ -222,9 +226,6 @@ def test_what_is_not_there_is_404_by_its_kind(http: httpx.Client, path: str, cod
 @pytest.mark.parametrize(
     "path",
     [
-        "/tables/t",
-        "/tables/a.b.c.d",
-        "/tables/main.default.a%2Fb",
         "/schemas/x",
         "/schemas",
         "/tables",

@@ -7,7 +7,10 @@ import json
 import socket
 import threading
 import urllib.parse
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -15,6 +18,7 @@ import pytest
 
 from tests.http.unity.conftest import BASE, Stock, add_commit, make
 from tests.kit import shows
+from tests.kit.builders import add
 from tests.kit.server import RunningServer
 
 pytestmark = pytest.mark.slow
@@ -148,3 +152,36 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(
         acknowledged = latest
     assert acknowledged > 0
     assert sent(acknowledged + 1).status_code == 200
+
+
+def test_sixteen_writers_of_one_table_are_told_at_once_and_none_is_left_behind(
+    server: RunningServer, table: Stock
+) -> None:
+    """They write their file anew for each try, as stock clients do, under one transaction's id."""
+    writers, commits = 16, 4
+
+    def write(number: int) -> list[int]:
+        """Give how many tries each commit took."""
+        told = []
+        with httpx.Client(base_url=server.address, timeout=30) as http:
+            mine = replace(table, http=http)
+            version = 1
+            for turn in range(commits):
+                action, txn_id = add(f"{number}-{turn}.parquet"), str(uuid.uuid4())
+                told.append(1)
+                while (answer := mine.commit(version, action, txn_id=txn_id)).status_code != 200:
+                    told[-1] += 1
+                    assert answer.status_code == 409, answer.text
+                    loaded = mine.load()
+                    assert loaded["latest-table-version"] >= version  # it was taken
+                    version = loaded["latest-table-version"] + 1
+                    mine.timestamp_ms = max(mine.timestamp_ms, loaded["commits"][0]["timestamp"])
+                version += 1
+        return told
+
+    with ThreadPoolExecutor(writers) as pool:
+        tries = [count for told in pool.map(write, range(writers)) for count in told]
+    assert table.load()["latest-table-version"] == writers * commits
+    # Who lost three times has its turn after those before it, and loses to nobody twice.
+    assert max(tries) <= 3 + writers
+    assert max(tries) > 1

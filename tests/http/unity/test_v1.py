@@ -434,6 +434,27 @@ def test_a_diverged_table_is_503_naming_the_remedy_while_native_readers_go_on(
     assert native(served, stock.table_id, 2).status_code == 200
 
 
+def test_what_can_be_no_name_is_that_of_no_table(http: httpx.Client) -> None:
+    """Spark asks for tables by their paths so, and goes to the path when there is no such name."""
+    for place in ("file:%2F%2F%2Fa%2Fb.c", "a%20b", "a.b"):
+        url = f"{V1}/catalogs/main/schemas/delta/tables/{place}"
+        assert error(http.get(url)) == (404, "NoSuchTableException")
+
+
+def test_the_folder_for_staged_commits_is_there_when_a_table_was_loaded(served: Served) -> None:
+    """The JVM's clients write into it, and do not make it."""
+    stock = native_table(served)
+    folder = stock.log / "_staged_commits"
+    assert not folder.exists()
+    stock.load()
+    assert folder.is_dir()
+    folder.rmdir()
+    wanted = {"table_id": stock.table_id, "table_uri": stock.location, "start_version": 0}
+    asked = served.http.request("GET", f"{BASE}/delta/preview/commits", json=wanted)
+    assert asked.status_code == 200
+    assert folder.is_dir()
+
+
 def test_a_table_is_there_or_not(table: Stock) -> None:
     there = table.http.head(table.url)
     assert (there.status_code, there.content) == (204, b"")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from headgate.catalog.describing import Described
 from headgate.catalog.service import Catalog
 from headgate.errors import (
     ConflictError,
-    HeadgateError,
     InvalidArgumentError,
     InvalidCommitError,
     LogDivergedError,
@@ -55,9 +53,8 @@ def propose(
     answer = catalog.propose_staged(before.row.id, Version(commit.version), staged, judge)
     _refuse_unless_ratified(answer, before, commit)
     if claim is not None and claim > before.row.published:
-        # It is committed: what follows cannot take that back, and will be found by others.
-        with suppress(HeadgateError):
-            catalog.confirm_published(before.row.id, Version(claim))
+        # It is committed: what becomes of the claim cannot take that back.
+        catalog.hear_published(before.row.id, Version(claim))
 
 
 def _refuse_unless_ratified(answer: Answer, before: Described, commit: bodies.Commit) -> None:

@@ -1,8 +1,9 @@
 """`delta/preview/commits`: the older way to commit and to ask for commits. Snake case.
 
-Some of its clients take every version from here and never look at the log by themselves, and one
-takes any staged file it finds for a version that is not named. So every version of the range is
-named: one that is not published by its staged file, one that is by the URL it lies at.
+Clients list the log themselves and ask here for what is staged; the Java kernel takes nothing else.
+Sail takes every version from here, never looks at the log by itself, and takes any staged file it
+finds for a version that is not named. So Sail is told of every version of the range: of one that is
+not published by its staged file, of one that is by the URL it lies at.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from headgate.settings import Settings
 from headgate.storage import locations
 
 _PATH = f"{BASE}/delta/preview/commits"
+_TOLD_OF_ALL = "Sail/"
 _OK = 200  # what clients expect as the body of an answer that says nothing else
 
 
@@ -125,14 +127,15 @@ def _commits(call: Call) -> bodies.Commits:
         raise InvalidArgumentError("A version is not below 0.", remedy="")
     first = max(wanted.start_version, 1)
     found = _found(call, wanted.table_id, wanted.table_uri, first)
+    tables.make_staging_folder(found)
     head = found.row.head
     last = head if wanted.end_version is None else min(wanted.end_version, head)
+    if call.agent.startswith(_TOLD_OF_ALL):
+        told = [_by_any_name(found, commit) for commit in reversed(found.commits)]
+    else:
+        told = [_by_staged_name(commit) for commit in tables.in_staged_files(found)]
     return bodies.Commits(
-        commits=tuple(
-            _info(found, commit)
-            for commit in reversed(found.commits)
-            if first <= commit.version <= last
-        ),
+        commits=tuple(commit for commit in told if first <= commit.version <= last),
         latest_table_version=head,
     )
 
@@ -155,13 +158,19 @@ def _wanted(call: Call) -> bodies.WantedCommits:
     )
 
 
-def _info(found: Described, commit: RatifiedCommit) -> bodies.CommitInfo:
+def _by_any_name(found: Described, commit: RatifiedCommit) -> bodies.CommitInfo:
     # What came inline was published before this is told, though it was not when it was read.
-    is_staged = commit.way is Way.STAGED and commit.state is State.RATIFIED
-    if is_staged and commit.file_name is not None:
-        name = commit.file_name
-    else:
-        name = locations.join(found.row.location, PublishedCommit(commit.version).path)
+    if commit.way is Way.STAGED and commit.state is State.RATIFIED:
+        return _by_staged_name(commit)
+    return _info(commit, locations.join(found.row.location, PublishedCommit(commit.version).path))
+
+
+def _by_staged_name(commit: RatifiedCommit) -> bodies.CommitInfo:
+    assert commit.file_name is not None  # it is staged
+    return _info(commit, commit.file_name)
+
+
+def _info(commit: RatifiedCommit, name: str) -> bodies.CommitInfo:
     return bodies.CommitInfo(
         version=commit.version,
         timestamp=commit.timestamp_ms,

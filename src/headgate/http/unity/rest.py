@@ -267,11 +267,11 @@ def _without(call: Call, info: bodies.TableInfo) -> bodies.TableInfo:
 
 
 def _table(call: Call) -> bodies.TableInfo:
-    return tables.info(tables.find(call.catalog, tables.full_name(call.path["name"])))
+    return tables.info(tables.find(call.catalog, tables.wanted_name([call.path["name"]])))
 
 
 def _delete_table(call: Call) -> int:
-    found = tables.find(call.catalog, tables.full_name(call.path["name"]))
+    found = tables.find(call.catalog, tables.wanted_name([call.path["name"]]))
     call.catalog.drop_table(found.row.id)
     return _OK
 

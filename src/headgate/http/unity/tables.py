@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from headgate.catalog.describing import Described
 from headgate.catalog.service import Catalog
-from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    InvalidNameError,
+    NotFoundError,
+)
 from headgate.http.unity import bodies, columns
 from headgate.http.unity.problems import Case, SaidError
 from headgate.names import DEFAULT_CATALOG, SchemaName, TableName, fold, plain_name
@@ -30,9 +36,10 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.admission import TIMESTAMPS_PROPERTY
 from headgate.protocol.catalog_port import StagingTable
-from headgate.protocol.commits import Inline
+from headgate.protocol.commits import Inline, RatifiedCommit, State, Way
 from headgate.protocol.encoding import from_json, to_json
 from headgate.protocol.examination import Examined, Violation
+from headgate.protocol.paths import STAGED
 from headgate.protocol.schema import StructType
 from headgate.protocol.tables import TABLE_ID_PROPERTY, Kind, parse_table_id
 from headgate.settings import Settings
@@ -50,6 +57,7 @@ _DERIVED = (
     "delta.rowTracking.rowIdHighWaterMark",
     "clusteringColumns",
 )
+_STILL_LISTED_MS: Final = 600_000  # a client may be between its two looks
 DOMAINS: Final = frozenset({clustering.DOMAIN, row_ids.DOMAIN})
 
 
@@ -69,6 +77,18 @@ def full_name(text: str) -> TableName:
             f"{text[:200]!r} is no full name.", remedy="Write catalog.schema.table."
         )
     return table_name(*parts)
+
+
+def wanted_name(parts: Iterable[str]) -> TableName:
+    """Read the name of a table that should be there; what can be no name is that of none.
+
+    Spark asks so for tables by their paths, and goes to the path when there is no such name.
+    """
+    text = ".".join(parts)
+    try:
+        return full_name(text)
+    except (InvalidArgumentError, InvalidNameError):
+        raise SaidError(Case.NO_TABLE, f"There is no table {text[:500]!r}.") from None
 
 
 def require_schema(catalog: Catalog, name: SchemaName) -> SchemaName:
@@ -107,6 +127,25 @@ def find(
     except NotFoundError:
         require_schema(catalog, name.namespace)
         raise SaidError(Case.NO_TABLE, f"There is no table {name}.") from None
+
+
+def load(catalog: Catalog, name: TableName) -> Described:
+    """Describe a table for those who know files alone, and who are about to stage some."""
+    described = find(catalog, name, catalog.describe_in_files)
+    make_staging_folder(described)
+    return described
+
+
+def make_staging_folder(described: Described) -> None:
+    """Make the folder for staged commits: the JVM's clients write into it and do not make it."""
+    if described.row.kind is Kind.MANAGED and described.row.location.startswith("file:"):
+        staged = _folder(described.row.location) / STAGED
+        with suppress(OSError):  # who cannot write there cannot stage, and can still read
+            staged.mkdir(parents=True, exist_ok=True)
+
+
+def _folder(location: str) -> Path:
+    return Path(locations.decode(location.removeprefix("file://")))
 
 
 def refuse_if_there(catalog: Catalog, name: TableName) -> None:
@@ -193,13 +232,23 @@ def stage(catalog: Catalog, name: TableName) -> StagingTable:
     refuse_if_there(catalog, name)
     staged = catalog.stage_table()
     if staged.location.startswith("file:"):  # some clients list it before they write anything
-        Path(locations.decode(staged.location.removeprefix("file://"))).mkdir(
-            parents=True, exist_ok=True
-        )
+        _folder(staged.location).mkdir(parents=True, exist_ok=True)
     return staged
 
 
 # Telling
+
+
+def in_staged_files(described: Described) -> list[RatifiedCommit]:
+    """Give the commits that lie in staged files, newest first, down to the first that does not."""
+    listed: list[RatifiedCommit] = []
+    for commit in reversed(described.commits):
+        is_open = commit.state is State.RATIFIED
+        since_ms = described.asked_ms - _STILL_LISTED_MS
+        if commit.way is not Way.STAGED or not (is_open or (commit.published_ms or 0) >= since_ms):
+            break
+        listed.append(commit)
+    return listed
 
 
 def kind_of(described: Described) -> str:

@@ -21,7 +21,7 @@ from headgate.http.unity.problems import Case, SaidError
 from headgate.http.unity.tables import BASE
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Version
-from headgate.protocol.commits import RatifiedCommit, State, Way
+from headgate.protocol.commits import RatifiedCommit
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.overview import Reported
 from headgate.protocol.tables import Kind
@@ -32,7 +32,6 @@ _V1: Final = f"{BASE}/delta/v1"
 _SCHEMA: Final = "/v1/catalogs/{catalog}/schemas/{schema}"
 _IN: Final = f"{BASE}/delta{_SCHEMA}"
 _TABLE: Final = f"{_IN}/tables/{{table}}"
-_STILL_LISTED_MS: Final = 600_000  # a client may be between its two looks
 _ACCESS: Final = ("READ", "READ_WRITE")
 _ENDPOINTS: Final = (
     f"POST {_SCHEMA}/staging-tables",
@@ -134,7 +133,7 @@ def operations(settings: Settings) -> list[Operation]:
 
 
 def _name(call: Call) -> TableName:
-    return tables.table_name(call.path["catalog"], call.path["schema"], call.path["table"])
+    return tables.wanted_name(call.path[part] for part in ("catalog", "schema", "table"))
 
 
 # Reading
@@ -153,7 +152,7 @@ def _config(call: Call) -> bodies.Config:
 
 
 def _load(call: Call) -> bodies.LoadedTable:
-    return _loaded(tables.find(call.catalog, _name(call), call.catalog.describe_in_files))
+    return _loaded(tables.load(call.catalog, _name(call)))
 
 
 def _exists(call: Call) -> None:
@@ -166,21 +165,9 @@ def _loaded(described: Described) -> bodies.LoadedTable:
         return bodies.LoadedTable(metadata=metadata)
     return bodies.LoadedTable(
         metadata=metadata,
-        commits=tuple(map(_commit, _listed(described))),
+        commits=tuple(map(_commit, tables.in_staged_files(described))),
         latest_table_version=described.row.head,
     )
-
-
-def _listed(described: Described) -> list[RatifiedCommit]:
-    """Give the commits that lie in staged files, newest first, down to the first that does not."""
-    listed: list[RatifiedCommit] = []
-    for commit in reversed(described.commits):
-        is_open = commit.state is State.RATIFIED
-        since_ms = described.asked_ms - _STILL_LISTED_MS
-        if commit.way is not Way.STAGED or not (is_open or (commit.published_ms or 0) >= since_ms):
-            break
-        listed.append(commit)
-    return listed
 
 
 def _commit(commit: RatifiedCommit) -> bodies.Commit:
