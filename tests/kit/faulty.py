@@ -186,6 +186,16 @@ class ForgetfulDisk:
                 raise _error(errno.EEXIST, path)
             folder.change({name: _Folder()})
 
+    def remove_folder(self, path: str) -> None:
+        with self._call("remove_folder", path):
+            found = self._find(path)
+            if isinstance(found, _File):
+                raise _error(errno.ENOTDIR, path)
+            if found.names:
+                raise _error(errno.ENOTEMPTY, path)
+            folder, name = self._parent(path)
+            folder.change({name: None})
+
     def entries(self, folder: str) -> Iterator[Entry]:
         with self._call("entries", folder):
             found = self._find(folder)
@@ -401,6 +411,9 @@ class WrappedStore:
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         return self.around(Call("sweep", (prefix,)), lambda: self.inner.sweep(before_ms, prefix))
+
+    def remove_folders(self) -> None:
+        self.around(Call("remove_folders", ()), self.inner.remove_folders)
 
     def local_path(self, path: str) -> str | None:
         return self.inner.local_path(path)

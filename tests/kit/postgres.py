@@ -85,6 +85,10 @@ class Postgres:
     def connect(self, address: str | None = None) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(address or self.address(), autocommit=True)
 
+    def tool(self, name: str, *arguments: str | Path) -> None:
+        """Run one of the programs that come with it."""
+        subprocess.run([self._programs / name, *arguments], check=True)
+
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         is_new, deadline = self.port == 0, time.monotonic() + _START_SECONDS

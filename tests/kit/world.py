@@ -545,7 +545,9 @@ class World:
             go_on.wait()
 
         held = ratifier.submit("hold", hold)
-        is_held.wait()
+        while not is_held.wait(0.001):
+            if held.done():  # the writer's thread died before it came to this
+                break
         heard: dict[TxnId, Answer] = {}
 
         def ask(proposal: Proposal) -> None:

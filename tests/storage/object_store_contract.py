@@ -248,6 +248,25 @@ class ObjectStoreContract:
         assert store.sweep(10**15) == store.sweep(10**15, "a") == 0
         assert store.get("a/b") == b"1"
 
+    def test_folders_go_with_the_last_object_and_can_be_used_again(
+        self, store: ObjectStore
+    ) -> None:
+        for path in ("a/b/c", "a/d", "e/f"):
+            store.put(path, b"1")
+        store.delete("a/b/c")
+        store.delete("e/f")
+        store.remove_folders()
+        assert paths(store, "", recursive=True) == {"a/d"}
+        assert store.put_if_absent("a/b/c", b"2")
+        store.delete("a/d")
+        store.delete("a/b/c")
+        store.remove_folders()
+        store.remove_folders()
+        assert paths(store, "", recursive=True) == set()
+        assert list(store.folders("")) == []
+        store.put("a/b/c", b"3")
+        assert store.get("a/b/c") == b"3"
+
     def test_a_local_path_names_the_bytes_if_there_is_one(self, store: ObjectStore) -> None:
         store.put("a/b c", b"1")
         local = store.local_path("a/b c")

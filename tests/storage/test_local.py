@@ -92,6 +92,22 @@ def test_leftovers_of_dead_writers_are_not_seen_and_are_swept(
     assert store.get("log/0") == b"0"
 
 
+def test_of_a_place_given_up_no_name_is_left_but_of_what_is_still_in_use(
+    tmp_path: Path, store: LocalStore
+) -> None:
+    for path in ("customer=Ann/a", "customer=Bea/b", "log/0"):
+        store.put(path, b"1")
+        store.delete(path)
+    (tmp_path / "root" / "log" / ".hg-dead").write_bytes(b"half")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root" / "customer=Bea" / "link").symlink_to(tmp_path / "outside")
+    store.remove_folders()
+    assert names_in(tmp_path / "root") == ["customer=Bea"]
+    (tmp_path / "root" / "customer=Bea" / "link").unlink()
+    store.remove_folders()
+    assert names_in(tmp_path) == ["outside"]
+
+
 @shows("FI1")
 @pytest.mark.parametrize(
     "target", ["../outside/secret", "/etc/passwd", "../root/../outside/secret"]

@@ -380,6 +380,7 @@ class Registry:
             fail_point("registry.purge_between_files")
             files.delete(path)
         files.sync(paths)
+        files.remove_folders()
         fail_point("registry.before_forget_purged")
         return self._do(table_id, lambda unit: self._finish_purge(unit, table_id, len(paths)), key)
 
@@ -633,7 +634,8 @@ def _require_table(unit: Reading, table_id: TableId) -> TableRow:
 def _require_namespace(unit: Reading, name: SchemaName) -> None:
     if not any(known.key == name.key for known in unit.namespaces()):
         raise NotFoundError(
-            f"There is no namespace {name}.", remedy="Create it: session.create_namespace()."
+            f"There is no namespace {name}.",
+            remedy="Create it: session.create_namespace(), or `headgate create-namespace`.",
         )
 
 

@@ -141,6 +141,9 @@ class CloudStore:
         check_folder(prefix)  # a bucket shows and keeps only what is whole
         return 0
 
+    def remove_folders(self) -> None:
+        pass  # a bucket has none
+
     def local_path(self, path: str) -> str | None:
         check_path(path)
         return None

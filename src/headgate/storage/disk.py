@@ -65,6 +65,10 @@ class Disk(Protocol):
 
     def make_folder(self, path: str) -> None: ...
 
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder; refuse if something is in it."""
+        ...
+
     def entries(self, folder: str) -> Iterator[Entry]: ...
 
     def stat(self, path: str) -> Stat: ...
@@ -120,6 +124,9 @@ class OsDisk:
 
     def make_folder(self, path: str) -> None:
         os.mkdir(path)  # noqa: PTH102
+
+    def remove_folder(self, path: str) -> None:
+        os.rmdir(path)  # noqa: PTH106
 
     def entries(self, folder: str) -> Iterator[Entry]:
         with os.scandir(folder) as found:

@@ -34,6 +34,7 @@ _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MISPLACED: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+_FOR_EVER_MS: Final = 2**63
 _OPEN_AT_ONCE: Final = 128  # files of a batch held open together, well below usual limits
 
 _DISK: Final = OsDisk()  # one for the process: a disk that failed one store has failed them all
@@ -134,6 +135,19 @@ class LocalStore:
                     self._disk.unlink(full)
                     swept += 1
         return swept
+
+    def remove_folders(self) -> None:
+        self.sweep(_FOR_EVER_MS)
+        found, pending = [self._root], [""]
+        while pending:
+            for path, full, is_folder in self._entries(pending.pop()):
+                if is_folder:
+                    found.append(full)
+                    pending.append(path)
+        self._disk.durable = {"/"}  # should one of them be made again, its name is new
+        for folder in reversed(found):  # those within first
+            with suppress(OSError):  # one that somebody still uses stays
+                self._disk.remove_folder(folder)
 
     # Where things are
 

@@ -95,6 +95,13 @@ class ObjectStore(Protocol):
         """Remove what writers that died left unfinished before a time; say how much it was."""
         ...
 
+    def remove_folders(self) -> None:
+        """Remove what is left where no object is any more: folders, whose names may tell of data.
+
+        What writers that died left unfinished goes too. A folder that holds something stays.
+        """
+        ...
+
     def local_path(self, path: str) -> str | None:
         """Name the file on this machine that holds the object, where there is one."""
         ...
@@ -231,6 +238,9 @@ class MemoryStore:
         check_folder(prefix)
         return 0
 
+    def remove_folders(self) -> None:
+        pass  # a folder is there as long as an object is in it
+
     def local_path(self, path: str) -> str | None:
         check_path(path)
         return None
@@ -288,6 +298,9 @@ class Folder:
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         return self._store.sweep(before_ms, self._outer_folder(prefix))
+
+    def remove_folders(self) -> None:
+        pass  # only stores without real folders are seen in parts: on a disk each has its own root
 
     def local_path(self, path: str) -> str | None:
         return self._store.local_path(self._outer(path))
