@@ -119,3 +119,29 @@ def test_ten_thousand_stale_staged_files_change_no_read(inline_lake: House, way:
     assert isinstance(house.propose(table_id, 41, add("f41")), Ratified)
     assert house.catalog.publish(table_id) == 41
     assert len(cold(house, table_id)[0].files()) == 41
+
+
+@req("CM-25", "CM-08")
+@shows("FP8")
+@pytest.mark.slow
+def test_thousands_that_nobody_published_for_days_are_read_whole_and_then_published_in_order(
+    inline_lake: House,
+) -> None:
+    house, backlog = inline_lake, 3_000
+    table_id = house.create().table_id
+    commit_many(house, table_id, backlog)
+    house.clock.ms += 5 * 86_400_000
+    house.restart()
+    unpublished, _ = cold(house, table_id)
+    assert len(unpublished.files()) == unpublished.version == backlog
+    ratified = house.catalog.ratified_commits(table_id).commits
+
+    for upto in (0, 1_000, 2_999, backlog):  # a beginning at a time: nowhere is there a gap
+        assert house.catalog.publish(table_id, Version(upto)) == upto
+        files = (directory(house, table_id) / LOG).glob("*.json")
+        assert sorted(int(file.stem) for file in files) == list(range(upto + 1))
+    log = house.log(table_id)
+    assert all(log.read_published(commit.version) == commit.content for commit in ratified)
+    published, _ = cold(house, table_id)
+    assert sorted(published.files(), key=str) == sorted(unpublished.files(), key=str)
+    assert isinstance(house.propose(table_id, backlog + 1, add("next")), Ratified)

@@ -286,10 +286,18 @@ def test_purging_asks_first(orders: Run, tmp_path: Path) -> None:
     orders("drop", "orders")
     refused = orders("purge", "orders", stdin="n\n")
     assert refused.code == 1
+    assert refused.err.splitlines()[-3:] == [
+        "Nothing was purged.",
+        "Say --yes to be asked nothing.",
+        "[refused]",
+    ]
+    unasked = orders("purge", "orders", "--json", stdin="y\n")
+    assert (unasked.code, unasked.out) == (1, "")
+    assert json.loads(unasked.err)["error"]["remedy"] == "Say --yes to be asked nothing."
     assert list(tmp_path.glob("lake/tables/*/*.parquet"))
     done = orders("purge", "orders", stdin="y\n")
     assert (done.code, done.out) == (0, "Purged orders: 5 files deleted.\n")
-    assert not list(tmp_path.glob("lake/tables/*/*.parquet"))
+    assert list(tmp_path.glob("lake/tables/*")) == []
 
 
 def test_of_namesakes_the_one_to_purge_is_named_by_its_id(orders: Run) -> None:

@@ -49,7 +49,10 @@ CHANGING = {
     "a name that is taken": (["create", "orders", "id long"], "main.default.orders already"),
     "a name that cannot be": (["create", "a b", "id long"], "'a b' contains ' '"),
     "a name of four parts": (["create", "a.b.c.d", "id long"], "more than three parts"),
-    "a namespace that is not there": (["create", "x.y", "id long"], "no namespace main.x"),
+    "a namespace that is not there": (
+        ["create", "x.y", "id long"],
+        "no namespace main.x.\nCreate it: session.create_namespace(), or `headgate create-",
+    ),
     "a type nobody knows": (["create", "t", "id lang"], "'lang' is not a type"),
     "a column twice": (["create", "t", "id long, ID long"], "there twice"),
     "no columns": (["create", "t", ""], "The schema"),
@@ -64,13 +67,13 @@ CHANGING = {
     ),
     "a namespace that is taken": (["create-namespace", "default"], "main.default"),
     "a lake that is there": (["init"], "lake is a lake already"),
-    "a version to come": (["publish", "orders", "--up-to=99"], "no version 99"),
+    "a version to come": (["publish", "orders", "--up-to=99"], "Its latest is 0"),
     "a checkpoint to come": (["checkpoint", "orders", "--version=99"], "no version 99"),
-    "a form the table lacks": (["checkpoint", "orders", "--v2"], "v2Checkpoint"),
+    "a form the table lacks": (["checkpoint", "orders", "--v2"], "delta.checkpointPolicy=v2"),
     "a new name that is taken": (["rename", "orders", "FREE"], "main.default.FREE"),
     "an old name that is not": (["rename", "nothing", "t"], "no table main.default.nothing"),
     "a drop of nothing": (["drop", "nothing"], "no table main.default.nothing"),
-    "an undrop of nothing": (["undrop", "orders"], "No dropped table is or was orders"),
+    "an undrop of nothing": (["undrop", "orders"], "`headgate show --dropped`"),
     "a purge of what lives": (["purge", "orders", "--yes"], "No dropped table is or was orders"),
     "a check of nothing": (["fsck", "nothing"], "no table main.default.nothing"),
 }
@@ -82,7 +85,14 @@ READING = {
     "a sequence to come": (["show", "orders", "--sequence=99"], "sequence 99"),
     "no time": (["show", "orders", "--as-of=yesterday"], "'yesterday' is no time"),
     "a time without a zone": (["show", "orders", "--as-of=2026-03-01"], "names no time zone"),
-    "a time before the table": (["show", "orders", "--as-of=2001-01-01T00:00:00Z"], "orders"),
+    "a time before the table": (
+        ["show", "orders", "--as-of=2001-01-01T00:00:00Z"],
+        "2001-01-01T00:00",
+    ),
+    "a time to come": (
+        ["show", "orders", "--as-of=2345-06-07T08:09:10Z"],
+        "has not come to 2345-06-07T08:09:10.000Z",
+    ),
     "two moments": (["show", "orders", "--version=0", "--sequence=1"], "of one"),
     "a column nobody has": (["show", "orders", "--columns=x"], "no column 'x'; it has id, item"),
     "an address of nothing": (["show", "--lake="], "cannot be empty"),
@@ -162,6 +172,19 @@ def test_what_is_not_understood_is_answered_with_the_usage(lake: Run, case: str)
     refused = lake(*USAGE[case])
     assert refused.code == 2
     assert "Usage: headgate" in refused.err + refused.out
+
+
+@pytest.mark.parametrize("case", [case for case in USAGE if USAGE[case]])
+def test_programs_are_told_of_wrong_usage_as_json_too(lake: Run, case: str) -> None:
+    refused = lake(*USAGE[case], "--json")
+    assert (refused.code, refused.out) == (2, "")
+    told = json.loads(refused.err)["error"]
+    assert (told["code"], told["retry"]) == ("usage", "never")
+    assert told["message"]
+    command = USAGE[case][0]
+    assert told["remedy"] == (
+        "See `headgate --help`." if command == "conjure" else f"See `headgate {command} --help`."
+    )
 
 
 def test_people_read_message_remedy_and_code(lake: Run) -> None:

@@ -163,6 +163,10 @@ def test_values_of_json_keep_every_digit(
         ('{"r": {"z": 1}}', r"line 2 column 'r\.z': the table has no such column"),
         ('{"m": {"k": 5}}', r"line 2 column 'm\.value'"),
         ('{"other": 1}', "line 2 column 'other': the table has no such column"),
+        ('{"id": 1, "id": 2}', "line 2: 'id' is there twice"),
+        ('{"id": 1, "ID": 2}', "line 2 column 'ID': it is there twice, ignoring case"),
+        ('{"r": {"x": 1, "x": 1}}', "line 2: 'x' is there twice"),
+        ('{"m": {"k": true, "k": false}}', "line 2: 'k' is there twice"),
     ],
 )
 def test_json_that_does_not_fit_is_refused_at_its_line_and_column(
@@ -170,6 +174,24 @@ def test_json_that_does_not_fit_is_refused_at_its_line_and_column(
 ) -> None:
     with pytest.raises(InvalidDataError, match=rf"rows\.json {said}"):
         read(tmp_path, "json", f'{{"id": 1}}\n{line}\n', NESTED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        ("double", "1e400", r"1\.000000e\+400"),
+        ("double", "-1e400", r"-1\.000000e\+400"),
+        ("double", "1" + "0" * 400, r"1\.000000e\+400"),
+        ("float", "1e300", r"1\.000000e\+300"),
+    ],
+)
+def test_a_number_too_great_for_its_column_does_not_become_infinite(
+    kind: str, value: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        InvalidDataError, match=f"line 1 column 'x': {said} is too great for {kind}"
+    ):
+        read(tmp_path, "json", f'{{"x": {value}}}', f"x {kind}")
 
 
 # Parquet

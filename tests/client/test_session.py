@@ -234,6 +234,8 @@ class TestCreation:
             ("id long", [], {"io.unitycatalog.tableId": "x"}, InvalidArgumentError),
             ("id long", [], {"delta.enableInCommitTimestamps": "false"}, InvalidArgumentError),
             ("id long", [], {"delta.feature.sparkling": "supported"}, UnsupportedFeatureError),
+            ("id long", [], {"delta.columnMapping.mode": "weird"}, InvalidArgumentError),
+            ("id long", [], {"owner": None}, InvalidArgumentError),
         ],
     )
     def test_what_cannot_be_made_is_refused_before_the_catalog_is_asked(

@@ -331,6 +331,15 @@ class TestProperties:
             table.unset_properties([key])
         assert catalog.calls["propose"] == 0
 
+    def test_a_value_that_no_engine_could_read_is_refused(self, world: World) -> None:
+        world.make()
+        catalog = world.losing()
+        with pytest.raises(InvalidArgumentError, match=r"maybe.*true or false"):
+            world.session(catalog).table("orders").set_properties(
+                {"delta.enableDeletionVectors": "maybe"}
+            )
+        assert catalog.calls["propose"] == 0
+
     def test_a_feature_that_concerns_rows_already_there_is_refused_by_name(
         self, world: World
     ) -> None:

@@ -325,7 +325,7 @@ def test_a_client_killed_anywhere_loses_nothing_it_was_told_and_harms_nobody(
 
 
 @req("CM-25")
-@shows("L2", "L5")
+@shows("FP8", "L2", "L5")
 def test_a_publisher_that_is_slow_slows_its_writers_and_nothing_is_refused_or_lost(
     tmp_path: Path,
 ) -> None:

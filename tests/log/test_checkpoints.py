@@ -354,6 +354,22 @@ def test_an_unpublished_version_gets_no_checkpoint_of_any_kind(form: Form) -> No
     assert paths(catalog.load()) == f(1, 2, 3)
 
 
+@shows("FP13")
+@pytest.mark.parametrize("form", Form)
+def test_a_version_whose_protocol_has_a_feature_unknown_here_gets_no_checkpoint(form: Form) -> None:
+    # Readers need not know it, so the version can be read; what its own actions say cannot be kept.
+    known = PROTOCOL.writer_features or []
+    tomorrow = msgspec.structs.replace(PROTOCOL, writer_features=[*known, "timeMachine"])
+    store = MemoryStore()
+    table_of(store, [[PROTOCOL, METADATA], [tomorrow, *COMMITS[1]], [PROTOCOL]])
+    before = {item.path for item in store.list("", recursive=True)}
+    with pytest.raises(UnsupportedFeatureError, match=r"version 1 .*timeMachine"):
+        written(store, by_path(store, version=Version(1)), form)
+    assert {item.path for item in store.list("", recursive=True)} == before
+    for version in (0, 2):
+        assert written(store, by_path(store, version=Version(version)), form).last == version
+
+
 @req("CM-29")
 def test_a_version_checksum_may_precede_publishing_and_is_never_replaced() -> None:
     catalog = appended(3)

@@ -600,6 +600,29 @@ def test_a_version_that_was_cleaned_away_is_gone() -> None:
             catalog.load(version=Version(version))
 
 
+@shows("FR5")
+def test_a_cleaned_version_is_gone_though_an_older_commit_was_put_back() -> None:
+    catalog = appended(6)
+    catalog.publish()
+    first = catalog.store.get(PublishedCommit(Version(0)).path)
+    catalog.checkpoint_at(4)
+    for version in range(4):
+        catalog.store.delete(PublishedCommit(Version(version)).path)
+    catalog.store.put_if_absent(PublishedCommit(Version(0)).path, first)
+    assert paths(catalog.load()) == f(*range(1, 7))
+    for version in range(1, 4):
+        with pytest.raises(VersionGoneError, match=f"version {version}"):
+            catalog.load(version=Version(version))
+
+
+def test_a_hole_that_no_checkpoint_covers_is_damage() -> None:
+    catalog = appended(6)
+    catalog.publish()
+    catalog.store.delete(PublishedCommit(Version(2)).path)
+    with pytest.raises(InvariantError):
+        catalog.load(version=Version(4))
+
+
 def test_a_sequence_is_passed_to_the_catalog() -> None:
     snapshot = appended(5).load(sequence=Sequence(3))
     assert (snapshot.version, paths(snapshot)) == (2, f(1, 2))

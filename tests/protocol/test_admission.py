@@ -1108,6 +1108,19 @@ ROW_IDS: dict[str, tuple[list[Action], list[str]]] = {
     "none": ([FILE, marked(109)], ["no-row-ids"]),
     "no version": ([tracked(default_row_commit_version=None)], ["no-row-ids"]),
     "of rows that were there": ([tracked(base_row_id=99), marked(109)], ["row-ids-taken"]),
+    "of a file that is restored": ([tracked(base_row_id=5, default_row_commit_version=3)], []),
+    "of a file that is restored and of a new one": (
+        [tracked(path="b", base_row_id=5, default_row_commit_version=3), tracked(), marked(109)],
+        [],
+    ),
+    "of rows that others got meanwhile": (
+        [tracked(base_row_id=90, default_row_commit_version=6), marked(99)],
+        ["row-ids-taken"],
+    ),
+    "of rows that others got in part": (
+        [tracked(base_row_id=95, default_row_commit_version=6), marked(104)],
+        ["row-ids-taken"],
+    ),
     "of another version": (
         [tracked(default_row_commit_version=6), marked(109)],
         ["row-version-differs"],

@@ -240,6 +240,8 @@ def test_replay_in_any_portions_equals_replay_by_hand(
         ("INTERVAL 0 HOURS", 0),
         ("10 minutes", 600_000),
         ("for ever", 604_800_000),
+        ("interval -1 days", 604_800_000),
+        ("interval", 604_800_000),
     ],
 )
 def test_tombstones_are_kept_as_long_as_the_table_says(said: str | None, expected: int) -> None:

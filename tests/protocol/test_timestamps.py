@@ -178,3 +178,16 @@ def test_disturbed_file_times_are_pushed_up_until_they_rise(timestamps_ms: list[
     assert [version for version, _ in risen] == list(range(len(timestamps_ms)))
     assert all(early < late for (_, early), (_, late) in itertools.pairwise(risen))
     assert all(at >= before for (_, at), before in zip(risen, timestamps_ms, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "said"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_794_856_589_501, "2026-11-16T19:16:29.501Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (10**20, "100000000000000000000 ms since 1970"),
+    ],
+)
+def test_a_moment_is_written_as_people_read_it(timestamp_ms: int, said: str) -> None:
+    assert timestamps.moment(timestamp_ms) == said

@@ -702,8 +702,8 @@ def run() -> Iterator[Callable[[type[Machine], int, int], None]]:
         run_state_machine_as_test(
             seed(number)(machine),
             settings=settings(
-                max_examples=1000 if IS_LONG else examples,
-                stateful_step_count=100 if IS_LONG else steps,
+                max_examples=5 * examples if IS_LONG else examples,
+                stateful_step_count=3 * steps if IS_LONG else steps,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
                 print_blob=True,

@@ -170,7 +170,9 @@ class FilesystemCatalog:
         """Give the latest version: what is ratified is published."""
         latest = self._seen(self._find(table_id)).latest
         if upto is not None and upto > latest:
-            raise NotFoundError(f"Table {table_id} has no version {upto}.")
+            raise NotFoundError(
+                f"Table {table_id} has no version {upto}.", remedy=f"Its latest is {latest}."
+            )
         return latest
 
     def confirm_published(self, table_id: TableId, upto: Version) -> Version:
@@ -321,7 +323,8 @@ class FilesystemCatalog:
         is_default = name.key == (DEFAULT_CATALOG, DEFAULT_SCHEMA)
         if not is_default and self._files.head(f"{_folder(name)}/{_NAMESPACE}") is None:
             raise NotFoundError(
-                f"There is no namespace {name}.", remedy="Create it: session.create_namespace()."
+                f"There is no namespace {name}.",
+                remedy="Create it: session.create_namespace(), or `headgate create-namespace`.",
             )
 
     def _tombstone(self, name: TableName) -> TableId | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,11 +19,8 @@ from headgate.cli.operating import backup, events, listener, restore, status, to
 from headgate.cli.querying import sql
 from headgate.cli.render import many, moment
 from headgate.cli.serving import serve
-from headgate.errors import InvalidArgumentError
+from headgate.errors import InvalidArgumentError, RefusedError
 from headgate.names import SchemaName, TableName
-
-if TYPE_CHECKING:
-    pass
 
 _EXAMPLES = "\nFor example:\n"
 
@@ -440,8 +437,7 @@ def purge(
     """
     here: Globals = ctx.obj
     if not yes and not here.output.confirm(f"Delete all files of the dropped table {name}?"):
-        here.output.say("Nothing was purged. Say --yes to be asked nothing.")
-        raise typer.Exit(1)
+        raise RefusedError("Nothing was purged.", remedy="Say --yes to be asked nothing.")
     with here.session("Purging") as session:
         gone = session.purge(name)
     here.output.result(

@@ -37,7 +37,7 @@ Spark = Any  # a SparkSession; what is of Spark is imported in headgate.spark al
 
 INTERRUPTED = 130
 _CONNECT = "sc://"
-_AGAIN_S = 0.2  # between two tries to cancel: a statement may be between two jobs of Spark
+_AGAIN_S = 0.2  # between two looks at a statement, or tries to cancel it: it may be between jobs
 _LAST_LINES = 5  # of Spark's log, where it did not start
 
 
@@ -64,6 +64,9 @@ class Engine:
         """Do something with the lake; Ctrl-C cancels it, and is raised when it has ended."""
         future: Future[Result] = self._submit(lambda: call(self._lake))
         try:
+            # Where another thread is given the signal, who waits without end hears of it never.
+            while not wait([future], timeout=_AGAIN_S).done:
+                pass
             return future.result()
         except KeyboardInterrupt:
             self._cancel(future)
@@ -74,13 +77,13 @@ class Engine:
         from headgate.spark.failures import translated  # slow to load
 
         def first() -> Iterator[Any]:
-            with translated():
+            with translated(writes=False):
                 if most is not None:
                     return iter(frame.take(most))
                 return iter(frame.toLocalIterator(prefetchPartitions=True))
 
         def some(rows: Iterator[Any]) -> list[Any]:
-            with translated():
+            with translated(writes=False):
                 return list(islice(rows, page))
 
         rows = self.run(lambda _: first())

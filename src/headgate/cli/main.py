@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,7 +20,9 @@ from headgate.cli.context import Globals
 from headgate.cli.render import Output
 from headgate.errors import HeadgateError, Retry
 
-REFUSED, TRY_AGAIN, BUG = 1, 3, 70
+REFUSED, USAGE, TRY_AGAIN, BUG = 1, 2, 3, 70
+# Typer keeps a copy of click to itself; of what went wrong with the usage this is the most general.
+_UsageError: Any = typer.BadParameter.__mro__[1]
 
 _ABOUT = """Delta Lake tables whose every commit passes one catalog.
 
@@ -96,12 +98,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A command that is called by its name needs none of the others: to make all takes longer than
     # most of them run.
     called = [c for c in commands.COMMANDS if commands.name_of(c) in rest[:1]]
+    app = application(called or commands.COMMANDS)
     try:
-        application(called or commands.COMMANDS)([*ours, *rest], prog_name="headgate")
+        # Standing alone, typer tells of wrong usage itself, and knows nothing of JSON.
+        ended = app([*ours, *rest], prog_name="headgate", standalone_mode=not output.as_json)
+        return ended if isinstance(ended, int) else 0
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 0
     except KeyboardInterrupt:
         return 130
+    except _UsageError as error:
+        output.usage(error.format_message(), *map(commands.name_of, called))
+        return USAGE
     except HeadgateError as error:
         output.error(error)
         return REFUSED if error.retry is Retry.NEVER else TRY_AGAIN
@@ -113,7 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("HEADGATE_DEBUG"):
             traceback.print_exc()
         return BUG
-    return 0
 
 
 def _globals_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

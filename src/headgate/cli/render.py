@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import typer
@@ -52,7 +52,9 @@ class Output:
             print(text, file=sys.stderr)
 
     def confirm(self, question: str) -> bool:
-        """Ask people; stdout is for results, so it is left alone."""
+        """Ask people; stdout is for results, so it is left alone. Programs are not asked: no."""
+        if self.as_json:
+            return False
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
         if not sys.stdin.isatty():
@@ -73,6 +75,12 @@ class Output:
             if found := getattr(error, several, ()):
                 said[several] = [str(one) for one in found]
         self._fail(said, f"{error.message}\n{error.remedy}\n[{error.code}]")
+
+    def usage(self, message: str, command: str = "") -> None:
+        """Tell a program that it called a command wrongly; people are told by typer."""
+        remedy = f"See `{' '.join(filter(None, ('headgate', command, '--help')))}`."
+        said = {"code": "usage", "message": message, "remedy": remedy, "retry": "never"}
+        self._fail(said, f"{message}\n{remedy}\n[usage]")
 
     def refusal(self, error: OSError) -> None:
         """Tell what the operating system refused."""
@@ -153,10 +161,9 @@ def facts(known: Sequence[tuple[str, object]]) -> str:
 
 def moment(milliseconds: int | None) -> str | None:
     """Write a time as ISO 8601 in UTC."""
-    if milliseconds is None:
-        return None
-    when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
-    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
+    from headgate.protocol import timestamps  # slow to load, and there already with any time
+
+    return None if milliseconds is None else timestamps.moment(milliseconds)
 
 
 def later(milliseconds: int | None, since_ms: int) -> str:

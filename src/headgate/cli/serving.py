@@ -74,9 +74,13 @@ def serve(
             {"address": wanted.address, "store": wanted.shown_store},
             f"Serving {wanted.shown_store} at {wanted.address}",
         )
-        here.output.say(
-            f'Connect: headgate.connect("{wanted.address}"), or headgate --lake {wanted.address}\n'
-            f"Stop: Ctrl-C. API: {wanted.address}/openapi.json"
-        )
+        place = wanted.found_at
+        here.output.say(f'Connect: headgate.connect("{place}"), or headgate --lake {place}')
+        if auth:
+            here.output.say(
+                "Clients need a token: `headgate --lake STORE token create NAME` makes one, "
+                "HEADGATE_TOKEN or token= carries it."
+            )
+        here.output.say(f"Stop: Ctrl-C. API: {place}/openapi.json")
 
     serving.serve(wanted, on_ready=tell)

@@ -17,6 +17,7 @@ from headgate.errors import InvalidArgumentError, RefusedError, UnsupportedFeatu
 from headgate.log.snapshots import Snapshot
 from headgate.log.statistics import num_records
 from headgate.protocol import clustering, features
+from headgate.protocol import properties as known_properties
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -80,7 +81,7 @@ class Wanted:
         comment: str | None = None,
     ) -> Wanted:
         """Read what a caller passed."""
-        told = {key: property_text(value) for key, value in (properties or {}).items()}
+        told = property_texts(properties or {})
         return cls(columns_of(schema), tuple(partition_by), told, comment)
 
     @classmethod
@@ -202,6 +203,18 @@ def columns_of(schema: AnySchema) -> StructType:
     if isinstance(schema, StructType):
         return schema
     return arrow.delta_schema(schema)
+
+
+def property_texts(properties: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Spell properties as Delta does; refuse values that nobody could read."""
+    told = {}
+    for key, value in properties.items():
+        if not isinstance(value, str | int):  # what callers without types may pass
+            raise InvalidArgumentError(f"The property {key} is {value!r}: no text, number or bool.")
+        told[key] = property_text(value)
+    if found := known_properties.problems(told):
+        raise InvalidArgumentError(f"{'; '.join(found)}.", remedy="Give it one of these values.")
+    return told
 
 
 def property_text(value: str | int | bool) -> str:

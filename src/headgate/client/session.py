@@ -454,7 +454,7 @@ class Session:
         if not found:
             raise NotFoundError(
                 f"No dropped table is or was {table}.",
-                remedy="See session.tables(dropped=True).",
+                remedy="See session.tables(dropped=True), or `headgate show --dropped`.",
             )
         return found
 

@@ -22,6 +22,7 @@ from headgate.client.making import (
     added_metrics,
     making,
     property_text,
+    property_texts,
     refuse_removals,
     replacement,
 )
@@ -282,9 +283,9 @@ class Table:
 
     def set_properties(self, properties: Mapping[str, str | int | bool]) -> Committed:
         """Set table properties, and support the features that they switch on."""
-        told = {key: property_text(value) for key, value in properties.items()}
-        for key in told:
+        for key in properties:
             _refuse_protected(key)
+        told = property_texts(properties)
         operation = Operation("SET TBLPROPERTIES", {"properties": as_text(told)})
 
         def build(base: Snapshot) -> Alteration:
@@ -597,6 +598,8 @@ def open_path(
     store_for: Callable[[str], ObjectStore] = locations.store_for,
 ) -> PlainTable:
     """Open a plain Delta table by its path; a catalog-managed one is refused. Spec: RD-02."""
+    if version is not None and as_of is not None:
+        raise InvalidArgumentError("A table is opened at a version or at a time: at one.")
     return PlainTable(
         snapshots.load_path(
             path,

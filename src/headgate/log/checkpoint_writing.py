@@ -191,9 +191,18 @@ def write_checkpoint(
         raise NotPublishedError(table, state.version)
     assert state.protocol is not None
     assert state.metadata is not None
+    # Actions that only such a feature knows would be lost to whoever begins at the checkpoint.
+    if found := features.unwritable(state.protocol, state.metadata, rows=False):
+        raise UnsupportedFeatureError(
+            f"No checkpoint of {table} version {state.version} is written: {', '.join(found)}.",
+            remedy="Have it written by a client that supports them.",
+        )
     form = form or form_for(state.protocol, state.metadata)
     if form is not Form.CLASSIC and not features.is_supported(state.protocol, _V2_FEATURE):
-        raise UnsupportedFeatureError(f"{table} does not support {_V2_FEATURE}.")
+        raise UnsupportedFeatureError(
+            f"{table} does not support {_V2_FEATURE}.",
+            remedy="Write a classic one, or set delta.checkpointPolicy=v2 first.",
+        )
     adds, removes = live_files(state, stats=True), _tombstones(state, now_ms)
     few = _few_lines(state, state.protocol, state.metadata)
     fail_point("checkpoint.before_put")

@@ -43,6 +43,7 @@ from headgate.protocol.paths import (
 from headgate.protocol.replay import TableState
 from headgate.protocol.segment import Entry, Gap, Segment, newest_checkpoint, plan
 from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.protocol.timestamps import moment
 
 _GREATEST: Final = Version(2**63 - 1)
 _BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
@@ -87,6 +88,16 @@ class Source(ABC):
     @abstractmethod
     def missing(self, version: Version, gap: Gap) -> Exception:
         """Say that a version cannot be read."""
+
+    def is_cleaned(self, gap: Gap, version: Version, latest: Version) -> bool:
+        """Say whether what is missing may go, since later versions are read without it.
+
+        An old commit that was put back, by a slow publisher or a repair, makes no hole of it.
+        """
+        if version >= latest:
+            return False
+        later = newest_checkpoint(latest, listed=log_files(self.listing or ()))
+        return gap.first == 0 or (later is not None and later.version > gap.last)
 
     def state(self, version: Version, base: TableState | None) -> TableState:
         """Plan, read and replay; what turns out to be unusable is planned without. Spec: RD-06."""
@@ -239,7 +250,7 @@ class ManagedSource(Source):
     def missing(self, version: Version, gap: Gap) -> Exception:
         # The answer may be old by now: what was the latest then can have been cleaned away since.
         latest = self._catalog.ratified_commits(self._resolved.table_id, version, version).latest
-        if gap.first == 0 and version < max(latest, self._resolved.latest):
+        if self.is_cleaned(gap, version, max(latest, self._resolved.latest)):
             return _gone(self.label, version, gap)
         return InvariantError(
             f"{self.label} version {version} cannot be read: of versions {gap.first} to "
@@ -251,7 +262,9 @@ class ManagedSource(Source):
         clock_ms = self._resolved.clock_ms
         # Timestamps may run ahead of the clock: what was committed has come.
         if clock_ms is not None and at_ms > max(clock_ms, self._resolved.timestamp_ms):
-            raise InTheFutureError(f"{self.label}: the catalog has not come to {at_ms} yet.")
+            raise InTheFutureError(
+                f"{self.label}: the catalog has not come to {moment(at_ms)} yet."
+            )
         if at_ms >= self._resolved.timestamp_ms:
             return latest
         metadata = self._resolved.metadata
@@ -305,7 +318,7 @@ class PlainSource(Source):
         return False
 
     def missing(self, version: Version, gap: Gap) -> Exception:
-        if gap.first == 0 and version < self.latest:
+        if self.is_cleaned(gap, version, self.latest):
             return _gone(self.label, version, gap)
         return MalformedError(
             f"The log of {self.label} has a gap: version {version} cannot be read without "

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
@@ -195,7 +197,7 @@ def _read_json(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
 
 def _row(path: Path, number: int, raw: bytes, schema: StructType) -> dict[str, Any]:
     try:
-        found = json.loads(raw, parse_float=Decimal)
+        found = json.loads(raw, parse_float=Decimal, object_pairs_hook=_members)
         if not isinstance(found, dict):
             raise _WrongError((), "an object with one member per column is expected")
         return _struct(found, schema, ())
@@ -204,6 +206,16 @@ def _row(path: Path, number: int, raw: bytes, schema: StructType) -> dict[str, A
         if isinstance(error, _WrongError) and error.path:
             where += f" column {'.'.join(error.path)!r}"
         raise InvalidDataError(f"{where}: {error}.", remedy=_MENDED) from error
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its members; of two with one name nobody could say which is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _WrongError((), f"{twice!r} is there twice")
+    return found
 
 
 class _WrongError(ValueError):
@@ -221,6 +233,8 @@ def _struct(found: Mapping[str, Any], schema: StructType, path: tuple[str, ...])
         item = known.get(fold(name))
         if item is None:
             raise _WrongError((*path, name), "the table has no such column")
+        if item.name in row:
+            raise _WrongError((*path, name), "it is there twice, ignoring case")
         row[item.name] = _value(value, item.type, (*path, item.name))
     return row
 
@@ -260,10 +274,22 @@ def _leaf(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
         except ValueError:
             raise _WrongError(path, f"{said}: base64 is expected") from None
     if data_type in (delta.FLOAT, delta.DOUBLE) and isinstance(value, int | Decimal):
-        return float(value)
+        return _number(value, data_type, path)
     if isinstance(value, Decimal | int | str) and data_type not in (delta.BINARY, delta.VARIANT):
         return _text_value(str(value), data_type, path)
     raise _WrongError(path, said)
+
+
+def _number(value: int | Decimal, data_type: DataType, path: tuple[str, ...]) -> float:
+    try:
+        found = float(value)
+        if data_type == delta.FLOAT:
+            struct.pack("<f", found)
+    except OverflowError:
+        found = math.inf
+    if math.isinf(found):  # JSON has no infinity: the number only became one
+        raise _WrongError(path, f"{Decimal(value):.6e} is too great for {data_type}")
+    return found
 
 
 def _text_value(text: str, data_type: DataType, path: tuple[str, ...]) -> Any:

@@ -46,7 +46,7 @@ class TimeTravel:
         found = Version(bisect_left(range(first, last + 1), True, key=is_after) + first - 1)
         if found < first or self.in_commit_timestamp(found) is None:
             raise VersionGoneError(
-                f"{self.label} has no version left that is as old as {at_ms} ms.",
+                f"{self.label} has no version left that is as old as {timestamps.moment(at_ms)}.",
                 remedy="Ask for a later time.",
             )
         return found

@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.errors import HeadgateError
 from headgate.protocol import column_mapping, features, row_ids, schema, schema_checks
-from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, Version
+from headgate.protocol.actions import AddFile, Metadata, Protocol, TableId, TxnId, Version
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.tables import TABLE_ID_PROPERTY
@@ -321,11 +321,19 @@ def _row_id_violations(
 ) -> Iterator[Violation]:
     used = -1 if row_id_high_water is None else row_id_high_water
     removed = {file.path: file.base_row_id for file in examined.removes}
+    # Who gives out ids says up to which. One that stayed behind may say what was reached already,
+    # so files that bring old ids are believed to be old where nothing, or more than that, is said.
+    marks = [mark for mark in map(row_ids.mark_in, examined.domains) if mark is not None]
+    may_restore = not examined.is_inline and (not marks or max(marks) > used)
     ranges: list[tuple[int, int]] = []
     for add, number, bounds in zip(examined.adds, examined.add_lines, examined.bounds, strict=True):
         rule = problem = None
         # A file added again has ids already, unless it is older than row tracking here.
-        is_again = add.path in removed or not add.data_change
+        is_again = (
+            add.path in removed
+            or not add.data_change
+            or (may_restore and _had_ids_before(add, bounds.num_records, version, used))
+        )
         if is_again and add.base_row_id is not None and add.base_row_id <= used:
             if removed.get(add.path) not in (None, add.base_row_id):
                 rule, problem = "row-ids-changed", "is added again with other row ids"
@@ -352,10 +360,20 @@ def _row_id_violations(
         if rule is not None:
             yield Violation(rule=rule, says=f"{add.path!r} {problem}", line=number)
     yield from _range_violations(examined, sorted(ranges))
-    for mark in map(row_ids.mark_in, examined.domains):
-        if mark is not None and mark < used:
+    for mark in marks:
+        if mark < used:
             says = f"the high-water mark of row ids goes back from {used} to {mark}"
             yield Violation(rule="row-id-high-water", says=says)
+
+
+def _had_ids_before(add: AddFile, records: int | None, version: Version, used: int) -> bool:
+    """Say whether a file's rows got their ids in an earlier version: it is restored."""
+    return (
+        add.base_row_id is not None
+        and add.default_row_commit_version is not None
+        and add.default_row_commit_version < version
+        and add.base_row_id + (records or 0) - 1 <= used
+    )
 
 
 def _range_violations(examined: Examined, ranges: Many[tuple[int, int]]) -> Iterator[Violation]:

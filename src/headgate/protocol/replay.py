@@ -23,6 +23,7 @@ from headgate.protocol.actions import (
     Wrapped,
 )
 from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.protocol.properties import interval_ms
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -200,22 +201,11 @@ def _count(state: TableState, files: Mapping[FileKey, AddFile | RemoveFile]) -> 
     return num_files, size_in_bytes
 
 
-_UNITS_MS: Mapping[str, int] = {
-    "millisecond": 1,
-    "second": 1_000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-}
 _RETENTION = "delta.deletedFileRetentionDuration"
+_WEEK_MS = 604_800_000
 
 
 def tombstones_kept_ms(configuration: Mapping[str, str]) -> int:
     """Say for how long a removed file is remembered: a week, unless the table says otherwise."""
-    words = configuration.get(_RETENTION, "1 week").lower().removeprefix("interval").split()
-    try:
-        pairs = list(zip(words[::2], words[1::2], strict=True))
-        return sum(int(count) * _UNITS_MS[unit.removesuffix("s")] for count, unit in pairs)
-    except (ValueError, KeyError):
-        return _UNITS_MS["week"]  # too long only costs room
+    told = interval_ms(configuration.get(_RETENTION, ""))
+    return _WEEK_MS if told is None else told  # too long only costs room

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from headgate.errors import InTheFutureError, MalformedError, VersionGoneError
 from headgate.protocol.actions import Version
@@ -79,6 +80,15 @@ def timestamp_of(
     return in_commit_ms
 
 
+def moment(timestamp_ms: int) -> str:
+    """Write a time as people read it: ISO 8601 in UTC."""
+    try:
+        when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:  # of years that Python does not count
+        return f"{timestamp_ms} ms since 1970"
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
+
+
 def rising(timestamps: Iterable[tuple[Version, int]]) -> list[tuple[Version, int]]:
     """Push file times up until they rise strictly: copies and restores disturb them."""
     risen: list[tuple[Version, int]] = []
@@ -103,7 +113,9 @@ def version_at(
         raise VersionGoneError("No version is kept.")
     newest_ms = timestamps[-1][1]
     if timestamp_ms > max(clock_ms, newest_ms):
-        raise InTheFutureError(f"Time {timestamp_ms} is ahead of the catalog's clock {clock_ms}.")
+        raise InTheFutureError(
+            f"{moment(timestamp_ms)} is ahead of the catalog's clock {moment(clock_ms)}."
+        )
     candidates = timestamps
     if enabled is not None:
         # File times and in-commit timestamps are not compared with each other.
@@ -117,6 +129,7 @@ def version_at(
     if position == 0:
         first, first_ms = timestamps[0]
         raise VersionGoneError(
-            f"Time {timestamp_ms} lies before version {first}, the first kept, of {first_ms}."
+            f"{moment(timestamp_ms)} lies before version {first}, the first kept, of"
+            f" {moment(first_ms)}."
         )
     return candidates[position - 1][0]
