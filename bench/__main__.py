@@ -14,7 +14,9 @@ import datetime
 import fcntl
 import sys
 import time
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from bench import machine, prepared, report
 from bench.harness import ALTERNATIONS, ROOT, TRIES, Shared, SideError, measure
@@ -33,6 +35,8 @@ from bench.scenarios import (
     refresh,
     restart,
     spark_tables,
+    unity_clients,
+    unity_commits,
     wide_snapshot,
 )
 
@@ -48,6 +52,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     checkpoint.SCENARIO,
     restart.SCENARIO,
     calls.SCENARIO,
+    unity_clients.SCENARIO,
+    unity_commits.SCENARIO,
     spark_tables.SCENARIO,
     growth.SCENARIO,
 )
@@ -102,17 +108,26 @@ def _measure(options: argparse.Namespace) -> int:
     if options.only is None:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "latest.json").write_text(written)
-        PAGE.write_text(report.page(results, about, when=when, minutes=minutes))
+        _write(PAGE, results, about, when, minutes)
         print(f"written to {PAGE.relative_to(ROOT)} and bench/results/latest.json")
     elif options.page is not None:
         page = PAGE.with_name(f"{options.page}.md")
         (RESULTS / f"{options.page}.json").write_text(written)
-        page.write_text(report.page(results, about, when=when, minutes=minutes))
+        _write(page, results, about, when, minutes)
         print(f"written to {page.relative_to(ROOT)} and bench/results/{options.page}.json")
     else:
         (prepared.CACHE / "partial.json").write_text(written)
         print("a part of the scenarios: docs/benchmarks.md stays as it is")
     return int(_has_failed(results))
+
+
+def _write(
+    page: Path, results: list[Result], about: Mapping[str, str], when: str, minutes: float
+) -> None:
+    pages = sorted(path.stem for path in page.parent.glob(f"{PAGE.stem}*.md"))
+    others = [] if page == PAGE and len(results) == len(SCENARIOS) else pages
+    others = [name for name in others if name != page.stem]
+    page.write_text(report.page(results, about, when=when, minutes=minutes, others=others))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -151,6 +166,8 @@ def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Resul
             measured.append(found)
             told = found.failure or f"floor moved by {found.floor_moved:.0%}"
             _say(f"{label}: {told}", end="\n")
+            # A long run that is cut off has told what it found.
+            print("\n".join(report.block_lines(found)), file=sys.stderr)
     counts: Counts | str = {}
     if scenario.counts is not None:
         _say(f"{title}: counting")
@@ -162,7 +179,7 @@ def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Resul
     _say(f"{title}: {time.monotonic() - started:.0f} s", end="\n")
     result = report.result_of(scenario, sizes, measured, counts)
     _say("", end="")
-    print("\n".join(report.details(result)), file=sys.stderr)
+    print("\n".join(report.other_lines(result)), file=sys.stderr)
     return result
 
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import sys
 
-from granian.constants import HTTPModes, Interfaces
-from granian.log import LogLevels
-from granian.server import Server
 from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from bench.server import die_with_parent
+from bench.server import die_with_parent, serve
 
 _ANSWER = b'{"version":1,"timestampMs":0,"content":"%s"}' % (b"x" * 1_400)
 _HEADERS = [
@@ -44,20 +41,5 @@ def create_app() -> Starlette:
     )
 
 
-def main(port: int) -> None:
-    """Serve until killed."""
-    Server(
-        "bench.empty:create_app",
-        factory=True,
-        address="127.0.0.1",
-        port=port,
-        interface=Interfaces.ASGI,
-        http=HTTPModes.http1,
-        websockets=False,
-        workers=1,
-        log_level=LogLevels("warning"),
-    ).serve()
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[-1]))
+    serve("bench.empty:create_app", int(sys.argv[-1]))

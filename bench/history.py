@@ -33,8 +33,11 @@ class PastClock(SystemClock):
         return super().now_ms() - _AGO_MS
 
 
-def history(commits: int) -> Prepared:
-    """Give a table of many commits with one live file, a checkpoint and a few commits above it."""
+def history(commits: int, *, in_log: bool = False) -> Prepared:
+    """Give a table of many commits with one live file, a checkpoint and a few commits above it.
+
+    The log has the files of the newest alone, or of all where somebody reads them.
+    """
 
     def build(place: Path) -> None:
         lake = str(place / "lake")
@@ -42,7 +45,7 @@ def history(commits: int) -> Prepared:
             table = session.create_table(NAME, SCHEMA, partition_by=["day"])
             append_inline(session, table, range(1))
             table_id = table.id
-        _extend(lake, table_id, commits - TAIL)
+        _extend(lake, table_id, commits - TAIL, in_log=in_log)
         with _session(lake) as session:
             table = session.table(NAME)
             table.publish()
@@ -50,7 +53,8 @@ def history(commits: int) -> Prepared:
             _grow(session, table)
             table.publish()
 
-    return kept(f"history-{commits}", build, Path(__file__))
+    name = f"log-{commits}" if in_log else f"history-{commits}"
+    return kept(name, build, Path(__file__))
 
 
 def tables(count: int) -> Prepared:
@@ -83,7 +87,7 @@ def _grow(session: Session, table: Table) -> None:
         append_inline(session, table, range(10**6 + number, 10**6 + number + 1))
 
 
-def _extend(lake: str, table_id: TableId, last: int) -> None:
+def _extend(lake: str, table_id: TableId, last: int, *, in_log: bool) -> None:
     """Clone a table's first append up to a version: a file comes, and the one before goes."""
     clock = PastClock()
     store, _ = open_store(lake, clock)
@@ -97,6 +101,8 @@ def _extend(lake: str, table_id: TableId, last: int) -> None:
                 for version in range(first, min(last + 1, first + _UNIT)):
                     row = _clone(unit, row, model, version, TxnId(str(ids.ordered())))
                 unit.update_table(row)
+        if in_log:
+            return
         with store.write() as unit:
             row = unit.table(table_id)
             assert row is not None

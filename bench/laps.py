@@ -223,24 +223,7 @@ def _kind(name: str | None) -> str:
     return "publishing" if name.startswith("headgate-publish") else "loop"
 
 
-def main(port: int) -> None:
-    """Serve until killed, set up like `headgate serve`."""
-    from granian.constants import HTTPModes, Interfaces
-    from granian.log import LogLevels
-    from granian.server import Server as Granian
-
-    Granian(
-        "bench.laps:create_app",
-        factory=True,
-        address="127.0.0.1",
-        port=port,
-        interface=Interfaces.ASGI,
-        http=HTTPModes.http1,
-        websockets=False,
-        workers=1,
-        log_level=LogLevels("warning"),
-    ).serve()
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[-1]))
+    from bench.server import serve
+
+    serve("bench.laps:create_app", int(sys.argv[-1]))

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 import headgate
 from bench.watch import Seen, fingerprint
 from headgate.client.session import Session
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from headgate.log.snapshots import Snapshot
 
 NAME = "bench"  # of the table in every lake
+
+# pyarrow imports pandas, where it is installed, with the first array made of a list.
+pa.array([0])
 
 # Names of the package are loaded when first used: that is importing, and not to be measured.
 connect = headgate.connect
@@ -47,7 +52,6 @@ def local(location: str) -> Path:
 
 def seen(files: Any) -> Seen:
     """Sum up the files of a snapshot; with statistics their records too."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     records = None

@@ -319,7 +319,13 @@ def details(result: Result) -> list[str]:
     """Give all figures of a scenario, as lines of Markdown."""
     lines = [f"### {result.scenario.number}. {result.title}", "", _how(result), ""]
     for block in result.measured:
-        lines += [*_block_lines(block), ""]
+        lines += [*block_lines(block), ""]
+    return lines + other_lines(result)
+
+
+def other_lines(result: Result) -> list[str]:
+    """Give what a scenario tells beside its blocks: curves, counts, what was not run."""
+    lines: list[str] = []
     if curves := [line for ratio in result.ratios for line in _curve_lines(ratio, result.measured)]:
         lines += [*curves, ""]
     if result.counts:
@@ -334,7 +340,8 @@ def _how(result: Result) -> str:
     return result.scenario.how.format(**result.sizes)
 
 
-def _block_lines(block: Measured) -> list[str]:
+def block_lines(block: Measured) -> list[str]:
+    """Give the figures of one block, as lines of Markdown."""
     if block.failure is not None:
         return [f"**{block.name}**: nothing counts: {block.failure}."]
     assert block.floor is not None
@@ -406,8 +413,15 @@ def _cells(found: Mapping[str, float], kinds: Sequence[str]) -> str:
     return " | ".join(_figure(found[kind]) if kind in found else "" for kind in kinds)
 
 
-def page(results: Sequence[Result], about: Mapping[str, str], *, when: str, minutes: float) -> str:
-    """Give the whole page."""
+def page(
+    results: Sequence[Result],
+    about: Mapping[str, str],
+    *,
+    when: str,
+    minutes: float,
+    others: Sequence[str] = (),
+) -> str:
+    """Give the whole page; `others` are pages with the scenarios of other runs."""
     missed = sum(r.verdict is Verdict.MISSED for result in results for r in result.ratios)
     none = sum(r.verdict is Verdict.NONE for result in results for r in result.ratios)
     lines = [
@@ -420,6 +434,7 @@ def page(results: Sequence[Result], about: Mapping[str, str], *, when: str, minu
         f"Measured {when}, in {minutes:.0f} minutes. Targets missed: {missed}. "
         f"Without a verdict: {none}.",
         "",
+        *_elsewhere(others),
         *table(results, red='<span style="color:red">**{}**</span>'),
         "",
         "*x as fast*: their time through ours. *x the time*: ours through theirs. A value in",
@@ -442,6 +457,14 @@ def page(results: Sequence[Result], about: Mapping[str, str], *, when: str, minu
     for result in results:
         lines += details(result)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _elsewhere(others: Sequence[str]) -> list[str]:
+    """Say where the rest is: a table has the numbers of one run alone."""
+    if not others:
+        return []
+    links = ", ".join(f"[{name}]({name}.md)" for name in others)
+    return [f"A table has the numbers of one run. Other scenarios: {links}.", ""]
 
 
 def as_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:

@@ -131,6 +131,25 @@ def empty() -> Server:
     return Server("-m", "bench.empty")
 
 
+def serve(application: str, port: int) -> None:
+    """Serve the application that a factory makes, set up like `headgate serve`, until killed."""
+    from granian.constants import HTTPModes, Interfaces
+    from granian.log import LogLevels
+    from granian.server import Server as Granian
+
+    Granian(
+        application,
+        factory=True,
+        address=HOST,
+        port=port,
+        interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        workers=1,
+        log_level=LogLevels("warning"),
+    ).serve()
+
+
 def ask(
     port: int, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
 ) -> Any:

@@ -48,12 +48,13 @@ def wide(watch: Watch, place: str, where: str) -> Seen:
 
 
 def wide_delta(watch: Watch, place: str, where: str) -> Seen:
-    """Do the same by delta-spark, with as much memory as Spark takes by itself."""
+    """Do the same by delta-spark, with more memory: with as much as Spark takes it ends."""
     import headgate.spark
     from bench.peers import delta_spark
-    from bench.spark import quiet
+    from bench.spark import MEMORY, quiet
 
-    spark = headgate.spark.session("bench", config={**quiet(), **delta_spark.CONFIG})
+    told = {**quiet(), **delta_spark.CONFIG, "spark.driver.memory": MEMORY}
+    spark = headgate.spark.session("bench", config=told)
     spark.range(10).count()
     return _wide(watch, lambda: delta_spark.read(spark, Path(place)).where(where))
 

@@ -61,7 +61,7 @@ SCENARIO = Scenario(
     "that is unwritten on the machine is synced, after it the table is made what it was; neither "
     "is measured. Synced: data files, their folders and the commit, on our side by us, on the "
     "others' after the write. The wide snapshot is planned in a new process with the memory Spark "
-    "takes by itself; of its files those that are planned are there.",
+    "takes by itself, by delta-spark with 4 GB; of its files those that are planned are there.",
     full={
         "rows": 10_000_000,
         "files": 200,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -133,7 +134,7 @@ class _Headgate(_Writer):
         if self._name:
             session.drop(self._name)
             shutil.rmtree(self._root, ignore_errors=True)
-        self._name = f"t{next(self._numbers)}"
+        self._name = f"t{uuid.uuid4().hex}"  # a run that was cut off may have left others
         self._root = local(session.create_table(self._name, SCHEMA, self._by).location)
 
     def write(self, mode: str) -> None:
@@ -189,7 +190,7 @@ def _block(sizes: Sizes, place: Path, kind: str) -> Block:
             for writer in _WRITERS
             if synced or writer != "Parquet"  # that is the floor
         ),
-        floor=side("Parquet", synced=False, name="Spark's own writer"),
+        floor=side("Parquet", synced=False, name=f"Spark's own writer, {kind}"),
     )
 
 

@@ -1,0 +1,72 @@
+"""`python -m bench.empty_unity FILE --port N`: what our server answered DuckDB, from memory.
+
+The file has the answers by their paths. Those about the table follow its commits, which are kept in
+memory and judged by nobody: what DuckDB takes against this server is what it takes by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from bench.server import die_with_parent, serve
+
+_FILE = "HEADGATE_BENCH_ANSWERS"
+
+
+class _Application:
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self._tables = {path: told for path, told in answers.items() if "commits" in told}
+        self._fixed = {
+            path: json.dumps(told).encode()
+            for path, told in answers.items()
+            if path not in self._tables
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body", False):
+                break
+        query = scope["query_string"].decode()
+        path = f"{scope['path']}?{query}" if query else scope["path"]
+        answer = self._answer(path, body if scope["method"] == "POST" else b"")
+        headers = [
+            (b"content-length", str(len(answer)).encode()),
+            (b"content-type", b"application/json"),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    def _answer(self, path: str, body: bytes) -> bytes:
+        table = self._tables.get(path)
+        if table is None:
+            return self._fixed.get(path, b"{}")
+        for update in json.loads(body)["updates"] if body else ():
+            if update["action"] == "add-commit":
+                table["commits"].insert(0, update["commit"])
+                table["latest-table-version"] = update["commit"]["version"]
+            elif update["action"] == "set-latest-backfilled-version":
+                published = update["latest-published-version"]
+                table["commits"] = [c for c in table["commits"] if c["version"] > published]
+        return json.dumps(table).encode()
+
+
+def create_app() -> _Application:
+    """Make the application, in the worker's process, which ends with its parent."""
+    die_with_parent()
+    return _Application(json.loads(Path(os.environ[_FILE]).read_bytes()))
+
+
+if __name__ == "__main__":
+    os.environ[_FILE] = sys.argv[1]
+    serve("bench.empty_unity:create_app", int(sys.argv[-1]))
