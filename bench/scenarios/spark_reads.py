@@ -178,7 +178,7 @@ def _why_parquet(table: str) -> str:
 
 def _why_delta(table: str, query: Query) -> str:
     if query is COUNT:
-        return "delta-spark answers it from the log's statistics alone; we open every footer."
+        return "Both answer it from the log's statistics; we have Spark read a row of one file."
     if table == "c":
         return "delta-spark leaves deleted rows out within the reader, in the JVM."
     return "delta-spark's file index lives in the JVM; ours names every file to Spark."

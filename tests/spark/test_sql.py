@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql.types import LongType
 
 from headgate.errors import (
+    ConflictError,
     HeadgateError,
     InvalidArgumentError,
     InvalidDataError,
@@ -349,3 +350,53 @@ def test_conditions_prune_files_and_never_rows(water: Water) -> None:
         "SELECT id FROM a AS a WHERE p <=> NULL OR s > '02'",
     ):
         assert water.sql(text) == found_without_skipping(text), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count(*) FROM orders",
+        "select COUNT(1) as n from main.default.orders o",
+        "SELECT count(*) `n n` FROM orders VERSION AS OF 1 AS o",
+    ],
+)
+def test_rows_are_counted_from_the_log_as_spark_counts_them(any_shop: Water, text: str) -> None:
+    any_shop.lake.sql("ALTER TABLE orders SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
+    any_shop.lake.sql("DELETE FROM orders WHERE id = 2")
+    told = any_shop.lake.sql(text)
+    # A condition that is true of every row keeps Spark at counting.
+    counted = any_shop.lake.sql(f"{text} WHERE id IS NOT NULL")
+    assert rows(told) == rows(counted)
+    assert rows(told) == [(4 if "VERSION" in text else 3,)]
+    assert [(f.name, f.dataType, f.nullable) for f in told.schema] == [
+        (f.name, f.dataType, f.nullable) for f in counted.schema
+    ]
+    assert len(told.inputFiles()) == 1 < len(counted.inputFiles())
+
+
+def test_rows_are_counted_in_files_where_the_log_does_not_tell(water: Water) -> None:
+    water.make("t", "id long")
+    assert water.sql("SELECT count(*) FROM t") == [(0,)]
+    water.lake.append("t", water.frame("SELECT id FROM range(0, 5, 1, 2)"))
+    assert water.sql("SELECT count(*) FROM t") == [(5,)]
+    water.lake.sql("ALTER TABLE t SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
+    water.lake.sql("DELETE FROM t WHERE id IN (0, 3)")  # of every file
+    assert water.sql("SELECT count(*) FROM t") == [(3,)]
+    water.spark.sql("SELECT 1 AS id").createOrReplaceTempView("t")
+    try:
+        assert water.sql("SELECT count(*) FROM t") == [(1,)]
+    finally:
+        water.spark.catalog.dropTempView("t")
+
+
+def test_who_writes_a_count_has_read_the_table(water: Water) -> None:
+    water.make("t", "id long")
+    water.lake.append("t", water.frame("SELECT 7L AS id"))
+    counted = water.lake.sql("SELECT count(*) AS id FROM t")
+    water.lake.append("t", counted)
+    assert not water.session.table("t").history(1)[0].is_blind_append
+    counted = water.lake.sql("SELECT count(*) AS id FROM t")
+    water.other().delete("t", "id = 7")
+    with pytest.raises(ConflictError):
+        water.lake.overwrite("t", counted)
+    assert water.sql("SELECT id FROM t") == [(1,)]

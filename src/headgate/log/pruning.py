@@ -13,9 +13,9 @@ from typing import Final, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from headgate.log.parallel import in_parallel
+from headgate.log.statistics_columns import read_columns
 from headgate.protocol.actions import AddFile
 from headgate.protocol.column_mapping import physical_name
 from headgate.protocol.predicates import And, Column, Compare, In, Literal, Operator, Predicate
@@ -167,34 +167,19 @@ def _bounds(
 
     It does where one text is not the JSON expected, or a bound is no number of 64 bits.
     """
-    texts = pc.if_else(pc.greater(pc.binary_length(stats), 0), stats, "{}")
-    texts = pc.fill_null(texts, "{}")
-    # Each then is one object at least, and one at most if there are as many as texts.
-    are_objects = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
-    if not len(texts) or not pc.all(are_objects).as_py():
-        return None
     whole = pa.struct([(name, pa.int64()) for name in sorted(names)])
     # All of the schema is checked, so that what cannot be read elsewhere is not read here.
-    schema = pa.schema(
+    found = read_columns(
+        stats,
         [
             ("numRecords", pa.int64()),
             ("tightBounds", pa.bool_()),
             ("nullCount", pa.struct([])),
             ("minValues", whole),
             ("maxValues", whole),
-        ]
+        ],
     )
-    try:
-        joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), "\n")
-        lines = joined[0].as_buffer()
-        found = pj.read_json(
-            pa.BufferReader(lines),
-            pj.ReadOptions(use_threads=False, block_size=lines.size + 1),
-            pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-        )
-    except (pa.ArrowException, OverflowError):
-        return None
-    if found.num_rows != len(texts):
+    if found is None:
         return None
     return found["minValues"].combine_chunks(), found["maxValues"].combine_chunks()
 

@@ -16,12 +16,15 @@ from functools import cached_property, partial
 from typing import Final, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import InTheFutureError, InvariantError, NotFoundError
 from headgate.log import pruning
 from headgate.log.file_columns import add_files, ground_files, live_files
 from headgate.log.files import DeltaLog
 from headgate.log.gathering import ManagedSource, PlainSource, known, readable, refuse_unreadable
+from headgate.log.statistics import num_records
+from headgate.log.statistics_columns import count_rows
 from headgate.log.time_travel import in_commit_timestamp
 from headgate.protocol import checksums, features
 from headgate.protocol import schema as schemas
@@ -205,6 +208,21 @@ class Snapshot:
     def file_columns(self, *, stats: bool = False) -> pa.Table:
         """Give all live files as Arrow columns, in no particular order."""
         return live_files(self.state, stats=True) if stats else self._columns
+
+    @cached_property
+    def num_rows(self) -> int | None:
+        """The number of live rows as statistics tell it; None if those of one file do not."""
+        return count_rows(self.file_columns(stats=True))
+
+    def whole_file(self) -> AddFile | None:
+        """Give a file that has rows, and none of them deleted; None if there is no such file."""
+        files = self.file_columns(stats=True)
+        whole = files.filter(pc.is_null(files["deletion_vector"]))
+        for at in range(whole.num_rows):
+            [file] = add_files(whole.slice(at, 1))
+            if num_records(file):
+                return file
+        return None
 
     @cached_property
     def _columns(self) -> pa.Table:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.client.session import Session
 from headgate.errors import InvalidNameError, NotFoundError, UnsupportedByCatalogError
@@ -24,6 +25,7 @@ from headgate.spark.failures import first_line, offset_of, quietly
 from headgate.spark.sessions import is_remote, resolved
 from headgate.spark.types import quoted
 from headgate.sql import places, statements
+from headgate.sql.counting import find_count
 from headgate.sql.pruning import contents, table_predicate
 from headgate.sql.queries import Reference
 from headgate.sql.rewrite import STAND_IN_WIDTH, Spliced, StandIn, splice
@@ -125,12 +127,38 @@ class Resolver:
         self, reference: TableReference, sequence: int | None
     ) -> tuple[DataFrame, list[Scan]] | None:
         """Read a table of ours that stands by itself, outside any query; None if it is Spark's."""
+        alone = self._alone(reference)
+        if alone is None:
+            return None
+        frames, scans = self._read([alone], sequence)
+        return frames[_ALONE], scans
+
+    def count(self, query: Piece) -> DataFrame | None:
+        """Answer a query that counts a table's rows by what the log tells of them.
+
+        None if it is another query, the table Spark's, or a file without statistics.
+        """
+        count = find_count(self.script, query)
+        alone = None if count is None else self._alone(count.table)
+        if count is None or alone is None:
+            return None
+        [snapshot] = self._pinned([alone], None)
+        file = None if snapshot.num_rows is None else snapshot.whole_file()
+        if file is None:
+            return None
+        # One row stands for all: who makes a write of the answer has read this table, and that is
+        # known by its files.
+        if count.table.as_of is None:
+            self._remember(snapshot)
+        number = F.lit(snapshot.num_rows).cast("bigint").alias(count.column)
+        return scan.dataframe(self._spark, snapshot, [file]).limit(1).select(number)
+
+    def _alone(self, reference: TableReference) -> StandIn | None:
         name = self.table_name(reference.name)
         if name is None:
             return None
         alone = Reference(reference, None, None, (), frozenset(), reference.piece)
-        frames, scans = self._read([StandIn(_ALONE, name, alone)], sequence)
-        return frames[_ALONE], scans
+        return StandIn(_ALONE, name, alone)
 
     def _read(
         self, stand_ins: Sequence[StandIn], sequence: int | None

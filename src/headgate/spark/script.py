@@ -54,7 +54,8 @@ class _Script:
     def run(self, statement: statements.Statement) -> DataFrame:
         match statement:
             case statements.Query(whole):
-                return self._find.ask(self._find.relations(whole))
+                counted = self._find.count(whole)
+                return self._find.ask(self._find.relations(whole)) if counted is None else counted
             case statements.Insert():
                 return self._counts(self._insert(statement))
             case statements.Delete():
