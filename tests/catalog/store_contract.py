@@ -826,8 +826,14 @@ class StoreContract:
             with store.write() as unit:
                 return unit.take_lease(lease, holder, now_ms, now_ms + 10)
 
+        def holder(lease: str) -> str | None:
+            with store.read() as unit:
+                return unit.holder_of(lease)
+
+        assert holder("a") is None
         assert take("me", 100)
         assert not take("you", 100)
+        assert holder("a") == "me"
         assert not take("you", 109)
         assert take("you", 109, "b")  # another lease
         assert take("me", 105)  # renewed: until 115
@@ -841,6 +847,7 @@ class StoreContract:
         with store.write() as unit:
             unit.end_lease("a", "you")
             unit.end_lease("never", "you")
+        assert holder("a") is None
         assert take("me", 117)
 
     def test_a_lease_refused_changes_nothing(self, store: CatalogStore) -> None:

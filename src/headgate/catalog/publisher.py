@@ -14,7 +14,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
+from headgate.catalog import holders
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
 from headgate.catalog.workers import Workers
@@ -301,9 +303,15 @@ class Publisher:
         """
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._settings.lease_ms
-        is_taken = self._ratifier.submit(
-            lease, lambda unit: unit.take_lease(lease, self._holder, now_ms, until_ms)
-        ).result()
+
+        def take(unit: Writing, over: str | None = None) -> bool:
+            if over is not None:
+                unit.end_lease(lease, over)
+            return unit.take_lease(lease, self._holder, now_ms, until_ms)
+
+        is_taken = self._ratifier.submit(lease, take).result()
+        if not is_taken and (gone := self._gone_holder(lease)) is not None:
+            is_taken = self._ratifier.submit(lease, partial(take, over=gone)).result()
         if is_taken:
             self._refused.pop(lease, None)
             return True
@@ -313,6 +321,12 @@ class Publisher:
             self._refused[lease] = (now, published)
             return False
         return now - since > self._settings.publish_stalled_ms / 1000
+
+    def _gone_holder(self, lease: str) -> str | None:
+        """Name who holds a lease, if that process has ended."""
+        with self._store.read() as unit:
+            holder = unit.holder_of(lease)
+        return holder if holder is not None and holders.is_gone(holder) else None
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read() as unit:

@@ -34,6 +34,7 @@ from headgate.catalog.decision import (
 from headgate.catalog.describing import Described
 from headgate.catalog.feed import LARGEST_PAGE, Feed
 from headgate.catalog.fsck import Checker, data_files, left_behind
+from headgate.catalog.holders import name_of_this_process
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.keys import RequestKey
 from headgate.catalog.listeners import Listeners
@@ -138,7 +139,7 @@ class Catalog:
             settings = replace(settings, unpublished_soft=settings.unpublished_hard)
         self._ratifier = Ratifier(store, clock, self._settings)
         self._decider = Decider(clock, settings)
-        holder = str(ids.random())
+        holder = name_of_this_process(ids.random())
         self._publisher = Publisher(
             store, self._ratifier, self._log_of, clock, self._settings, holder
         )

@@ -294,6 +294,10 @@ class ReadingUnit:
             ticks, [(row[0], as_commit(row[1:])) for row in commits], begun, ended
         )
 
+    def holder_of(self, lease: str) -> str | None:
+        row = self._one("SELECT holder FROM leases WHERE name = $1", lease)
+        return None if row is None else row[0]
+
     def token(self, secret_sha256: bytes) -> TokenRow | None:
         row = self._one(f"{_TOKENS} WHERE secret_sha256 = $1", secret_sha256)
         return None if row is None else TokenRow(*row)
