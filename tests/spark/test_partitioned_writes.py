@@ -2,9 +2,16 @@
 
 import pytest
 
-from headgate.errors import InvalidDataError, UnavailableError
+from headgate.errors import (
+    ConflictError,
+    InvalidDataError,
+    SyntaxRefusedError,
+    UnavailableError,
+)
 from headgate.log.writing import NULL_FOLDER
 from headgate.spark import write
+from headgate.spark.inserting import Insertion, insert
+from headgate.spark.statement import Statement
 from headgate.storage import locations
 from tests.spark.conftest import Water, listed, rows
 
@@ -144,3 +151,95 @@ def test_a_value_longer_than_a_folders_name_is_told_as_what_it_is(water: Water) 
     with pytest.raises(InvalidDataError, match="too long"):
         water.lake.append("t", water.frame("SELECT 1 id, repeat('x', 300) p"))
     assert listed(table) == []
+
+
+def test_of_partitions_named_in_part_only_those_that_get_rows_go(water: Water) -> None:
+    water.make("t", "id long, d string, h int", ["d", "h"])
+    water.sql("INSERT INTO t VALUES (1, 'x', 1), (2, 'x', 2), (3, 'y', 1)")
+    water.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    water.sql("INSERT OVERWRITE t PARTITION (d = 'x', h) SELECT 9, 1")
+    assert water.rows() == [(2, "x", 2), (3, "y", 1), (9, "x", 1)]
+    water.sql("INSERT OVERWRITE t PARTITION (d = 'x', h = 2) SELECT 8")
+    assert water.rows() == [(3, "y", 1), (8, "x", 2), (9, "x", 1)]
+    water.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "static")
+    water.sql("INSERT OVERWRITE t PARTITION (d = 'x', h) SELECT 7, 5")
+    assert water.rows() == [(3, "y", 1), (7, "x", 5)]
+
+
+def test_a_partition_is_not_asked_for_before_it_is_replaced(water: Water) -> None:
+    water.make("t", "id long, p int", ["p"])
+    water.sql("INSERT INTO t VALUES (1, 1)")
+    with pytest.raises(SyntaxRefusedError, match="IF NOT EXISTS"):
+        water.lake.sql("INSERT OVERWRITE t PARTITION (p = 1) IF NOT EXISTS SELECT 2")
+    assert water.rows() == [(1, 1)]
+
+
+def test_values_of_named_partitions_are_of_the_columns_type(water: Water) -> None:
+    water.make("t", "id long, day date, at timestamp, n int", ["day"])
+    water.sql("INSERT INTO t PARTITION (day = '2026-01-02') SELECT 1, '2026-01-02 03:04:05', 3")
+    water.sql("UPDATE t SET day = '2026-02-03' WHERE id = 1")
+    assert water.sql("SELECT id, string(day), string(at), n FROM t") == [
+        (1, "2026-02-03", "2026-01-02 03:04:05", 3)
+    ]
+    for text in (
+        "INSERT INTO t PARTITION (day = 'no day') SELECT 1, NULL, 3",
+        "UPDATE t SET at = 'no time'",
+        "INSERT INTO t PARTITION (day = '2026-01-02') SELECT 1, NULL, '3'",
+    ):
+        with pytest.raises(InvalidDataError):
+            water.lake.sql(text)
+    assert len(water.rows()) == 1
+
+
+def test_two_who_replace_partitions_of_their_own_do_not_disturb_each_other(water: Water) -> None:
+    water.make("t", "id long, p int, day date", ["p", "day"])
+    water.session.table("t").set_properties({"delta.isolationLevel": "Serializable"})
+    water.sql("INSERT INTO t VALUES (1, 1, DATE'2026-01-01'), (2, 2, NULL)")
+
+    def replacing(statement: Statement, query: str) -> None:
+        insert(statement, water.frame(query), Insertion(replaces=True, dynamic=True))
+
+    with water.lake._engine.statement("t") as mine:
+        water.other().append("t", water.frame("SELECT 3L id, 3 p, DATE'2026-01-01' day"))
+        with water.other()._engine.statement("t") as theirs:
+            replacing(theirs, "SELECT 20L id, 2 p, CAST(NULL AS DATE) day")
+        replacing(mine, "SELECT 10L id, 1 p, DATE'2026-01-01' day")
+    assert [row[0] for row in water.rows()] == [3, 10, 20]
+    with water.lake._engine.statement("t") as mine:
+        water.other().append("t", water.frame("SELECT 11L id, 1 p, DATE'2026-01-01' day"))
+        with pytest.raises(ConflictError):
+            replacing(mine, "SELECT 12L id, 1 p, DATE'2026-01-01' day")
+    assert [row[0] for row in water.rows()] == [3, 10, 11, 20]
+
+
+def test_rows_that_replace_others_are_judged_as_they_are_stored(water: Water) -> None:
+    water.lake.sql(
+        "CREATE TABLE t (id BIGINT, n INT, twice BIGINT GENERATED ALWAYS AS (id * 2),"
+        " p STRING) PARTITIONED BY (p)"
+    )
+    water.sql("INSERT INTO t (id, n, p) VALUES (1, 1, 'a'), (2, 2, 'b')")
+    water.lake.overwrite("t", water.frame("SELECT 4L id, 4 n, 'a' p"), where="twice = 8 OR id = 1")
+    assert [row[0] for row in water.rows()] == [2, 4]
+    water.sql("INSERT INTO t REPLACE WHERE t.p = 'b' BY NAME SELECT 5L id, 5 n, 'b' p")
+    assert [row[0] for row in water.rows()] == [4, 5]
+    with pytest.raises(InvalidDataError, match="n > 1"):
+        water.lake.overwrite("t", water.frame("SELECT 6L id, 1.4D n, 'a' p"), where="n > 1")
+    with pytest.raises(InvalidDataError, match="twice = 8"):
+        water.lake.overwrite("t", water.frame("SELECT 5L id, 4 n, 'a' p"), where="twice = 8")
+    assert [row[0] for row in water.rows()] == [4, 5]
+
+
+def test_history_tells_what_an_overwrite_took_away(water: Water) -> None:
+    water.make("t", "id long, p string", ["p"])
+    water.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    size = sum(file.size for file in water.files() if file.partition_values["p"] == "a")
+
+    def told() -> dict[str, str]:
+        return {k: str(v) for k, v in water.session.table("t").history(1)[0].metrics.items()}
+
+    water.lake.overwrite("t", water.frame("SELECT 4L id, 'a' p"), dynamic=True)
+    assert (told()["numRemovedFiles"], told()["numRemovedBytes"]) == ("1", str(size))
+    water.lake.overwrite("t", water.frame("SELECT 5L id, 'b' p"), where="p = 'b'")
+    assert (told()["numRemovedFiles"], told()["numDeletedRows"]) == ("1", "1")
+    water.lake.overwrite("t", water.frame("SELECT 6L id, 'z' p"))
+    assert (told()["numRemovedFiles"], told()["numOutputRows"]) == ("3", "1")

@@ -105,14 +105,13 @@ def test_what_is_more_than_rows_is_a_query(query: str) -> None:
         ("INSERT WITH SCHEMA EVOLUTION INTO t SELECT 1", {"evolves_schema": True}),
         ("INSERT INTO t WITH SCHEMA EVOLUTION SELECT 1", {"evolves_schema": True}),
         (
-            "INSERT OVERWRITE t PARTITION (d = '2026-01-01', h) IF NOT EXISTS SELECT 1",
+            "INSERT OVERWRITE t PARTITION (d = '2026-01-01', h) SELECT 1",
             {
                 "mode": Overwrite(),
                 "partition": (
                     PartitionValue("d", Piece("'2026-01-01'", 34)),
                     PartitionValue("h", None),
                 ),
-                "if_not_exists": True,
             },
         ),
         (

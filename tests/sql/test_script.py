@@ -98,7 +98,7 @@ def test_pieces_cut_out_and_joined_again_are_cut_the_same(script: str) -> None:
 
 
 RICH = [
-    "INSERT OVERWRITE t PARTITION ( d = 1 , e ) IF NOT EXISTS ( a , b ) VALUES ( 1 , DEFAULT )",
+    "INSERT OVERWRITE t PARTITION ( d = 1 , e ) ( a , b ) VALUES ( 1 , DEFAULT )",
     "INSERT INTO t REPLACE WHERE a = 1 AND b IN ( 1 , 2 ) SELECT * FROM u VERSION AS OF 3 x",
     "UPDATE t x SET x . a = CASE WHEN b THEN 1 END , c = ( SELECT max ( d ) FROM u ) WHERE e",
     "MERGE INTO t USING ( SELECT * FROM s ) y ON a = b WHEN MATCHED AND c THEN UPDATE SET * "

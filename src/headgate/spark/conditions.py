@@ -34,6 +34,9 @@ class Condition:
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     has_subqueries: bool = False
     predicate: Predicate | None = None  # what it says of files; None: any may match
+    # Whether it surely says the same of a row each time. Subqueries and functions of the session
+    # may not, and what is asked twice would then lose rows, or have them twice.
+    is_repeatable: bool = False
 
     def matching(self, rows: DataFrame) -> DataFrame:
         """Give the rows where it is true."""
@@ -92,7 +95,7 @@ def condition_of(
     text: str,
     snapshot: Snapshot,
     *,
-    now_ms: int,
+    moment: Moment,
     alias: str | None = None,
     is_utc: bool = False,
 ) -> Condition:
@@ -107,11 +110,12 @@ def condition_of(
         )
     refuse_nondeterministic(made_of)
     labels = [] if alias is None else [(alias,)]
-    fixed = splice(text, resolve=lambda _: None, moment=moment_of(now_ms)).expression
+    fixed = splice(text, resolve=lambda _: None, moment=moment).expression
     return Condition(
         text=fixed,
         shown=text,
         alias=alias,
+        is_repeatable=made_of.is_rowwise,
         predicate=condition_predicate(text, snapshot.schema, labels=labels, is_utc=is_utc),
     )
 

@@ -23,6 +23,7 @@ from headgate.protocol.schema import (
     DEFAULT,
     GENERATION,
     IDENTITY,
+    STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     VARIANT,
@@ -167,7 +168,8 @@ def assignable(found: DataType, wanted: DataType) -> bool:
             return assignable(key, wanted_key) and assignable(value, wanted_value)
         case _ if _is_number(found) and _is_number(wanted):
             return True
-        case _ if found in _MOMENTS and wanted in _MOMENTS:
+        # A text that is no date or time is refused when it is read, never made NULL.
+        case _ if wanted in _MOMENTS and found in (*_MOMENTS, STRING):
             return True
         case Primitive() | DecimalType(), Primitive("string"):
             return found not in (BINARY, VARIANT)

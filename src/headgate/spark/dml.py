@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.client.transaction import Committed, Operation, as_text
-from headgate.errors import InvalidArgumentError
+from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.log.statistics import num_records
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
@@ -75,11 +75,10 @@ def deletion(
     added: list[AddFile] = []
     if rewritten:
         with translated():
-            # Where a condition is costly or looks at other tables, it is not asked twice.
             kept = (
-                statement.frame(rewritten, without=parts.rewritten)
-                if condition.has_subqueries
-                else condition.others(statement.frame(rewritten))
+                condition.others(statement.frame(rewritten))
+                if condition.is_repeatable
+                else statement.frame(rewritten, without=parts.rewritten)
             )
         added = statement.stage_conformed(kept)
     actions = changes(statement, parts, added)
@@ -107,9 +106,10 @@ def update(
     with translated():
         if parts.rewritten:
             new.append(updating.all_rows(parts.rewritten))
-        if changed := [hit.file for hit in (*parts.whole, *parts.vectored)]:
+        if changed := [*parts.whole, *parts.vectored]:
             new.append(updating.hit_rows(changed))
     added = statement.stage_conformed(reduce(DataFrame.union, new))
+    refuse_unless_all_there(added, parts.num_rows, parts.rewritten)
     counted = {
         **metrics(parts, added),
         "numUpdatedRows": parts.num_rows,
@@ -145,18 +145,21 @@ class _Updating:
     def all_rows(self, hits: Sequence[Hit]) -> DataFrame:
         """Give all rows of files, those that match with their new values."""
         files = [hit.file for hit in hits]
-        if self._condition.has_subqueries:
-            kept = self._statement.frame(files, without=hits)
-            return self.hit_rows(files).union(kept)
+        if not self._condition.is_repeatable:
+            return self.hit_rows(hits).union(self._statement.frame(files, without=hits))
         rows = self._statement.frame(files)
         alias = self._condition.alias
         named = rows if alias is None else rows.alias(alias)
         marked = named.withColumn(_HIT, self._condition.holds())
         return self._changed(marked).drop(_HIT)
 
-    def hit_rows(self, files: Sequence[AddFile]) -> DataFrame:
+    def hit_rows(self, hits: Sequence[Hit]) -> DataFrame:
         """Give the rows of files that match, with their new values."""
-        found = self._condition.matching(self._statement.frame(files))
+        if self._condition.is_repeatable:
+            files = [hit.file for hit in hits]
+            found = self._condition.matching(self._statement.frame(files))
+        else:
+            found = self._statement.rows_of(hits)
         return self._changed(found.withColumn(_HIT, F.lit(True))).drop(_HIT)
 
     def _changed(self, rows: DataFrame) -> DataFrame:
@@ -245,16 +248,35 @@ def _whole_files(
 def _without_files(
     statement: Statement, files: Sequence[AddFile]
 ) -> tuple[list[Action], dict[str, int]]:
-    counted = {
-        "numRemovedFiles": len(files),
-        "numRemovedBytes": sum(file.size for file in files),
-        "numAddedFiles": 0,
-    }
+    counted = {**removal_metrics(files), "numAddedFiles": 0}
     records = [num_records(file) for file in files]
     if all(count is not None for count in records):
         gone = [file.deletion_vector.cardinality for file in files if file.deletion_vector]
         counted["numDeletedRows"] = sum(count or 0 for count in records) - sum(gone)
     return statement.removed(files), counted
+
+
+def removal_metrics(files: Sequence[AddFile]) -> dict[str, int]:
+    """Count files that go whole, in Delta's words."""
+    return {
+        "numRemovedFiles": len(files),
+        "numRemovedBytes": sum(file.size for file in files),
+    }
+
+
+def refuse_unless_all_there(
+    added: Sequence[AddFile], num_new: int, rewritten: Sequence[Hit], *, at_least: bool = False
+) -> None:
+    """Refuse to commit where rows are missing, or are there twice: what chose them changed."""
+    if any(num_records(file) is None for file in (*added, *(hit.file for hit in rewritten))):
+        return
+    wanted = num_new + sum(hit.live - len(hit.rows) for hit in rewritten)
+    found = _records(added)
+    if found != wanted and not (at_least and found > wanted):
+        raise InvariantError(
+            f"{found} rows were written in the place of {wanted}: what the statement reads gave"
+            " other rows the second time. Nothing was committed."
+        )
 
 
 def changes(statement: Statement, parts: Split, added: Sequence[AddFile]) -> list[Action]:
@@ -268,8 +290,7 @@ def metrics(parts: Split, added: Sequence[AddFile]) -> dict[str, int]:
     """Count files, in Delta's words."""
     gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
     told = {
-        "numRemovedFiles": len(gone),
-        "numRemovedBytes": sum(file.size for file in gone),
+        **removal_metrics(gone),
         "numAddedFiles": len(added),
         "numAddedBytes": sum(file.size for file in added),
     }

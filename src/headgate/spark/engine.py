@@ -18,12 +18,13 @@ from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.conflicts import Scan
 from headgate.spark import scan, sessions
-from headgate.spark.conditions import Condition, condition_of, is_utc
+from headgate.spark.conditions import Condition, condition_of, is_utc, moment_of
 from headgate.spark.failures import translated
 from headgate.spark.paths import urls_of
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement, Writing
 from headgate.spark.write import Staging
+from headgate.sql.rewrite import Moment
 from headgate.storage import locations
 
 Result = TypeVar("Result")
@@ -63,11 +64,11 @@ class Engine:
         with translated(writes=False):
             return resolved(condition.matching(frame))
 
-    def condition(self, where: str, snapshot: Snapshot) -> Condition:
-        """Read a condition on the rows of one table."""
-        now_ms = self.session.clock.now_ms()
+    def condition(self, where: str, snapshot: Snapshot, moment: Moment | None = None) -> Condition:
+        """Read a condition on the rows of one table; the time in it is now, if not another."""
+        moment = moment or moment_of(self.session.clock.now_ms())
         alias = snapshot.label.rpartition(".")[2] or None
-        return condition_of(where, snapshot, now_ms=now_ms, alias=alias, is_utc=is_utc(self.spark))
+        return condition_of(where, snapshot, moment=moment, alias=alias, is_utc=is_utc(self.spark))
 
     def statement(self, name: str) -> Statement:
         """Begin a statement that writes to a table, on its newest version."""
@@ -88,7 +89,8 @@ class Engine:
                 with self.statement(name) as statement:
                     return run(statement)
             except ConflictError:
-                continue
+                if statement.reads_views:  # they stay as they were, and so would the conflict
+                    raise
         with self.statement(name) as statement:
             return run(statement)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -16,6 +17,7 @@ from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.column_mapping import physical_name
 from headgate.protocol.partition_values import parse_partition_value
+from headgate.protocol.predicates import And, Compare, IsNull, Operator, Or, Predicate
 from headgate.protocol.schema import VOID, StructField, StructType
 from headgate.protocol.schema_evolution import merged
 from headgate.spark import dml
@@ -25,9 +27,11 @@ from headgate.spark.evolving import evolved
 from headgate.spark.failures import refusal, translated
 from headgate.spark.statement import Statement
 from headgate.spark.types import all_nullable, from_spark, quoted
-from headgate.spark.write import Target
+from headgate.spark.write import Target, conformed_to
 
 _SHOWN: Final = 300  # characters of a row that does not belong
+_MOST_PARTITIONS: Final = 256  # that are told apart when conflicts are looked for
+_TAKEN: Final = ("numRemovedFiles", "numRemovedBytes", "numDeletedRows", "numCopiedRows")
 
 
 @dataclass(frozen=True)
@@ -53,23 +57,27 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
         "partitionBy": as_text(base.partition_columns),
     }
     gone: list[Action] = []
+    taken: dict[str, int] = {}
     if how.where is not None:
         parameters["predicate"] = how.where.shown
-        gone, _ = dml.deletion(statement, how.where)
+        gone, taken = dml.deletion(statement, how.where)
+        # What is stored must match: what is given may be cut to fit, or lack what is computed.
+        stored = conformed_to(rows, target or statement.target())
         with translated():
-            rows = _all_matching(rows, how.where, base.schema)
-    added = statement.stage(rows, target)
+            rows = _all_matching(stored, how.where, base.schema)
+        added = statement.stage_conformed(rows, target)
+    else:
+        added = statement.stage(rows, target)
     if how.replaces and how.where is None:
-        files = statement.plan()
         if how.dynamic:
             parameters["partitionOverwriteMode"] = "dynamic"
-            by = statement.target().partitioned
-            touched = {_partition(by, file) for file in added}
-            files = [file for file in files if _partition(by, file) in touched]
+        files = _touched(statement, added) if how.dynamic else statement.plan()
         gone = statement.removed(files)
+        taken = dml.removal_metrics(files)
     counted = added_metrics(added)
     number = counted["numOutputRows"]
-    operation = Operation("WRITE", parameters, counted)
+    kept = {key: count for key, count in taken.items() if key in _TAKEN}
+    operation = Operation("WRITE", parameters, {**counted, **kept})
     committed = statement.commit([*changed, *gone, *added], operation)
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 
@@ -91,14 +99,44 @@ def _evolved(
     return ([], None) if after == before else evolved(statement, after)
 
 
+def _touched(statement: Statement, added: Sequence[AddFile]) -> list[AddFile]:
+    """Choose the files of partitions that get new ones, and record that no others were read."""
+    by = statement.target().partitioned
+    touched = {_partition(by, file): file for file in added}
+    files = [file for file in statement.base.files() if _partition(by, file) in touched]
+    predicates = [_predicate(by, file) for file in touched.values()]
+    found = [predicate for predicate in predicates if predicate is not None]
+    is_said = 0 < len(found) == len(predicates) <= _MOST_PARTITIONS
+    statement.record(Or(tuple(found)) if is_said else None, files)
+    return files
+
+
+def _predicate(by: Sequence[StructField], file: AddFile) -> Predicate | None:
+    """Give what is true of a partition's rows and of no others; None if it cannot be said."""
+    said: list[Predicate] = []
+    for item, value in zip(by, _values(by, file), strict=True):
+        column = (item.name,)
+        match value:
+            case None:
+                said.append(IsNull(column))
+            case bool() | int() | str():
+                said.append(Compare(column, Operator.EQ, value))
+            case date() if not isinstance(value, datetime):
+                said.append(Compare(column, Operator.EQ, value.isoformat()))
+            case _:
+                return None
+    return And(tuple(said))
+
+
 def _partition(by: Sequence[StructField], file: AddFile) -> tuple[object, ...]:
+    # Not a number is equal to nothing, itself included.
+    return tuple(repr(v) if isinstance(v, float) else v for v in _values(by, file))
+
+
+def _values(by: Sequence[StructField], file: AddFile) -> list[object]:
     """Give the values themselves: another writer may have spelled them otherwise."""
     spelled = {fold(name): text for name, text in file.partition_values.items()}
-    values = [
-        parse_partition_value(spelled.get(fold(physical_name(item))), item.type) for item in by
-    ]
-    # Not a number is equal to nothing, itself included.
-    return tuple(repr(value) if isinstance(value, float) else value for value in values)
+    return [parse_partition_value(spelled.get(fold(physical_name(item))), item.type) for item in by]
 
 
 def _all_matching(rows: DataFrame, condition: Condition, schema: StructType) -> DataFrame:
@@ -110,4 +148,5 @@ def _all_matching(rows: DataFrame, condition: Condition, schema: StructType) -> 
     said = F.lit(f"A row does not match {condition.shown}: ")
     message = refusal(said, F.substring(F.to_json(whole), 1, _SHOWN))
     guarded = F.when(condition.holds(), F.col(quoted(first)))
-    return rows.withColumn(first, guarded.otherwise(F.raise_error(message)))
+    named = rows if condition.alias is None else rows.alias(condition.alias)
+    return named.withColumn(first, guarded.otherwise(F.raise_error(message)))

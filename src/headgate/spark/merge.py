@@ -27,7 +27,15 @@ from headgate.protocol.schema import GENERATION, StructField, StructType
 from headgate.protocol.schema_evolution import merged
 from headgate.spark.conditions import refuse_nondeterministic
 from headgate.spark.conforming import checked, generation, left_out
-from headgate.spark.dml import Outcome, changes, field_of, metrics, refuse_generated, within
+from headgate.spark.dml import (
+    Outcome,
+    changes,
+    field_of,
+    metrics,
+    refuse_generated,
+    refuse_unless_all_there,
+    within,
+)
 from headgate.spark.evolving import evolved
 from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, positions, split
@@ -124,6 +132,8 @@ class _Merging:
         found = self._find(files) if files else _Found([], [])
         parts = split(self._statement.base, found.hits)
         added, copied = self._write(parts, found, files)
+        inserts = self._makes(When.NOT_MATCHED)
+        refuse_unless_all_there(added, found.updated, parts.rewritten, at_least=inserts)
         inserted = sum(num_records(file) or 0 for file in added) - found.updated - copied
         told = {
             "num_affected_rows": found.updated + found.deleted + inserted,

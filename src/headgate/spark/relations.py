@@ -7,6 +7,7 @@ said of the place in the user's script.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
 from headgate.spark.failures import first_line, offset_of, quietly
 from headgate.spark.sessions import is_remote, resolved
+from headgate.spark.statement import Statement
 from headgate.spark.types import quoted
 from headgate.sql import places, statements
 from headgate.sql.counting import find_count
@@ -43,7 +45,7 @@ class Relations:
 
     spliced: Spliced
     has_subqueries: bool
-    is_ours: bool  # no view or table of Spark's is read
+    foreign: tuple[Name, ...]  # views and tables of Spark's
     frames: dict[str, DataFrame] = field(default_factory=dict)
     scans: list[Scan] = field(default_factory=list)
 
@@ -62,11 +64,18 @@ class Resolver:
         session: Session,
         script: str,
         remember: Callable[[Snapshot], None],
+        scans_of: Callable[[DataFrame], list[Scan]],
     ) -> None:
         self.script = script
+        self.moment = moment_of(session.clock.now_ms())
         self._spark = spark
         self._session = session
         self._remember = remember
+        self._scans_of = scans_of
+
+    def begin(self) -> None:
+        """Begin a statement: all that tells the time in it tells this moment."""
+        self.moment = moment_of(self._session.clock.now_ms())
 
     def table_name(self, name: Name) -> TableName | None:
         """Say which table of ours a name means; None if it is Spark's, or nobody's."""
@@ -117,11 +126,24 @@ class Resolver:
             within=within,
             targets=() if target is None else (target,),
             first=first,
-            moment=moment_of(self._session.clock.now_ms()),
+            moment=self.moment,
         )
         has_subqueries = bool(spliced.stand_ins) or contents(piece.text).has_subquery
         frames, scans = self._read(spliced.stand_ins, sequence)
-        return Relations(spliced, has_subqueries, not foreign, frames, scans)
+        return Relations(spliced, has_subqueries, tuple(foreign), frames, scans)
+
+    def record(self, statement: Statement, relations: Relations) -> None:
+        """Say what a statement reads: tables of ours, also those behind views of Spark's."""
+        statement.add_scans(relations.scans)
+        for name in relations.foreign:
+            with quietly(), suppress(AnalysisException):  # Spark will say what is wrong with it
+                self.record_view(statement, self._spark.table(".".join(map(quoted, name.parts))))
+
+    def record_view(self, statement: Statement, view: DataFrame) -> None:
+        """Say which tables of ours a view reads, as they were when it was made."""
+        scans = self._scans_of(view)
+        statement.add_scans(scans)
+        statement.reads_views |= bool(scans)
 
     def table(
         self, reference: TableReference, sequence: int | None
@@ -245,8 +267,7 @@ class Resolver:
 
     def _moment(self, piece: Piece) -> int:
         """Compute a time, which Spark reads in its own zone."""
-        now = moment_of(self._session.clock.now_ms())
-        text = splice(self.script, piece, resolve=lambda _: None, moment=now).expression
+        text = splice(self.script, piece, resolve=lambda _: None, moment=self.moment).expression
         asked = f"SELECT unix_millis(CAST(({text}) AS TIMESTAMP)) AS at"
         row = self.asked(piece, lambda: self._spark.sql(asked).first())
         if row is None or row["at"] is None:

@@ -22,7 +22,7 @@ from headgate.spark.merge import Clause, Do, Merge, When, merge
 from headgate.spark.relations import Relations, Resolver
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
-from headgate.spark.types import quoted
+from headgate.spark.types import quoted, to_spark
 from headgate.sql import statements
 from headgate.sql.pruning import condition_predicate, contents
 from headgate.sql.rewrite import Edit, Spliced
@@ -49,9 +49,10 @@ class _Script:
     def __init__(self, engine: Engine, text: str) -> None:
         self._engine = engine
         self._spark = engine.spark
-        self._find = Resolver(engine.spark, engine.session, text, engine.remember)
+        self._find = Resolver(engine.spark, engine.session, text, engine.remember, engine.scans_of)
 
     def run(self, statement: statements.Statement) -> DataFrame:
+        self._find.begin()
         match statement:
             case statements.Query(whole):
                 counted = self._find.count(whole)
@@ -104,18 +105,21 @@ class _Script:
             schema = statement.base.schema
             if isinstance(inserting.source, Piece):
                 relations = self._find.relations(inserting.source, sequence=statement.sequence)
-                statement.add_scans(relations.scans)
+                self._find.record(statement, relations)
                 return self._in_columns(inserting, self._find.ask(relations), schema)
             return self._in_columns(
                 inserting, self._values(inserting, inserting.source, schema), schema
             )
 
         def run(statement: Statement) -> Outcome:
-            where = self._replaced(inserting)
+            dynamic = self._is_dynamic(inserting, statement)
+            where = None if dynamic else self._replaced(inserting)
             how = Insertion(
                 replaces=not isinstance(inserting.mode, statements.Into),
-                where=None if where is None else self._engine.condition(where, statement.base),
-                dynamic=where is None and self._is_dynamic(inserting, statement),
+                where=None
+                if where is None
+                else self._engine.condition(where, statement.base, self._find.moment),
+                dynamic=dynamic,
                 merges_schema=inserting.evolves_schema,
             )
             return insert(statement, rows(statement), how)
@@ -126,7 +130,9 @@ class _Script:
         """Whether an INSERT OVERWRITE is of the partitions that get rows, as Spark is set."""
         mode = self._spark.conf.get("spark.sql.sources.partitionOverwriteMode", "static") or ""
         replaces = isinstance(inserting.mode, statements.Overwrite)
-        return replaces and mode.lower() == "dynamic" and bool(statement.base.partition_columns)
+        given = {fold(item.column) for item in inserting.partition if item.value is not None}
+        is_open = any(fold(name) not in given for name in statement.base.partition_columns)
+        return replaces and mode.lower() == "dynamic" and is_open
 
     def _replaced(self, inserting: statements.Insert) -> str | None:
         """Give the condition on the rows that an INSERT replaces."""
@@ -186,11 +192,11 @@ class _Script:
                     f" and {len(rows.columns)} are given",
                 )
             rows = rows.toDF(*[column.name for column in columns])
-        values = {
-            item.column: F.expr(item.value.text)
-            for item in inserting.partition
-            if item.value is not None
-        }
+        values = {}
+        for item in inserting.partition:
+            if item.value is not None:
+                field = field_of(schema, item.column, str(inserting.target))
+                values[item.column] = F.expr(item.value.text).cast(to_spark(field.type))
         return rows.withColumns(values) if values else rows
 
     # DELETE and UPDATE
@@ -214,7 +220,7 @@ class _Script:
         columns = [_column(item.column, update.target, alias) for item in update.assignments]
 
         def run(statement: Statement) -> Outcome:
-            condition = Condition(text="true", shown="true", alias=alias)
+            condition = Condition(text="true", shown="true", alias=alias, is_repeatable=True)
             if update.condition is not None:
                 condition = self._condition(statement, update.condition, target, update.alias)
             values = self._assigned(statement, update, target, columns)
@@ -243,7 +249,7 @@ class _Script:
             )
             first += len(relations.frames)
             self._resolve(statement, relations, update.alias or target.table)
-            statement.add_scans(relations.scans)
+            self._find.record(statement, relations)
             found.append(relations)
         asks = any(isinstance(item, Relations) and item.has_subqueries for item in found)
         texts = [
@@ -267,13 +273,14 @@ class _Script:
         refuse_nondeterministic(contents(piece.text))
         relations = self._find.relations(piece, target=target, sequence=statement.sequence)
         self._resolve(statement, relations, alias or target.table)
-        statement.add_scans(relations.scans)
+        self._find.record(statement, relations)
         return Condition(
             text=relations.text,
             shown=piece.text,
             alias=alias or target.table,
             frames=relations.frames,
             has_subqueries=relations.has_subqueries,
+            is_repeatable=not relations.has_subqueries and contents(piece.text).is_rowwise,
             predicate=condition_predicate(
                 piece.text,
                 statement.base.schema,
@@ -353,12 +360,13 @@ class _Script:
             return self._table(statement, merging.source)
         relations = self._find.relations(merging.source, sequence=statement.sequence)
         frame = self._find.ask(relations)
-        statement.add_scans(relations.scans)
+        self._find.record(statement, relations)
         # Read twice, rows must be the same twice: what may change is written down once.
-        if contents(merging.source.text).nondeterministic or not relations.is_ours:
-            with translated():
-                return statement.aside(frame)
-        return frame
+        made_of = contents(merging.source.text)
+        if made_of.is_rowwise and not made_of.is_choosing and not relations.foreign:
+            return frame
+        with translated():
+            return statement.aside(frame)
 
     def _table(self, statement: Statement, reference: statements.TableReference) -> DataFrame:
         if (ours := self._find.table(reference, statement.sequence)) is not None:
@@ -367,6 +375,7 @@ class _Script:
             return frame
         name = ".".join(map(quoted, reference.name.parts))
         theirs = self._find.asked(reference.piece, lambda: resolved(self._spark.table(name)))
+        self._find.record_view(statement, theirs)
         with translated():
             return statement.aside(theirs)
 

@@ -33,7 +33,14 @@ from headgate.protocol.predicates import Predicate
 from headgate.protocol.statistics import with_loose_bounds
 from headgate.spark import scan
 from headgate.spark.hits import Hit
-from headgate.spark.write import HANDLED, Staging, Target, stage, stage_conformed, take_away
+from headgate.spark.write import (
+    HANDLED,
+    Staging,
+    Target,
+    conformed_to,
+    stage_conformed,
+    take_away,
+)
 
 _VECTORS_PER_FILE: Final = 1_000
 
@@ -70,6 +77,7 @@ class Statement:
         self._parts = itertools.count()
         self._asides: list[str] = []
         self._is_kept = False
+        self.reads_views = False  # whose rows are of the moment they were made
 
     def __enter__(self) -> Statement:
         return self
@@ -110,22 +118,19 @@ class Statement:
     def plan(self, where: Predicate | None = None) -> list[AddFile]:
         """Choose the files that may hold rows the statement is about, and record the scan."""
         files = self.base.files(where)
-        self.record(self.table, self.base, where, files)
+        self.record(where, files)
         return files
 
-    def record(
-        self,
-        table: Table,
-        snapshot: Snapshot,
-        where: Predicate | None,
-        files: Sequence[AddFile] | None = None,
-    ) -> None:
-        """Say what was read of a table to make what is written."""
-        paths = None
-        if files is not None and len(files) <= MOST_FILES:
-            paths = tuple(file.path for file in files)
+    def record(self, where: Predicate | None, files: Sequence[AddFile]) -> None:
+        """Say what was read of the table to make what is written."""
+        paths = tuple(file.path for file in files) if len(files) <= MOST_FILES else None
         self._scans.append(
-            Scan(table_id=table.id, version=snapshot.version, predicate=where, files=paths)
+            Scan(
+                table_id=self.table.id,
+                version=self.base.version,
+                predicate=where,
+                files=paths,
+            )
         )
 
     def add_scans(self, scans: Iterable[Scan]) -> None:
@@ -159,7 +164,7 @@ class Statement:
 
     def stage(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
         """Write rows a caller brought."""
-        return stage(rows, target or self.target(), self._staging())
+        return self.stage_conformed(conformed_to(rows, target or self.target()), target)
 
     def stage_conformed(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
         """Write rows that are in the table's columns and keep its rules."""

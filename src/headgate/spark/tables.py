@@ -121,7 +121,7 @@ def _replace_filled(
 ) -> None:
     def run(statement: Statement) -> None:
         relations = find.relations(query, sequence=statement.sequence)
-        statement.add_scans(relations.scans)
+        find.record(statement, relations)
         rows = find.ask(relations)
         operation = f"{_WORDS[create.creation]} TABLE AS SELECT"
         replace(statement, _wanted(create, rows), rows, operation)

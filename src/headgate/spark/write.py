@@ -97,11 +97,14 @@ class Staging:
 
 def stage(frame: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
     """Write rows of any columns that fit the table, and give the actions that add them."""
+    return stage_conformed(conformed_to(frame, target), target, staging)
+
+
+def conformed_to(frame: DataFrame, target: Target) -> DataFrame:
+    """Give rows of any columns that fit the table in its own, keeping its rules."""
     refuse_unwritable(target)
-    properties = target.metadata.configuration
     with translated():
-        rows = conformed(frame, target.schema, properties, table=target.label)
-    return stage_conformed(rows, target, staging)
+        return conformed(frame, target.schema, target.metadata.configuration, table=target.label)
 
 
 def refuse_unwritable(target: Target) -> None:

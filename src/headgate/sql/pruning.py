@@ -44,7 +44,7 @@ from headgate.protocol.schema import (
 from headgate.sql.queries import begins_query
 from headgate.sql.rewrite import StandIn
 from headgate.sql.tokens import Kind, Token, tokenize, unquote
-from headgate.sql.words import CLOCKS, NONDETERMINISTIC
+from headgate.sql.words import CALLING_NOTHING, CHOOSING, CLOCKS, NONDETERMINISTIC, ROWWISE
 
 _OPERATORS = {
     "=": Operator.EQ,
@@ -72,6 +72,8 @@ class Contents:
     nondeterministic: tuple[str, ...]  # functions with another answer the next time
     clocks: tuple[str, ...]  # functions that tell the time
     has_subquery: bool
+    is_rowwise: bool  # every function is known to look at one row and at nothing else
+    is_choosing: bool  # a query that may choose other rows the next time
 
 
 def contents(text: str) -> Contents:
@@ -79,19 +81,24 @@ def contents(text: str) -> Contents:
     tokens = tokenize(text)
     wary: list[str] = []
     clocks: list[str] = []
-    has_subquery = False
+    has_subquery = is_choosing = False
+    is_rowwise = True
     for at, token in enumerate(tokens[:-1]):
         following = tokens[at + 1]
+        calls = token.is_name and following.kind is Kind.SIGN and following.key == "("
+        if calls and (token.kind is Kind.QUOTED or token.key not in CALLING_NOTHING):
+            is_rowwise &= token.kind is Kind.WORD and token.key in ROWWISE
+        if calls and token.name.upper() in NONDETERMINISTIC:
+            wary.append(token.name)
+        is_choosing |= token.kind in (Kind.WORD, Kind.SIGN) and token.key in CHOOSING
         has_subquery |= (
             token.key == "(" and at + 2 < len(tokens) and begins_query(following, tokens[at + 2])
         )
         if token.kind is not Kind.WORD or (at and tokens[at - 1].key == "."):
             continue
-        if token.key in NONDETERMINISTIC and following.key == "(":
-            wary.append(token.text)
-        elif token.key in CLOCKS:
+        if token.key in CLOCKS:
             clocks.append(token.text)
-    return Contents(tuple(wary), tuple(clocks), has_subquery)
+    return Contents(tuple(wary), tuple(clocks), has_subquery, is_rowwise, is_choosing)
 
 
 def condition_predicate(

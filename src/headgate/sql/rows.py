@@ -43,7 +43,10 @@ def insert(cursor: Cursor, whole: Piece) -> Insert:
     target = cursor.name("a table")
     evolves_schema |= cursor.took("WITH", "SCHEMA", "EVOLUTION")
     partition = _partition(cursor)
-    if_not_exists = bool(partition) and cursor.took("IF", "NOT", "EXISTS")
+    if cursor.sees("IF", "NOT", "EXISTS"):
+        raise cursor.refused(
+            "INSERT … IF NOT EXISTS is not done here", "Look whether the partition has rows first."
+        )
     by_name = cursor.took("BY", "NAME")
     columns: tuple[str, ...] = ()
     if not by_name and cursor.sees("(") and not _begins_query(cursor):
@@ -63,7 +66,6 @@ def insert(cursor: Cursor, whole: Piece) -> Insert:
         columns,
         by_name,
         partition,
-        if_not_exists,
         evolves_schema,
     )
 

@@ -120,7 +120,6 @@ class Insert:
     columns: tuple[str, ...] = ()
     by_name: bool = False
     partition: tuple[PartitionValue, ...] = ()
-    if_not_exists: bool = False  # of the partition
     evolves_schema: bool = False
 
 
