@@ -42,8 +42,8 @@ def quiet() -> dict[str, str]:
 @functools.cache
 def lake(place: str, *, sync_data: bool = True) -> Lake:
     """Give the lake at a place, open, published in the background as always."""
-    # Delta's extension turns it on for the whole session, and we refuse a session that has it on:
-    # tables mapped by name, as here, are read without it on every side.
+    # Delta's extension turns it on for the whole session. We read by names whatever it says; tables
+    # mapped by name, as here, are to be read alike on every side, Spark's own reader included.
     session().conf.set("spark.sql.parquet.fieldId.read.enabled", "false")
     return Lake(session(), connect(place), sync_data=sync_data)
 

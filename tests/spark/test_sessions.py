@@ -30,6 +30,7 @@ def test_a_session_is_made_with_every_setting_right(spark: SparkSession) -> None
         "parquet.binaryAsString",
         "variant.writeShredding.enabled",
         "parquet.datetimeRebaseModeInWrite",
+        "parquet.fieldId.write.enabled",
     }
     assert COSTLY
     for setting in SETTINGS:
@@ -55,6 +56,21 @@ def test_a_setting_that_costs_time_is_warned_about(water: Water, setting: sessio
     with pytest.warns(UserWarning, match=f"{setting.key} is not {setting.value}") as told:
         Lake(water.spark, water.session)
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("value", ["TIMESTAMP_MILLIS", "timestamp_millis"])
+def test_a_value_that_cuts_timestamps_is_refused(water: Water, value: str) -> None:
+    water.spark.conf.set("spark.sql.parquet.outputTimestampType", value)
+    with pytest.raises(InvalidArgumentError, match=r"outputTimestampType .*microseconds"):
+        Lake(water.spark, water.session)
+
+
+def test_values_are_right_whatever_their_case(water: Water) -> None:
+    water.spark.conf.set("spark.sql.parquet.outputTimestampType", "timestamp_micros")
+    water.spark.conf.set("spark.sql.ansi.enabled", "TRUE")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Lake(water.spark, water.session)
 
 
 def test_what_a_session_was_not_told_is_what_spark_does_then(water: Water) -> None:

@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,12 @@ class Setting:
     value: str
     otherwise: str
     changes_results: bool
+    # Values that change results, where others do not, and what they do.
+    worse: Mapping[str, str] = field(default_factory=dict)
+
+    def harm(self, found: str) -> str | None:
+        """Say what a value does to results; None where it does nothing to them."""
+        return self.otherwise if self.changes_results else self.worse.get(found.upper())
 
 
 SETTINGS: Final = (
@@ -76,6 +82,13 @@ SETTINGS: Final = (
         "TIMESTAMP_MICROS",
         "timestamps are written without statistics",
         changes_results=False,
+        worse={"TIMESTAMP_MILLIS": "microseconds of timestamps are cut"},
+    ),
+    Setting(
+        "spark.sql.parquet.fieldId.write.enabled",
+        "true",
+        "files of tables with column mapping lack the ids that others read them by",
+        changes_results=True,
     ),
     Setting(
         "spark.sql.sources.parallelPartitionDiscovery.threshold",
@@ -125,15 +138,16 @@ def session(
 
 def check(spark: SparkSession) -> None:
     """Refuse a session whose settings would change results; warn of those that cost time."""
-    wrong = [item for item in SETTINGS if _value(spark, item) != item.value]
-    if harmful := [setting for setting in wrong if setting.changes_results]:
+    found = [(item, _value(spark, item)) for item in SETTINGS]
+    wrong = [(item, value) for item, value in found if value.upper() != item.value.upper()]
+    if harmful := [(item, harm) for item, value in wrong if (harm := item.harm(value))]:
         raise InvalidArgumentError(
             "This Spark session would give other results: "
-            + "; ".join(f"{item.key} is not {item.value} ({item.otherwise})" for item in harmful)
+            + "; ".join(f"{item.key} is not {item.value} ({harm})" for item, harm in harmful)
             + ".",
             remedy="Set them with spark.conf.set, or start it with headgate.spark.session().",
         )
-    for setting in wrong:
+    for setting, _ in wrong:
         warnings.warn(
             f"{setting.key} is not {setting.value}: {setting.otherwise}."
             f" Set it with spark.conf.set({setting.key!r}, {setting.value!r}).",
@@ -141,10 +155,10 @@ def check(spark: SparkSession) -> None:
         )
 
 
-def _value(spark: SparkSession, setting: Setting) -> str | None:
+def _value(spark: SparkSession, setting: Setting) -> str:
     """Give what a session goes by: what it was told, or what this version of Spark does."""
     try:
-        return spark.conf.get(setting.key)
+        return spark.conf.get(setting.key) or ""
     except PySparkException as error:
         if error.getCondition() != "SQL_CONF_NOT_FOUND":
             raise
