@@ -269,7 +269,18 @@ def test_csv_tells_null_from_an_empty_text(sql: Run) -> None:
         'INTERVAL \'1-2\' YEAR TO MONTH,INTERVAL \'1 02\' DAY TO HOUR,"{""a"":1}"',
     ]
     several = ask(sql, "SELECT 1 AS a; SELECT 2 AS b, 3 AS b WHERE false", "--format", "csv")
-    assert several.out == "a\n1\n\nb,b\n"
+    assert several.out == "a\n1\n\nb,b_2\n"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_columns_of_one_name_are_told_apart_in_every_form(sql: Run) -> None:
+    twice = "SELECT 1 AS id, 2 AS id_2, 3 AS id, struct(4 AS x, 5 AS x) AS s, 6 AS id"
+    told = json.loads(ask(sql, twice, "--format", "json").out)
+    assert told == {"id": 1, "id_2": 2, "id_3": 3, "s": {"x": 4, "x_2": 5}, "id_4": 6}
+    assert ask(sql, twice, "--format", "csv").out.splitlines()[0] == "id,id_2,id_3,s,id_4"
+    assert ask(sql, twice).out.split()[:5] == ["id", "id_2", "id_3", "s", "id_4"]
 
 
 @pytest.mark.spark

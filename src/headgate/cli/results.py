@@ -58,7 +58,7 @@ class Results:
 
     def _write(self, frame: Frame, pages: Iterator[Sequence[Any]]) -> int:
         """Write all pages, and give how many rows there were."""
-        names = frame.columns
+        names = _told_apart(frame.columns)
         readers = [_reader(field.dataType) for field in frame.schema.fields]
         if self._format is not Format.JSON and self._shown:
             write("")  # results are parted by an empty line
@@ -89,6 +89,18 @@ def _from(first: Sequence[Any], rest: Iterable[Sequence[Any]]) -> Iterator[Seque
     yield from rest
 
 
+def _told_apart(names: Sequence[str]) -> list[str]:
+    """Give a name that was there before a number: in JSON one would hide the other."""
+    told: list[str] = []
+    for name in names:
+        number, new = 1, name
+        while new in told or (number > 1 and new in names):
+            number += 1
+            new = f"{name}_{number}"
+        told.append(new)
+    return told
+
+
 # Values
 
 
@@ -117,7 +129,11 @@ def _reader(kind: Any) -> Read | None:
             key, value = _reader(kind.keyType) or _same, _reader(kind.valueType) or _same
             return _unless_null(lambda v: {str(plain(key(k))): value(v[k]) for k in v})
         case "struct":
-            reads = [(field.name, _reader(field.dataType) or _same) for field in kind.fields]
+            names = _told_apart([field.name for field in kind.fields])
+            reads = [
+                (name, _reader(field.dataType) or _same)
+                for name, field in zip(names, kind.fields, strict=True)
+            ]
             return _unless_null(
                 lambda v: {name: read(one) for (name, read), one in zip(reads, v, strict=True)}
             )
