@@ -1,14 +1,14 @@
 """A DataFrame a caller brings -> one in the table's columns that keeps the table's rules.
 
 Columns are found by name, whatever their case. What can be assigned is what SQL's strict
-assignment allows: values that do not fit are refused when the rows are computed, never cut. NOT
-NULL, CHECK and generated columns are part of the columns' expressions, so that no row passes by
-them and none is looked at twice.
+assignment allows: values that do not fit are refused when the rows are computed. NOT NULL, CHECK,
+declared lengths and generated columns are part of the columns' expressions, so that no row passes
+by them and none is looked at twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,9 +40,10 @@ from headgate.protocol.schema import (
     is_whole,
 )
 from headgate.spark.failures import refusal
+from headgate.spark.lengths import declared, fitted, lengths
+from headgate.spark.places import Path, not_null
 from headgate.spark.types import from_spark, quoted, to_spark
 
-Path = tuple[str, ...]
 _SHOWN: Final = 300  # characters of a row that breaks a rule
 _MOMENTS: Final = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 
@@ -84,7 +85,7 @@ def conformed(
         else:
             column = left_out(item, table)
         columns.append(column.alias(item.name))
-    rows = frame.select(*columns)
+    rows = with_lengths(frame.select(*columns), schema)
     computed = {
         item.name: F.expr(generated[fold(item.name)]).cast(to_spark(item.type))
         for item in schema.fields
@@ -122,7 +123,11 @@ def left_out(item: StructField, table: str) -> Column:
 
 
 def assigned(column: Column, found: DataType, wanted: DataType, path: Path) -> Column:
-    """Give a column as another type, or refuse: nothing is cut, and texts are not guessed at."""
+    """Give a column as another type, or refuse: texts are not guessed at.
+
+    What does not fit is refused by the cast itself; a fraction that has no place is dropped, as
+    SQL's assignment of a number to a column of whole numbers does everywhere on Spark.
+    """
     if not assignable(found, wanted):
         raise InvalidDataError(f"Column {'.'.join(path)!r} is {wanted}, and {found} is given.")
     if to_spark(found) == to_spark(wanted):
@@ -205,6 +210,17 @@ def _is_renamed(found: DataType, wanted: DataType) -> bool:
 # Rules
 
 
+def with_lengths(rows: DataFrame, schema: StructType, *, only: Column | None = None) -> DataFrame:
+    """Bring texts to the lengths that were declared for them, as far as spaces are concerned."""
+    changed = {}
+    for item in schema.fields:
+        if (said := declared(item)).says_something:
+            column = F.col(quoted(item.name))
+            text = fitted(column, item.type, said)
+            changed[item.name] = text if only is None else F.when(only, text).otherwise(column)
+    return rows.withColumns(changed) if changed else rows
+
+
 def rules_of(schema: StructType, properties: Mapping[str, str]) -> list[Rule]:
     """List the CHECK constraints and invariants of a table."""
     found = [Rule(name, text) for name, text in sorted(check_constraints(properties).items())]
@@ -233,11 +249,13 @@ def checked(
             text = generation(item)
             equal = column.eqNullSafe(F.expr(text).cast(to_spark(item.type)))
             guards.append((equal, f"has another {item.name} than is generated ({text})"))
-        for holds, what in _not_null(column, item.type, (item.name,), nullable=item.nullable):
-            guards.append((holds, f"has NULL in column {what}, which may not be null"))
+        for holds, what in not_null(item.type, (item.name,), nullable=item.nullable):
+            guards.append((holds(column), f"has NULL in column {what}, which may not be null"))
+        for holds, what in lengths(item.type, declared(item), (item.name,)):
+            guards.append((holds(column), f"has a text too long for column {what}"))
     for rule in rules_of(schema, properties):
-        holds = F.expr(rule.text).eqNullSafe(True)
-        guards.append((holds, f"breaks the constraint {rule.name} ({rule.text})"))
+        is_true = F.expr(rule.text).eqNullSafe(True)
+        guards.append((is_true, f"breaks the constraint {rule.name} ({rule.text})"))
     if not guards:
         return rows
     columns = [F.col(quoted(item.name)) for item in schema.fields]
@@ -245,32 +263,8 @@ def checked(
     # In a column that is written: one without a type is in no file.
     written = next(item.name for item in schema.fields if item.type != VOID)
     guarded = F.col(quoted(written))
-    for holds, what in reversed(guards):
+    for kept, what in reversed(guards):
         message = refusal(F.lit(f"A row {what}: "), row)
-        passes = holds if only is None else holds | ~only
+        passes = kept if only is None else kept | ~only
         guarded = F.when(passes, guarded).otherwise(F.raise_error(message))
     return rows.withColumn(written, guarded)
-
-
-def _not_null(
-    column: Column, data_type: DataType, path: Path, *, nullable: bool
-) -> Iterator[tuple[Column, str]]:
-    """Give a condition for each place that may not be null, within what is not null itself."""
-    if not nullable:
-        yield column.isNotNull(), ".".join(path)
-    match data_type:
-        case StructType(fields):
-            for item in fields:
-                inner = column.getField(item.name)
-                for holds, what in _not_null(
-                    inner, item.type, (*path, item.name), nullable=item.nullable
-                ):
-                    yield column.isNull() | holds, what
-        case ArrayType(contains_null=False):
-            no_null = ~F.exists(column, lambda item: item.isNull())
-            yield column.isNull() | no_null, f"{'.'.join(path)}.element"
-        case MapType(value_contains_null=False):
-            no_null = ~F.exists(F.map_values(column), lambda item: item.isNull())
-            yield column.isNull() | no_null, f"{'.'.join(path)}.value"
-        case _:
-            return

@@ -23,7 +23,7 @@ from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.schema import GENERATION, IDENTITY, DataType, StructField, StructType
 from headgate.spark import scan
 from headgate.spark.conditions import Condition, Expressions
-from headgate.spark.conforming import assigned, checked
+from headgate.spark.conforming import assigned, checked, with_lengths
 from headgate.spark.failures import quietly, translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
 from headgate.spark.scan import FILE, ROW, Files
@@ -176,7 +176,7 @@ class _Updating:
             else F.col(quoted(name))
             for field in self._schema.fields
         ]
-        new = wide.select(*columns, F.col(_HIT))
+        new = with_lengths(wide.select(*columns, F.col(_HIT)), self._schema, only=F.col(_HIT))
         computed = {
             field.name: F.when(
                 F.col(_HIT), F.expr(str(field.metadata[GENERATION])).cast(to_spark(field.type))

@@ -26,7 +26,7 @@ from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import GENERATION, StructField, StructType
 from headgate.protocol.schema_evolution import merged
 from headgate.spark.conditions import refuse_nondeterministic
-from headgate.spark.conforming import checked, generation, left_out
+from headgate.spark.conforming import checked, generation, left_out, with_lengths
 from headgate.spark.dml import (
     Outcome,
     changes,
@@ -321,7 +321,7 @@ class _Merging:
                     column
                 )
             columns.append(column.alias(field.name))
-        new = rows.select(*columns)
+        new = with_lengths(rows.select(*columns), self._schema)
         generated = {
             field.name: F.expr(generation(field)).cast(to_spark(field.type))
             for field in self._schema.fields

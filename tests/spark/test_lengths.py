@@ -1,0 +1,120 @@
+"""Texts of a declared length: `char(n)` and `varchar(n)` of tables that delta-spark made."""
+
+from typing import Any
+
+import pytest
+
+from headgate.client.table import Table
+from headgate.client.transaction import Operation
+from headgate.errors import InvalidDataError, UnsupportedFeatureError
+from headgate.protocol.encoding import replaced
+from headgate.protocol.schema import STRING, StructField, StructType, to_json
+from headgate.spark.lengths import DECLARED, Declared, declared
+from tests.spark.conftest import Water, listed, rows
+
+FIVE, THREE = Declared(5), Declared(3, is_char=True)
+SPELLED = {
+    "varchar(5)": FIVE,
+    "CHAR(3)": THREE,
+    "string": Declared(),
+    "array<varchar(5)>": Declared(within=(FIVE,)),
+    "map<char(3),array<varchar(5)>>": Declared(within=(THREE, Declared(within=(FIVE,)))),
+    "struct<a:varchar(5),B c:decimal(10,2)>": None,
+    "struct<A:varchar(5),`b c:d``<`:char(3),n:decimal(10,2)>": Declared(
+        fields={"a": FIVE, "b c:d`<": THREE, "n": Declared()}
+    ),
+    "struct<a:struct<b:int>>": Declared(fields={"a": Declared(fields={"b": Declared()})}),
+    "varchar(x)": None,
+    "varchar(5": None,
+    "varchar(5)>": None,
+    "array<": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("text", SPELLED)
+def test_what_was_declared_is_read_as_spark_spells_it(text: str) -> None:
+    field, wanted = StructField("v", STRING, metadata={DECLARED: text}), SPELLED[text]
+    if wanted is None:
+        with pytest.raises(UnsupportedFeatureError, match="'v' is declared as"):
+            declared(field)
+    else:
+        assert declared(field) == wanted
+
+
+def made(water: Water, **spelled: str) -> Table:
+    """Make a table as delta-spark does: strings, and in the metadata what was declared."""
+    types = {"varchar": "string", "char": "string"}
+    schema = ["id long"]
+    for name, text in spelled.items():
+        plain = text
+        for word, stands in types.items():
+            for length in range(10):
+                plain = plain.replace(f"{word}({length})", stands)
+        schema.append(f"{name} {plain}")
+    table = water.make(
+        schema=", ".join(schema), delta__enableDeletionVectors="true", headgate__dml="copy-on-write"
+    )
+    base = table.snapshot()
+    fields = tuple(
+        StructField(f.name, f.type, f.nullable, {DECLARED: spelled[f.name]})
+        if f.name in spelled
+        else f
+        for f in base.schema.fields
+    )
+    metadata = replaced(base.metadata, schema_string=to_json(StructType(fields)))
+    table.commit(base, [metadata], Operation("CREATE TABLE"))
+    return table
+
+
+def read(water: Water) -> list[tuple[Any, ...]]:
+    return water.rows()
+
+
+def test_texts_are_cut_and_filled_up_with_spaces_and_nothing_else(water: Water) -> None:
+    table = made(water, v="varchar(3)", c="char(3)")
+    water.lake.append("t", water.frame("SELECT 1 id, 'grü' v"))
+    water.sql("INSERT INTO t VALUES (2, 'abc  ', 'x    '), (3, '', ''), (4, NULL, NULL)")
+    assert read(water) == [(1, "grü", None), (2, "abc", "x  "), (3, "", "   "), (4, None, None)]
+    water.lake.update("t", {"v": "concat(v, ' ')", "c": "'yy'"}, "id = 2")
+    water.sql(
+        "MERGE INTO t USING (SELECT 3L id UNION ALL SELECT 5L) s ON t.id = s.id"
+        " WHEN MATCHED THEN UPDATE SET c = 'z' WHEN NOT MATCHED THEN INSERT (id, c) VALUES (5, 'n')"
+    )
+    assert read(water)[1:] == [
+        (2, "abc", "yy "), (3, "", "z  "), (4, None, None), (5, None, "n  "),
+    ]  # fmt: skip
+    kept, version = listed(table), water.session.table("t").version
+    for attempt, says in {
+        "INSERT INTO t (id, v) VALUES (8, 'ok'), (9, 'abcd')": r'v, which is varchar.*"id":9',
+        "INSERT INTO t (id, c) VALUES (9, 'abcd')": r"column c, which is char\(3\)",
+        "UPDATE t SET v = 'grüne' WHERE id = 2": r"too long for column v",
+        "MERGE INTO t USING (SELECT 5L id) s ON t.id = s.id"
+        " WHEN MATCHED THEN UPDATE SET c = 'long'": "too long for column c",
+    }.items():
+        with pytest.raises(InvalidDataError, match=says):
+            water.lake.sql(attempt)
+    assert (listed(table), water.session.table("t").version) == (kept, version)
+
+
+def test_texts_within_structs_arrays_and_maps_are_kept_to_their_lengths(water: Water) -> None:
+    made(
+        water, s="struct<a: varchar(2), b: int>", xs="array<char(2)>", m="map<char(1), varchar(2)>"
+    )
+    water.lake.append(
+        "t",
+        water.frame(
+            "SELECT 1 id, named_struct('a', 'ab ', 'b', 1) s, array('x', NULL) xs, map('k ', 'v') m"
+            " UNION ALL SELECT 2, NULL, NULL, NULL"
+        ),
+    )
+    told = water.lake.read("t").selectExpr("id", "s.a", "s.b", "xs", "m['k']")
+    assert rows(told) == [(1, "ab", 1, ["x ", None], "v"), (2, None, None, None, None)]
+    for given, what in {
+        "named_struct('a', 'abc', 'b', 1) s": r"column s\.a, which is varchar\(2\)",
+        "array('x', 'xyz') xs": r"column xs\.element",
+        "map('kk', 'v') m": r"column m\.key",
+        "map('k', 'abc') m": r"column m\.value",
+    }.items():
+        with pytest.raises(InvalidDataError, match=what):
+            water.lake.append("t", water.frame(f"SELECT 3 id, {given}"))
