@@ -41,6 +41,8 @@ def test_a_table_is_made_as_told_and_tells_so(any_water: Water) -> None:
     history = water.lake.sql("DESCRIBE HISTORY sales.orders").collect()
     assert [row["operation"] for row in history] == ["WRITE", "CREATE TABLE"]
     assert history[0]["operationMetrics"]["numOutputRows"] == "1"
+    assert [row["readVersion"] for row in history] == [0, None]
+    assert history[0]["isolationLevel"] == "WriteSerializable"
     assert len(water.lake.sql("DESCRIBE HISTORY sales.orders LIMIT 1").collect()) == 1
     assert ("mine", "yes") in water.sql("SHOW TBLPROPERTIES sales.orders")
     assert water.sql("SHOW COLUMNS IN sales.orders")[0] == ("amount",)

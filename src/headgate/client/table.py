@@ -105,6 +105,8 @@ class HistoryEntry:
     operation: str | None
     parameters: Mapping[str, object]
     metrics: Mapping[str, object]
+    read_version: int | None
+    isolation: str | None
     is_blind_append: bool | None
     txn_id: str | None
     engine: str | None
@@ -653,12 +655,15 @@ def _history(
 def _entry(version: Version, content: bytes) -> HistoryEntry:
     told = next(_told(content), {})
     timestamp = told.get("inCommitTimestamp", told.get("timestamp"))
+    read = told.get("readVersion")
     return HistoryEntry(
         version=version,
         timestamp_ms=timestamp if isinstance(timestamp, int) else None,
         operation=_text(told.get("operation")),
         parameters=_mapping(told.get("operationParameters")),
         metrics=_mapping(told.get("operationMetrics")),
+        read_version=read if isinstance(read, int) else None,
+        isolation=_text(told.get("isolationLevel")),
         is_blind_append=told.get("isBlindAppend") is True if "isBlindAppend" in told else None,
         txn_id=_text(told.get("txnId")),
         engine=_text(told.get("engineInfo")),

@@ -10,19 +10,28 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headgate.client.making import ROW_TRACKING_PREFIX
 from headgate.client.table import Table
 from headgate.errors import NotFoundError, UnsupportedFeatureError
 from headgate.names import SchemaName, fold
+from headgate.protocol.actions import Metadata
 from headgate.protocol.schema import (
+    CONSTRAINTS,
     DEFAULT,
     GENERATION,
+    IDENTITY,
+    ArrayType,
+    DataType,
+    MapType,
     StructField,
     StructType,
     check_constraints,
     comment_of,
     find,
+    from_json,
 )
 from headgate.spark.engine import Engine
+from headgate.spark.lengths import DECLARED
 from headgate.spark.relations import Resolver
 from headgate.spark.types import quoted, to_spark
 from headgate.sql import statements
@@ -94,7 +103,8 @@ class _Teller:
                 rows = [pair for pair in known if statement.key in (None, pair[0])]
                 return rows, "key string, value string"
             case Shown.CREATE_TABLE:
-                return [(create_text(table),)], "createtab_stmt string"
+                text = create_text(table.name, table.snapshot().metadata)
+                return [(text,)], "createtab_stmt string"
 
     def _table(self, name: statements.Name) -> Table:
         return self._session.table(str(self._find.target(name)))
@@ -177,8 +187,8 @@ def _detail(table: Table) -> Row:
 
 _HISTORY = (
     "version long, timestamp timestamp, operation string,"
-    " operationParameters map<string,string>, isBlindAppend boolean,"
-    " operationMetrics map<string,string>, engineInfo string, txnId string"
+    " operationParameters map<string,string>, readVersion long, isolationLevel string,"
+    " isBlindAppend boolean, operationMetrics map<string,string>, engineInfo string, txnId string"
 )
 
 
@@ -188,6 +198,8 @@ def _commit(entry: Any) -> Row:
         _moment(entry.timestamp_ms),
         entry.operation,
         _texts(entry.parameters),
+        entry.read_version,
+        entry.isolation,
         entry.is_blind_append,
         _texts(entry.metrics),
         entry.engine,
@@ -208,35 +220,42 @@ def _moment(milliseconds: int | None) -> datetime | None:
 # A table as the statement that would make it
 
 
-def create_text(table: Table) -> str:
+def create_text(name: str, metadata: Metadata) -> str:
     """Write the CREATE TABLE that makes a table like this one."""
-    snapshot = table.snapshot()
-    lines = [_spelled(field) for field in snapshot.schema.fields]
-    constraints = check_constraints(snapshot.metadata.configuration)
-    text = f"CREATE TABLE {table.name} (\n  " + ",\n  ".join(lines) + ")\nUSING delta"
-    if table.partition_columns:
-        text += f"\nPARTITIONED BY ({', '.join(map(quoted, table.partition_columns))})"
-    if snapshot.metadata.description:
-        text += f"\nCOMMENT {_literal(snapshot.metadata.description)}"
+    label = ".".join(map(_name, name.split(".")))
+    lines = [_spelled(field) for field in from_json(metadata.schema_string).fields]
+    text = f"CREATE TABLE {label} (\n  " + ",\n  ".join(lines) + ")\nUSING delta"
+    if metadata.partition_columns:
+        text += f"\nPARTITIONED BY ({', '.join(map(quoted, metadata.partition_columns))})"
+    if metadata.description:
+        text += f"\nCOMMENT {_literal(metadata.description)}"
     kept = {
         key: value
-        for key, value in sorted(table.properties.items())
-        if not key.startswith(("delta.constraints.", "io.unitycatalog."))
+        for key, value in sorted(metadata.configuration.items())
+        if not key.startswith((CONSTRAINTS, ROW_TRACKING_PREFIX, "io.unitycatalog."))
         and fold(key) not in _GIVEN
     }
     if kept:
         told = ",\n  ".join(f"{_literal(k)} = {_literal(v)}" for k, v in kept.items())
         text += f"\nTBLPROPERTIES (\n  {told})"
-    for name, condition in sorted(constraints.items()):
-        text += f";\nALTER TABLE {table.name} ADD CONSTRAINT {quoted(name)} CHECK ({condition})"
+    for rule, condition in sorted(check_constraints(metadata.configuration).items()):
+        text += f";\nALTER TABLE {label} ADD CONSTRAINT {quoted(rule)} CHECK ({condition})"
     return text
 
 
 _GIVEN = frozenset({"delta.enableincommittimestamps", "delta.columnmapping.maxcolumnid"})
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _name(part: str) -> str:
+    return part if _PLAIN.fullmatch(part) else quoted(part)
 
 
 def _spelled(field: StructField) -> str:
-    text = f"{quoted(field.name)} {_type(field.type)}"
+    declared = field.metadata.get(DECLARED)
+    text = f"{quoted(field.name)} {_type(field.type) if declared is None else declared}"
+    if any(key.startswith(IDENTITY) for key in field.metadata):
+        text += _identity(field)
     if isinstance(expression := field.metadata.get(GENERATION), str):
         text += f" GENERATED ALWAYS AS ({expression})"
     if not field.nullable:
@@ -248,11 +267,33 @@ def _spelled(field: StructField) -> str:
     return text
 
 
-def _type(data_type: Any) -> str:
-    if isinstance(data_type, StructType):
-        inner = ", ".join(f"{quoted(f.name)}: {_type(f.type)}" for f in data_type.fields)
-        return f"STRUCT<{inner}>"
-    return to_spark(data_type).simpleString().upper()
+def _identity(field: StructField) -> str:
+    told = {key.removeprefix(IDENTITY): value for key, value in field.metadata.items()}
+    always = "BY DEFAULT" if told.get("allowExplicitInsert") is True else "ALWAYS"
+    start, step = told.get("start", 1), told.get("step", 1)
+    return f" GENERATED {always} AS IDENTITY (START WITH {start} INCREMENT BY {step})"
+
+
+def _type(data_type: DataType) -> str:
+    """Spell a type; that an array or a map has no null in it cannot be said in SQL."""
+    match data_type:
+        case StructType(fields):
+            return f"STRUCT<{', '.join(map(_inner, fields))}>"
+        case ArrayType(element):
+            return f"ARRAY<{_type(element)}>"
+        case MapType(key, value):
+            return f"MAP<{_type(key)}, {_type(value)}>"
+        case _:
+            return to_spark(data_type).simpleString().upper()
+
+
+def _inner(field: StructField) -> str:
+    text = f"{quoted(field.name)}: {_type(field.type)}"
+    if not field.nullable:
+        text += " NOT NULL"
+    if (comment := comment_of(field)) is not None:
+        text += f" COMMENT {_literal(comment)}"
+    return text
 
 
 def _literal(text: str) -> str:
