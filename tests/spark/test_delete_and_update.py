@@ -49,6 +49,8 @@ def test_a_delete_takes_matching_rows_and_no_others(any_water: Water, mode: str)
     assert entry.parameters["predicate"] == '["(id IN (1, 2))"]'
     metrics = told(table)
     assert metrics["numDeletedRows"] == 2
+    assert metrics["executionTimeMs"] >= metrics["scanTimeMs"] > 0
+    assert (metrics["rewriteTimeMs"] > 0) is not by_vector
     if by_vector:
         assert metrics["numDeletionVectorsAdded"] == 1
         assert (metrics["numRemovedFiles"], metrics["numAddedFiles"]) == (0, 0)

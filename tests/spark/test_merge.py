@@ -68,6 +68,13 @@ def test_clauses_of_every_kind_in_one_statement(any_water: Water, mode: str) -> 
     assert metrics["numTargetRowsInserted"] == 3
     assert metrics["numTargetRowsUpdated"] == 4
     assert metrics["numTargetRowsDeleted"] == 2
+    assert metrics["numTargetRowsMatchedUpdated"] == 2
+    assert metrics["numTargetRowsMatchedDeleted"] == 1
+    assert metrics["numTargetRowsNotMatchedBySourceUpdated"] == 2
+    assert metrics["numTargetRowsNotMatchedBySourceDeleted"] == 1
+    spent = metrics["scanTimeMs"] + metrics["rewriteTimeMs"]
+    assert metrics["executionTimeMs"] == spent
+    assert metrics["rewriteTimeMs"] > 0
     assert metrics["numTargetRowsCopied"] == (4 if mode == "copy-on-write" else 0)
     assert "matchedPredicates" in entry.parameters
     assert table.to_arrow().num_rows == 11

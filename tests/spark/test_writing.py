@@ -384,6 +384,9 @@ def test_changes_of_rows_are_refused_by_the_name_of_what_forbids_them(
         lambda: water.lake.sql("MERGE INTO t USING (SELECT 1 id) s ON t.id = s.id "
                                "WHEN MATCHED THEN DELETE"),
         lambda: water.lake.sql("INSERT OVERWRITE t SELECT 1, 'b'"),
+        lambda: water.lake.overwrite("t", water.frame("SELECT 2 n"), overwrite_schema=True),
+        lambda: water.lake.sql("CREATE OR REPLACE TABLE t (n INT)"),
+        lambda: water.lake.sql("REPLACE TABLE t AS SELECT 2 AS n"),
     ]  # fmt: skip
     for attempt in attempts:
         with pytest.raises(error, match=name):

@@ -47,7 +47,7 @@ Path = tuple[str, ...]  # a column, or a field within one
 
 def delete(statement: Statement, condition: Condition | None) -> Outcome:
     """Delete the rows that match; all rows where there is no condition."""
-    statement.refuse_changes()
+    statement.refuse_changes(makes_rows=False)
     actions, counted = deletion(statement, condition)
     deleted = counted.get("numDeletedRows")
     counts = {} if deleted is None else {"num_affected_rows": deleted}

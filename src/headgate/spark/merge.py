@@ -107,6 +107,9 @@ class _Found:
     matched: list[Hit] | None  # rows that match, whatever becomes of them; None: not looked for
     updated: int = 0
     deleted: int = 0
+    # Of these the rows that no row of the source matched.
+    updated_alone: int = 0
+    deleted_alone: int = 0
 
 
 class _Merging:
@@ -148,6 +151,10 @@ class _Merging:
             "numTargetRowsInserted": inserted,
             "numTargetRowsUpdated": found.updated,
             "numTargetRowsDeleted": found.deleted,
+            "numTargetRowsMatchedUpdated": found.updated - found.updated_alone,
+            "numTargetRowsMatchedDeleted": found.deleted - found.deleted_alone,
+            "numTargetRowsNotMatchedBySourceUpdated": found.updated_alone,
+            "numTargetRowsNotMatchedBySourceDeleted": found.deleted_alone,
             "numTargetRowsCopied": copied,
             "numOutputRows": inserted + found.updated + copied,
             **{f"numTarget{k.removeprefix('num')}": v for k, v in metrics(parts, added).items()},
@@ -207,6 +214,7 @@ class _Merging:
             kinds = {
                 do: [n for n, c in self._clauses if c.do is do] for do in (Do.UPDATE, Do.DELETE)
             }
+            alone = F.col("matches") == 0
             counted = rows.groupBy(
                 FILE, F.bitmap_bucket_number(F.col(ROW) + 1).alias("bucket")
             ).agg(
@@ -215,6 +223,12 @@ class _Merging:
                 F.max("masters").alias("masters"),
                 F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]), 1)).alias("updated"),
                 F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]), 1)).alias("deleted"),
+                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]) & alone, 1)).alias(
+                    "updated_alone"
+                ),
+                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]) & alone, 1)).alias(
+                    "deleted_alone"
+                ),
             )
             told = counted.collect()
         if any(row["masters"] > 1 for row in told) and not self._only_deletes():
@@ -229,6 +243,8 @@ class _Merging:
             _hits(known, told, "matched"),
             sum(row["updated"] for row in told),
             sum(row["deleted"] for row in told),
+            sum(row["updated_alone"] for row in told),
+            sum(row["deleted_alone"] for row in told),
         )
 
     def _only_deletes(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final
 
@@ -43,6 +43,17 @@ from headgate.spark.write import (
 )
 
 _VECTORS_PER_FILE: Final = 1_000
+_TIMED: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
+
+
+def refuse_followed(base: Snapshot) -> None:
+    """Refuse to change or replace rows whose changes, or whose ids, somebody follows."""
+    for feature in ("changeDataFeed", "rowTracking"):
+        if is_active(base.protocol, base.metadata, feature):
+            raise UnsupportedFeatureError(
+                f"Rows of {base.label} cannot be changed while {feature} is active.",
+                remedy="Change them with an engine that keeps it, or switch it off.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,8 @@ class Statement:
         self._asides: list[str] = []
         self._is_kept = False
         self.reads_views = False  # whose rows are of the moment they were made
+        self._began_ms = self.now_ms
+        self._rewriting_since_ms: int | None = None
 
     def __enter__(self) -> Statement:
         return self
@@ -168,6 +181,7 @@ class Statement:
 
     def stage_conformed(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
         """Write rows that are in the table's columns and keep its rules."""
+        self._begin_rewriting()
         return stage_conformed(rows, target or self.target(), self._staging())
 
     def aside(self, frame: DataFrame) -> DataFrame:
@@ -196,30 +210,28 @@ class Statement:
             actions.append(again)
         return actions
 
-    def refuse_changes(self) -> None:
-        """Refuse to change or remove rows where the table does not allow it, or we cannot."""
+    def refuse_changes(self, *, makes_rows: bool = True) -> None:
+        """Refuse to change or remove rows where the table does not allow it, or we cannot.
+
+        What only takes rows out gives no identity column a value.
+        """
         protocol, metadata, label = self.base.protocol, self.base.metadata, self.base.label
-        if found := unwritable(protocol, metadata, handled=HANDLED):
+        handled = HANDLED if makes_rows else HANDLED | {"identityColumns"}
+        if found := unwritable(protocol, metadata, handled=handled):
             raise UnsupportedFeatureError(f"{label} cannot be written: {', '.join(found)}.")
         if is_active(protocol, metadata, "appendOnly"):
             raise RefusedError(
                 f"{label} is append-only: rows come, and none go.",
                 remedy="Append instead, or unset delta.appendOnly.",
             )
-        for feature in ("changeDataFeed", "rowTracking"):
-            if is_active(protocol, metadata, feature):
-                raise UnsupportedFeatureError(
-                    f"Rows of {label} cannot be changed while {feature} is active.",
-                    remedy="Change them with an engine that keeps it, or switch it off.",
-                )
+        refuse_followed(self.base)
 
     def commit(self, actions: Sequence[Action], operation: Operation) -> Committed:
         """Propose what was built."""
         self._is_kept = True  # from here on only the answer tells whose the files are
+        told = self._timed(operation)
         try:
-            return self.table.commit(
-                self.base, actions, operation, self._scans, txn_id=self._txn_id
-            )
+            return self.table.commit(self.base, actions, told, self._scans, txn_id=self._txn_id)
         except OutcomeUnknownError:
             raise
         except HeadgateError:
@@ -227,6 +239,23 @@ class Statement:
             raise
 
     # Inside
+
+    def _begin_rewriting(self) -> None:
+        if self._rewriting_since_ms is None:
+            self._rewriting_since_ms = self.now_ms
+
+    def _timed(self, operation: Operation) -> Operation:
+        """Say how long rows were looked for and written, of operations that Delta tells it of."""
+        if operation.name not in _TIMED:
+            return operation
+        now_ms = self.now_ms
+        since_ms = now_ms if self._rewriting_since_ms is None else self._rewriting_since_ms
+        times = {
+            "executionTimeMs": now_ms - self._began_ms,
+            "scanTimeMs": since_ms - self._began_ms,
+            "rewriteTimeMs": now_ms - since_ms,
+        }
+        return replace(operation, metrics={**operation.metrics, **times})
 
     def _staging(self) -> Staging:
         return self._writing.staging(f"{self.folder}/{next(self._parts)}", self.now_ms)

@@ -37,7 +37,7 @@ from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.inserting import overwriting
 from headgate.spark.relations import Resolver
-from headgate.spark.statement import Statement
+from headgate.spark.statement import Statement, refuse_followed
 from headgate.spark.types import all_nullable, from_spark, quoted
 from headgate.spark.write import Target, stage
 from headgate.sql import statements
@@ -73,6 +73,8 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
     if not is_there and creation is Creation.REPLACE:
         raise NotFoundError(f"There is no table {name} to replace.")
     if statement.query is None:
+        if is_there:
+            refuse_followed(engine.session.table(name).snapshot())
         _create_empty(engine, name, statement)
     elif is_there:
         _replace_filled(engine, find, name, statement, statement.query)
@@ -136,6 +138,7 @@ def replace(
 
     Without an `operation` it is a write that brings its own columns.
     """
+    refuse_followed(statement.base)
     committer = statement.table.committer
     made = replacement(statement.base, wanted, committer.ids, committer.clock.now_ms())
     added = statement.stage(rows, statement.target(made.metadata, made.protocol))
