@@ -123,7 +123,9 @@ class _Writing:
         by: list[str] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        self._session.create_table(name, SCHEMA, by or (), properties)
+        # As many files as are asked for, however small.
+        told = {"delta.autoOptimize.optimizeWrite": "false", **(properties or {})}
+        self._session.create_table(name, SCHEMA, by or (), told)
         self._append(name, first, end, files)
 
     def _append(self, name: str, first: int, end: int, files: int, *more: str) -> None:

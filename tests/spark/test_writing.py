@@ -332,6 +332,96 @@ def test_large_files_of_partitions_are_cut_within_their_partition(water: Water) 
     assert rows(grouped) == [(None, sum(range(1, 8000, 2))), ("a/b", sum(range(0, 8000, 2)))]
 
 
+def test_many_tiny_files_are_gathered_and_a_few_are_left(water: Water) -> None:
+    many = "SELECT id, concat('v', id) v FROM range(0, 2000, 1, 40)"
+    water.make()
+    water.lake.append("t", water.frame("SELECT id, 'x' v FROM range(0, 100, 1, 15)"))
+    assert len(water.files()) == 15
+    water.lake.append("t", water.frame(many))
+    assert len(water.files()) == 15 + 1
+    assert water.lake.read("t").selectExpr("count(*)", "sum(id)").first() == (
+        2100,
+        sum(range(2000)) + sum(range(100)),
+    )
+    assert listed(water.session.table("t")) == sorted(file.path for file in water.files())
+    # Who wants just these files says so.
+    water.make("u", delta__autoOptimize__optimizeWrite="false")
+    water.lake.append("u", water.frame(many))
+    water.other(options={"maxRecordsPerFile": "1000"}).append("u", water.frame(many))
+    assert len(water.files("u")) == 80
+
+
+def test_tiny_files_become_as_many_as_the_size_wanted_asks_for(water: Water) -> None:
+    water.make(schema="id long, r string", delta__targetFileSize="64kb")
+    water.lake.append("t", water.frame("SELECT id, uuid() r FROM range(0, 8000, 1, 160)"))
+    sizes = sorted(file.size for file in water.files())
+    assert 3 < len(sizes) < 12
+    assert all(32 << 10 <= size <= 96 << 10 for size in sizes[1:]), sizes
+    assert water.lake.read("t").selectExpr("count(distinct id)").first() == (8000,)
+
+
+VALUES = ["", "a/b", "100%", "%41", "[x]{y}*", "a:b", "grün", "01", "2026-01-01", "__HIVE", "a+b"]
+
+
+def test_tiny_files_of_many_partitions_are_gathered_each_in_its_own(water: Water) -> None:
+    """Of partitions of any name, next to one with more than one file's worth of them."""
+    water.make(
+        schema="p string, id long, r string, q int",
+        by=["p", "q"],
+        delta__targetFileSize="64kb",
+        delta__columnMapping__mode="name",
+    )
+    texts = ", ".join(f"'{value}'" for value in VALUES)
+    spread = water.frame(
+        f"SELECT element_at(array({texts}), int(id % {len(VALUES)}) + 1) p, id, 'r' r, 1 q"
+        " FROM range(0, 2200, 1, 20) UNION ALL"
+        " SELECT 'big', id + 10000, uuid(), NULL FROM range(0, 4000, 1, 80)"
+    )
+    before = sorted(tuple(row) for row in spread.select("id", "p", "q").collect())
+    water.lake.append("t", spread)
+    found = water.lake.read("t").select("id", "p", "q").collect()
+    assert sorted((row[0], row[1] or "", row[2]) for row in found) == before
+    by = water.session.table("t").snapshot().schema.fields
+    key = str(by[0].metadata["delta.columnMapping.physicalName"])
+    counts: dict[str | None, int] = {}
+    for file in water.files():
+        counts[file.partition_values[key]] = counts.get(file.partition_values[key], 0) + 1
+    assert 2 <= counts.pop("big") <= 6
+    assert counts == dict.fromkeys([value or None for value in VALUES], 1)
+    assert listed(water.session.table("t")) == sorted(
+        locations.decode(file.path) for file in water.files()
+    )
+
+
+def test_a_table_may_ask_for_all_small_files_to_be_gathered(water: Water) -> None:
+    water.make(schema="id long, p int", by=["p"], delta__autoOptimize__optimizeWrite="true")
+    water.lake.append("t", water.frame("SELECT id, int(id % 3) p FROM range(0, 90, 1, 4)"))
+    assert len(water.files()) == 3
+    assert len(water.rows()) == 90
+
+
+def test_what_a_task_that_was_given_up_writes_is_no_data(water: Water) -> None:
+    table = water.make(schema="id long, _temporary string", by=["_temporary"])
+    target = water.lake._engine.statement("t").target()
+    frame = water.frame("SELECT 1L id, '_temporary' _temporary")
+    writing = write._Writing(frame, target, write.Staging("folder", 0))
+    writing.write()
+    straggler = local(table) / "folder/_temporary/0/_temporary/attempt/part-9.parquet"
+    straggler.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [7]}), str(straggler))
+    [added] = writing.added()
+    assert added.partition_values == {"_temporary": "_temporary"}
+
+
+def test_a_fraction_has_no_place_in_a_whole_number_as_everywhere_on_spark(water: Water) -> None:
+    water.make(schema="id long, n decimal(4,1)")
+    water.sql("INSERT INTO t VALUES (1.9D, 1.25), (-1.9, 2)")
+    assert [(row[0], str(row[1])) for row in water.rows()] == [(-1, "2.0"), (1, "1.3")]
+    for given in ("1e30D, 1", "1, 12345.6"):
+        with pytest.raises(InvalidDataError, match="does not fit"):
+            water.sql(f"INSERT INTO t VALUES ({given})")
+
+
 @pytest.mark.parametrize("size", ["0", "many", "-1mb"])
 def test_a_file_size_that_is_none_is_refused(water: Water, size: str) -> None:
     table = water.make(delta__targetFileSize=size)

@@ -46,7 +46,7 @@ from headgate.protocol.schema import (
 )
 from headgate.spark.conforming import conformed
 from headgate.spark.failures import refusal, translated
-from headgate.spark.paths import OPTIONS, hadoop, pattern
+from headgate.spark.paths import OPTIONS, hadoop, pattern, read_named
 from headgate.spark.types import id_of, quoted, to_spark, to_stored
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore, encode
@@ -56,6 +56,10 @@ HANDLED: Final = frozenset(
     {"generatedColumns", "allowColumnDefaults", "variantType", "variantType-preview"}
 )
 _READING: Final = 8
+_OPTIMIZE_WRITE: Final = "delta.autoOptimize.optimizeWrite"
+_MANY: Final = 16  # files of a partition
+_TINY: Final = 16  # of them make at most one of the size wanted
+_UNFINISHED: Final = "_temporary"  # where Spark's tasks write what is not committed yet
 _TAIL: Final = 64 << 10  # of a file that is not on this machine: most footers lie within
 _LONGEST_FOLDER: Final = 255  # bytes
 _UNESCAPED: Final = r"""[^\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""  # what Spark leaves in a folder's name
@@ -158,13 +162,17 @@ class _Writing:
         self._put(self._rows, self._staging.folder, self._names, {})
 
     def added(self) -> list[AddFile]:
-        """Give the actions; files that grew too large are cut first."""
+        """Give the actions; many small files are gathered first, and large ones cut."""
         found = self._footers(self._staging.folder)
-        large = [item for item in found if item.size > self._target_size * 3 // 2]
-        if large and "maxRecordsPerFile" not in self._staging.options:
+        if "maxRecordsPerFile" not in self._staging.options:
+            if small := self._small(found):
+                self._gather(small)
+                found = self._footers(self._staging.folder)
+            large = [item for item in found if item.size > self._target_size * 3 // 2]
             for at, item in enumerate(large):
                 self._cut(item, at)
-            found = self._footers(self._staging.folder)
+            if large:
+                found = self._footers(self._staging.folder)
         empty = [item for item in found if not item.metadata.num_rows]
         for item in empty:
             self._target.store.delete(item.path)
@@ -206,13 +214,69 @@ class _Writing:
     def _cut(self, item: _Written, at: int) -> None:
         """Write a file that is too large again, as several of the size wanted."""
         rows = max(1, item.metadata.num_rows * self._target_size // item.size)
-        path = pattern(hadoop(locations.join(self._target.location, item.path)))
-        reader = self._spark.read.schema(self._stored).options(**OPTIONS)
-        frame = reader.parquet(path).coalesce(1)
-        inner = item.path.removeprefix(f"{self._staging.folder}/").rpartition("/")[0]
-        folder = "/".join(p for p in (self._staging.folder, f"cut-{at}", inner) if p)
+        frame = self._again([item], self._stored).coalesce(1)
+        folder = self._within(f"cut-{at}", item.folder)
         self._put(frame, folder, (), {"maxRecordsPerFile": str(rows)})
         self._target.store.delete(item.path)
+
+    def _small(self, found: Sequence[_Written]) -> dict[str, list[_Written]]:
+        """Choose small files that are worth another pass over them, by their folder.
+
+        Many tiny ones by default: there the pass costs little beside what was done, and a write of
+        few tasks has none. `delta.autoOptimize.optimizeWrite` asks for all that are too small, or
+        for none.
+        """
+        match self._target.metadata.configuration.get(_OPTIMIZE_WRITE, "").lower():
+            case "true":
+                many, below = 2, self._target_size // 2
+            case "false":
+                return {}
+            case _:
+                many, below = _MANY, self._target_size // _TINY
+        folders: dict[str, list[_Written]] = {}
+        for item in found:
+            if item.size < below and item.metadata.num_rows:
+                folders.setdefault(item.folder, []).append(item)
+        stored = {fold(name) for name in self._stored.names}
+        if any(fold(name) in stored for name in self._names):  # which of the two would be read?
+            return {}
+        return {folder: items for folder, items in folders.items() if len(items) >= many}
+
+    def _gather(self, small: Mapping[str, Sequence[_Written]]) -> None:
+        """Write small files again, as few of the size wanted in each folder."""
+        numbers = {
+            folder: -(-sum(item.size for item in items) // self._target_size)
+            for folder, items in small.items()
+        }
+        ones = [folder for folder in small if numbers[folder] == 1 and self._names]
+        if ones:  # each is one file: all in one go
+            schema = spark_types.StructType(list(self._stored.fields))
+            for name in self._names:
+                schema = schema.add(name, "string")
+            base = hadoop(locations.join(self._target.location, self._staging.folder))
+            items = [item for folder in ones for item in small[folder]]
+            rows = self._again(items, schema, basePath=base)
+            rows = rows.repartition(*[F.col(quoted(name)) for name in self._names])
+            self._put(rows, self._within("gathered", ""), self._names, {})
+        for at, folder in enumerate(folder for folder in small if folder not in ones):
+            rows = self._again(small[folder], self._stored).coalesce(numbers[folder])
+            self._put(rows, self._within(f"gathered-{at}", folder), (), {})
+        for gathered in small.values():
+            for item in gathered:
+                self._target.store.delete(item.path)
+
+    def _again(
+        self, items: Sequence[_Written], schema: spark_types.StructType, **options: str
+    ) -> DataFrame:
+        """Read files that were just written."""
+        reader = self._spark.read.schema(schema).options(**OPTIONS, **options)
+        urls = [locations.join(self._target.location, item.path) for item in items]
+        return read_named(reader, [pattern(hadoop(url)) for url in urls])
+
+    def _within(self, part: str, folder: str) -> str:
+        """Give a place in the statement's folder, with the folders of the partition again."""
+        inner = folder.removeprefix(self._staging.folder).strip("/")
+        return "/".join(name for name in (self._staging.folder, part, inner) if name)
 
     # Reading back what Spark wrote
 
@@ -221,6 +285,8 @@ class _Writing:
         found = []
         for item in store.list(folder, recursive=True):
             name = item.path.rpartition("/")[2]
+            if _UNFINISHED in item.path.split("/"):  # of a task that was given up and goes on
+                continue
             if name.startswith("."):  # the checksums Hadoop keeps beside local files
                 store.delete(item.path)
             elif not name.startswith("_"):
@@ -278,6 +344,10 @@ class _Written:
     path: str
     size: int
     metadata: pq.FileMetaData
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
 
 
 def _target_size(properties: Mapping[str, str]) -> int:
