@@ -31,6 +31,22 @@ def told(table: Table) -> dict[str, int]:
     return {key: int(str(value)) for key, value in table.history(1)[0].metrics.items()}
 
 
+def test_a_column_with_a_dot_in_its_name_is_named_in_backquotes(water: Water) -> None:
+    water.make(
+        schema="`a.b` long, s struct<`c.d`: long, e: long>, `x``y z` long",
+        delta__columnMapping__mode="name",
+    )
+    water.lake.append(
+        "t", water.frame("SELECT 1 `a.b`, named_struct('c.d', 2L, 'e', 3L) s, 4 `x``y z`")
+    )
+    water.lake.update("t", {"`a.b`": "10", "s.`c.d`": "20", "s.e": "30", "`x``y z`": "40"})
+    told = water.lake.read("t").selectExpr("`a.b`", "s.`c.d`", "s.e", "`x``y z`")
+    assert rows(told) == [(10, 20, 30, 40)]
+    for name in ("a.b", "", "a.", ".a", "`a", "`a`b", "a``b"):
+        with pytest.raises(InvalidArgumentError):
+            water.lake.update("t", {name: "1"})
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_delete_takes_matching_rows_and_no_others(any_water: Water, mode: str) -> None:
     water = any_water

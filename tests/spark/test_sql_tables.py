@@ -120,6 +120,14 @@ def test_schemas_are_made_used_and_dropped(any_water: Water) -> None:
     assert ("s",) in water.sql("SHOW SCHEMAS")
     with pytest.raises(AlreadyExistsError):
         sql("CREATE SCHEMA s")
+    for asked, word in {
+        "COMMENT 'c'": "COMMENT",
+        "LOCATION '/x'": "LOCATION",
+        "WITH DBPROPERTIES (a = 'b')": "DBPROPERTIES",
+    }.items():
+        with pytest.raises(UnsupportedFeatureError, match=word):
+            sql(f"CREATE SCHEMA IF NOT EXISTS more {asked}")
+    assert ("more",) not in water.sql("SHOW SCHEMAS")
     with pytest.raises(NotEmptyError):
         sql("DROP SCHEMA s")
     sql("DROP SCHEMA s CASCADE; DROP SCHEMA IF EXISTS s")

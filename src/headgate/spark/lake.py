@@ -6,7 +6,9 @@ either becomes one commit or leaves nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -121,8 +123,11 @@ class Lake:
         return self._engine.redo(name, run)
 
     def update(self, name: str, values: Mapping[str, str], where: str | None = None) -> Outcome:
-        """Give columns of matching rows new values, each an expression in SQL."""
-        columns = [tuple(key.split(".")) for key in values]
+        """Give columns of matching rows new values, each an expression in SQL.
+
+        `s.a` is a field of the column `s`; a name with a dot in it stands in backquotes.
+        """
+        columns = [_path(key) for key in values]
 
         def run(statement: Statement) -> Outcome:
             condition = self._engine.condition(where or "true", statement.base)
@@ -157,3 +162,21 @@ class Lake:
     def sql(self, text: str) -> DataFrame:
         """Run statements of SQL, and give what the last one has to tell."""
         return script.run(self._engine, text)
+
+
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+
+
+def _path(key: str) -> tuple[str, ...]:
+    """Read the name of a column, or of a field within one."""
+    parts, at = [], 0
+    while (found := _PART.match(key, at)) is not None:
+        parts.append(found[2] or found[1].replace("``", "`"))
+        if found.end() == len(key):
+            return tuple(parts)
+        if key[found.end()] != ".":
+            break
+        at = found.end() + 1
+    raise InvalidArgumentError(
+        f"{key!r} is no name of a column.", remedy="Put odd names in backquotes: `a.b`."
+    )

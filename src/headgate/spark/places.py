@@ -39,7 +39,7 @@ def in_values(holds: Holds) -> Holds:
 def not_null(data_type: DataType, path: Path, *, nullable: bool) -> Iterator[tuple[Holds, str]]:
     """Give a condition for each place that may not be null, within what is not null itself."""
     if not nullable:
-        yield Column.isNotNull, ".".join(path)
+        yield lambda column: column.isNotNull(), ".".join(path)
     match data_type:
         case StructType(fields):
             for item in fields:

@@ -289,7 +289,8 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
             session.table(str(find.target(table))).alter_column(name.parts[-1:], comment=comment)
         case statements.CommentOn():
             raise UnsupportedFeatureError("A comment on a schema cannot be kept.")
-        case statements.CreateSchema(name=name, if_not_exists=if_not_exists):
+        case statements.CreateSchema(name=name, if_not_exists=if_not_exists) as create:
+            _refuse_kept(create)
             try:
                 session.create_namespace(_text(name))
             except AlreadyExistsError:
@@ -305,6 +306,20 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
             )
         case _:
             assert_never(statement)
+
+
+def _refuse_kept(create: statements.CreateSchema) -> None:
+    """Refuse what a schema cannot keep: it has a name and nothing more."""
+    asked = {
+        "COMMENT": create.comment is not None,
+        "LOCATION": create.location is not None,
+        "DBPROPERTIES": bool(create.properties),
+    }
+    if found := [word for word, is_asked in asked.items() if is_asked]:
+        raise UnsupportedFeatureError(
+            f"A schema has a name and nothing more: {', '.join(found)} cannot be kept.",
+            remedy="Leave it out.",
+        )
 
 
 def _drop_schema(engine: Engine, name: str, *, if_exists: bool, cascade: bool) -> None:
