@@ -37,6 +37,7 @@ from headgate.errors import InvalidArgumentError
 from headgate.http import app, feed, routes
 from headgate.http.auth import Tokens
 from headgate.http.webhooks import Webhook
+from headgate.protocol import features
 from headgate.settings import Settings
 
 DEFAULT_PORT = 8750
@@ -113,6 +114,9 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
     serving.refuse_if_wrong()
     _refuse_if_taken(serving)
     # Looked at here, so that what is wrong is said to who started it, and migrated once.
+    settings = Settings.from_environment(os.environ)
+    for names in (settings.required_features, settings.suggested_features):
+        features.named(names)
     store, _ = open_store(serving.store, SystemClock())
     store.close()
     os.environ |= {

@@ -144,6 +144,22 @@ def test_what_should_not_be_served_is_refused(
         serving.refuse_if_wrong()
 
 
+@pytest.mark.parametrize("variable", ["HEADGATE_REQUIRED_FEATURES", "HEADGATE_SUGGESTED_FEATURES"])
+def test_a_feature_that_is_none_is_refused_before_anything_is_started(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+) -> None:
+    monkeypatch.setenv(variable, "rowTracking,deletionVector")
+    lake = tmp_path / "lake"
+    assert main(["serve", "--store", str(lake), "--port", str(free_port())]) == 1
+    said = capsys.readouterr().err
+    assert "'deletionVector'" in said
+    assert "deletionVectors" in said
+    assert not lake.exists()
+
+
 @pytest.mark.parametrize(
     ("host", "found_at"),
     [

@@ -777,6 +777,32 @@ def test_column_mapping_by_name_may_be_turned_on_and_columns_come_and_go() -> No
     assert judged(in_file(renamed), before) == []
 
 
+@pytest.mark.parametrize(
+    ("feature", "key", "on", "off"),
+    [
+        ("deletionVectors", "delta.enableDeletionVectors", "true", "false"),
+        ("v2Checkpoint", "delta.checkpointPolicy", "v2", "classic"),
+        ("changeDataFeed", "delta.enableChangeDataFeed", "TRUE", ""),
+    ],
+)
+def test_a_required_feature_stays_active_where_it_is(
+    feature: str, key: str, on: str, off: str
+) -> None:
+    def judged_with(before: Metadata, after: Metadata, *required: str) -> list[str]:
+        known = facts(feature, before=before)
+        found = judge(in_file(after), known, now_ms=START_MS, txn_id=TXN, required=required)
+        return rules(found)
+
+    active, inactive = (metadata(TABLE, properties={key: value}) for value in (on, off))
+    without = metadata(TABLE)
+    for after in (inactive, without):
+        assert judged_with(active, after, feature) == ["required-feature-off"]
+        assert judged_with(active, after, "rowTracking", "inCommitTimestamp") == []
+        assert judged_with(after, after, feature) == []  # it was never active: made by other rules
+    assert judged_with(active, active, feature) == []
+    assert judged_with(without, active, feature) == []
+
+
 def test_partition_values_go_by_physical_names() -> None:
     before = facts("columnMapping", before=mapped(partition_by="day"))
     assert judged(in_file(add("a", values={"col-2": "1"})), before) == []

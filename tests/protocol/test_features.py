@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.errors import InvalidArgumentError
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol
 from headgate.protocol.features import FEATURES, Kind, Writes
@@ -366,3 +367,12 @@ def test_a_lost_feature_is_named() -> None:
     before = listing(["deletionVectors"], ["deletionVectors", "appendOnly"])
     assert features.drops(before, legacy(1, 2)) == ["deletionVectors"]
     assert features.drops(before, listing([], [])) == ["appendOnly", "deletionVectors"]
+
+
+def test_features_are_read_by_their_names_and_what_is_none_is_refused() -> None:
+    assert features.named("") == []
+    assert features.named(" v2Checkpoint,, deletionVectors ") == ["v2Checkpoint", "deletionVectors"]
+    for wrong in ("deletionVector", "DELETIONVECTORS", "geospatial"):  # the last is not read here
+        with pytest.raises(InvalidArgumentError, match=wrong) as refused:
+            features.named(f"rowTracking, {wrong}")
+        assert "deletionVectors" in refused.value.remedy

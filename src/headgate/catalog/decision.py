@@ -66,8 +66,11 @@ from headgate.settings import Settings
 _USUAL = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _WAYS = {Inline: Way.INLINE, Staged: Way.STAGED, Put: Way.PUT_IF_ABSENT}
 _FAR_BEHIND = 64  # winners above which conflicts are looked for outside the lock first
-# What depends on the moment or the files of the past: it was judged when it was ratified first.
-_JUDGED_BEFORE = frozenset({admission.PARTITIONING_CHANGED, admission.TIMESTAMP_AHEAD})
+# What depends on the moment, the settings or the files of the past: it was judged when it was
+# ratified first.
+_JUDGED_BEFORE = frozenset(
+    {admission.PARTITIONING_CHANGED, admission.TIMESTAMP_AHEAD, admission.REQUIRED_OFF}
+)
 _CONFLICTS_TOLD = 100
 _WINNERS_SENT = 1_000  # a client that is further behind reads the table anew
 
@@ -136,6 +139,7 @@ class Decider:
     def __init__(self, clock: WallClock, settings: Settings) -> None:
         self._clock = clock
         self._settings = settings
+        self._required = features.with_requirements(features.named(settings.required_features))
         self._taken: OrderedDict[TxnId, int] = OrderedDict()
         self._understood: OrderedDict[tuple[bytes, bytes], tuple[Protocol, Metadata]]
         self._understood = OrderedDict()
@@ -352,6 +356,7 @@ class Decider:
                 now_ms=now_ms,
                 max_ahead_ms=max_ahead_ms,
                 txn_id=pending.proposal.txn_id,
+                required=self._required,
             ):
                 if violation.rule == admission.PARTITIONING_CHANGED:
                     if pending.replaced is None:

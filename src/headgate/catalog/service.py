@@ -137,8 +137,8 @@ class Catalog:
         self._settings = settings = settings or Settings()
         if not publisher:  # nobody will publish, so there is nobody to wait for
             settings = replace(settings, unpublished_soft=settings.unpublished_hard)
-        self._ratifier = Ratifier(store, clock, self._settings)
         self._decider = Decider(clock, settings)
+        self._ratifier = Ratifier(store, clock, self._settings)
         holder = name_of_this_process(ids.random())
         self._publisher = Publisher(
             store, self._ratifier, self._log_of, clock, self._settings, holder

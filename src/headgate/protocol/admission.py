@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 
 import msgspec
@@ -23,6 +23,7 @@ from headgate.protocol.tables import TABLE_ID_PROPERTY
 # The one violation that is not final: a commit that removes every file may partition anew.
 PARTITIONING_CHANGED = "partitioning-changed"
 TIMESTAMP_AHEAD = "timestamp-ahead"
+REQUIRED_OFF = "required-feature-off"
 
 MAX_AHEAD_MS = 300_000
 TIMESTAMPS_PROPERTY = "delta.enableInCommitTimestamps"
@@ -48,9 +49,11 @@ def judge(
     now_ms: int,
     max_ahead_ms: int = MAX_AHEAD_MS,
     txn_id: TxnId,
+    required: Iterable[str] = (),
 ) -> list[Violation]:
     """List what keeps content from being the next version, beyond what it breaks by itself.
 
+    Features that are `required` of tables stay active where they are.
     Spec: AU-02, EN-01, CM-04, CM-36.
     """
     found = list(_txn_id_violations(examined, txn_id))
@@ -65,6 +68,7 @@ def judge(
         found.extend(_log_id_violations(metadata, facts))
         found.extend(_schema_violations(protocol, metadata, facts.metadata))
         found.extend(_metadata_violations(facts, protocol, metadata))
+        found.extend(_required_violations(facts, protocol, metadata, required))
     found.extend(
         _action_violations(
             examined, protocol, metadata, Version(facts.version + 1), facts.row_id_high_water
@@ -251,6 +255,22 @@ def _metadata_violations(facts: Facts, protocol: Protocol, after: Metadata) -> I
             f"partition columns change from {before.partition_columns} to {after.partition_columns}"
         )
         yield Violation(rule=PARTITIONING_CHANGED, says=says)
+
+
+def _required_violations(
+    facts: Facts, protocol: Protocol, after: Metadata, required: Iterable[str]
+) -> Iterator[Violation]:
+    for name in required:
+        condition = features.FEATURES[name].active_when
+        if not isinstance(condition, features.Property) or condition.key == TIMESTAMPS_PROPERTY:
+            continue  # nothing that a property could turn off, or judged for every table
+        was_active = features.is_active(facts.protocol, facts.metadata, name)
+        if was_active and not features.is_active(protocol, after, name):
+            says = (
+                f"tables here must have the feature {name}, and {condition.key} becomes "
+                f"{after.configuration.get(condition.key)!r}"
+            )
+            yield Violation(rule=REQUIRED_OFF, says=says)
 
 
 def _action_violations(

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
+from headgate.errors import InvalidArgumentError
 from headgate.protocol import column_mapping
 from headgate.protocol.actions import Metadata, Protocol
 from headgate.protocol.encoding import replaced
@@ -387,6 +388,19 @@ def unwritable(
 
 
 # Making protocols
+
+
+def named(text: str) -> list[str]:
+    """Read features' names, separated by commas; refuse one that nobody here knows to read."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = sorted(feature.name for feature in _FINISHED if feature.reads)
+    for name in names:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"There is no feature {name!r} that tables here could have.",
+                remedy=f"Spell it as Delta does. Known are {', '.join(known)}.",
+            )
+    return names
 
 
 def with_requirements(names: Iterable[str]) -> list[str]:

@@ -131,6 +131,32 @@ def test_a_staging_table_says_what_the_table_must_be(http: httpx.Client) -> None
     assert told["suggested-properties"] == {}
 
 
+def test_a_required_feature_stays_active_whoever_commits(tmp_path: Path) -> None:
+    key = "delta.enableDeletionVectors"
+    required = Settings(verify_staged=0, required_features="deletionVectors")
+    how = {"features": ("deletionVectors",), "properties": {key: "true"}}
+    for served in serving(tmp_path / "lake", required):
+        stock = make(served.http, **how)
+        own = metadata(TableId(stock.table_id), properties={key: "true"})
+        before = state(served)
+        for value in (None, "false"):
+            changed = {name: text for name, text in own.configuration.items() if name != key}
+            changed |= {} if value is None else {key: value}
+            without = msgspec.structs.replace(own, configuration=changed)
+            refused = stock.commit(1, without)
+            assert error(refused) == (400, "InvalidParameterValueException")
+            assert key in refused.text
+            older = {name.replace("-", "_"): of for name, of in stock.put(1, without).items()}
+            body = {"table_id": stock.table_id, "table_uri": stock.location, "commit_info": older}
+            assert served.http.post(f"{BASE}/delta/preview/commits", json=body).status_code == 400
+            assert native(served, stock.table_id, 1, without).status_code == 422
+        assert state(served) == before
+        assert stock.commit(1, msgspec.structs.replace(own, description="x")).status_code == 200
+    for served in serving(tmp_path / "other"):
+        stock = make(served.http, **how)
+        assert stock.commit(1, metadata(TableId(stock.table_id))).status_code == 200
+
+
 def test_what_new_tables_must_have_is_a_setting(tmp_path: Path) -> None:
     settings = Settings(
         verify_staged=0,

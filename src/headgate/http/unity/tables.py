@@ -315,14 +315,14 @@ def info(described: Described) -> bodies.TableInfo:
 def required_protocol(settings: Settings) -> Protocol:
     """Give the protocol that a new table must have at the least."""
     return features.protocol_of_version0(
-        [features.CATALOG_MANAGED, *_named(settings.required_features)]
+        [features.CATALOG_MANAGED, *features.named(settings.required_features)]
     )
 
 
 def suggested_protocol(settings: Settings) -> Protocol:
     """Give the features that a new table had better have, and does not have to."""
     required = features.effective(required_protocol(settings))
-    wanted = features.with_requirements(_named(settings.suggested_features))
+    wanted = features.with_requirements(features.named(settings.suggested_features))
     protocol = features.protocol_of_version0([*required, *wanted])
     return Protocol(
         min_reader_version=protocol.min_reader_version,
@@ -346,10 +346,6 @@ def activating(names: Iterable[str]) -> dict[str, str]:
 def _conditions(names: Iterable[str]) -> list[features.Property]:
     rows = [features.FEATURES[name] for name in sorted(names) if name in features.FEATURES]
     return [row.active_when for row in rows if isinstance(row.active_when, features.Property)]
-
-
-def _named(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def lacks_required(settings: Settings, examined: Examined) -> Iterator[Violation]:
