@@ -45,6 +45,7 @@ from headgate.http.metrics import CONTENT_TYPE, Metrics
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.routing import Routes
 from headgate.http.unity import preview, rest, v1
+from headgate.http.unity import problems as dialects
 from headgate.http.waiting import Answers, Slowness
 from headgate.protocol.encoding import replaced
 from headgate.release import version
@@ -394,20 +395,25 @@ def _tell(
 
 
 async def _wrong_method(scope: Scope, send: Send, methods: Iterable[str], request_id: str) -> None:
-    said = InvalidArgumentError(
-        f"{scope['method']} is not for {scope['path'][:200]}.", remedy="See /openapi.json."
-    )
+    says = f"{scope['method']} is not for {scope['path'][:200]}."
+    allowed = (b"allow", ", ".join(sorted(methods)).encode())
+    other = dialects.SaidError(dialects.Case.OTHER_METHOD, says)
+    if (told := dialects.leads_nowhere(other, scope["path"])) is not None:
+        await _respond(send, *told, bodies.JSON, request_id, (allowed,))
+        return
+    said = InvalidArgumentError(says, remedy="See /openapi.json.")
     problem = problems.from_error(said, request_id)
     problem = replaced(problem, status=405, title="Method Not Allowed")
-    allowed = (b"allow", ", ".join(sorted(methods)).encode())
     await _respond(send, 405, bodies.encode(problem), bodies.PROBLEM, request_id, (allowed,))
 
 
 async def _unknown_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    said = NotFoundError(
-        f"{request.method} {request.url.path[:200]} leads nowhere.", remedy="See /openapi.json."
-    )
+    says = f"{request.method} {request.url.path[:200]} leads nowhere."
+    told = dialects.leads_nowhere(NotFoundError(says, remedy=""), request.scope["path"])
+    if told is not None:
+        return Response(told[1], status_code=told[0], media_type=bodies.JSON)
+    said = NotFoundError(says, remedy="See /openapi.json.")
     problem = problems.from_error(said, request.scope[_REQUEST_ID])
     problem = replaced(problem, status=error.status_code)
     return Response(

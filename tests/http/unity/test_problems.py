@@ -31,11 +31,9 @@ def made(kind: type[HeadgateError]) -> HeadgateError:
 # What a client does with a status: once, rebase, or the same again for minutes.
 ON_A_COMMIT = {
     "busy": 429,
-    "too-slow": 408,
-    "too-large": 413,
+    "too-slow": 503,
     "not-authenticated": 401,
     "not-found": 404,
-    "already-exists": 409,
     "error": 500,
     "damaged": 500,
     "invariant": 500,
@@ -53,6 +51,15 @@ def test_an_error_about_a_commit_is_400_unless_sending_it_again_can_help(code: s
     assert status == body["code"] == ON_A_COMMIT.get(code, 400)
     assert body["type"].endswith("Exception")
     assert body["message"].startswith("It is so.")
+    older, _ = problems.snake_on_commit(made(KINDS[code]))
+    assert older == status
+
+
+@pytest.mark.parametrize("case", Case)
+def test_what_has_a_word_of_its_own_is_said_with_it_also_of_a_commit(case: Case) -> None:
+    said = SaidError(case, "It is so.")
+    assert problems.kebab_on_commit(said) == problems.kebab(said)
+    assert problems.snake_on_commit(said) == problems.snake(said)
 
 
 @pytest.mark.parametrize("code", KINDS)
@@ -67,7 +74,7 @@ def test_both_forms_tell_every_error(code: str) -> None:
 
 def test_a_privilege_that_is_missing_is_403_and_on_a_commit_400() -> None:
     error = made(errors.PermissionDeniedError)
-    assert problems.kebab(error)[0] == 403
+    assert problems.kebab(error)[0] == problems.snake(error)[0] == 403
     status, raw = problems.kebab_on_commit(error)
     assert status == 400
     assert json.loads(raw)["error"]["message"] == "It is so. Do this."

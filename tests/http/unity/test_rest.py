@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from headgate.http.unity import preview, rest, v1
+from headgate.settings import Settings
 from tests.http.conftest import Served
-from tests.http.unity.conftest import BASE, IN_DEFAULT, Stock, make, older_error
+from tests.http.unity.conftest import BASE, IN_DEFAULT, Stock, error, make, older_error
 
+OPERATIONS = [
+    (row.method, row.path)
+    for dialect in (rest, v1, preview)
+    for row in dialect.operations(Settings())
+]
 MAKE: dict[str, Any] = {"name": "sales", "catalog_name": "main"}
 
 
@@ -284,3 +292,33 @@ def test_an_empty_token_is_taken_where_nobody_asks_for_one(http: httpx.Client) -
 def test_a_body_that_is_none_is_400(http: httpx.Client, raw: bytes) -> None:
     answer = http.post(f"{BASE}/schemas", content=raw)
     assert older_error(answer) == (400, "INVALID_ARGUMENT")
+
+
+NOWHERE = ["", "/", "/nothing", "/tables/a/b", "/functions", "/delta/v2/x", "/delta/v1x", "/%FF"]
+NOWHERE_NEWER = ["/delta/v1", "/delta/v1/", "/delta/v1/catalogs/main", "/delta/v1/%00"]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS"])
+def test_what_leads_nowhere_is_told_in_the_form_of_its_dialect(
+    http: httpx.Client, method: str
+) -> None:
+    for path in NOWHERE:
+        assert older_error(http.request(method, f"{BASE}{path}")) == (404, "NOT_FOUND")
+    for path in NOWHERE_NEWER:
+        assert error(http.request(method, f"{BASE}{path}")) == (404, "NotFoundException")
+    beside = http.request(method, f"{BASE}x")
+    assert beside.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=str)
+def test_another_method_is_405_in_the_form_of_the_dialect(
+    http: httpx.Client, operation: tuple[str, str]
+) -> None:
+    _, path = operation
+    is_newer = path.startswith(f"{BASE}/delta/v1/")
+    told = (405, "BadRequestException") if is_newer else (405, "INVALID_ARGUMENT")
+    allowed = {method for method, of in OPERATIONS if of == path}
+    for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - allowed:
+        answer = http.request(method, re.sub(r"\{\w+\}", "x", path))
+        assert (error if is_newer else older_error)(answer) == told
+        assert set(answer.headers["allow"].split(", ")) == allowed

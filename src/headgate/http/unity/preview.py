@@ -17,7 +17,7 @@ from headgate.errors import InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, problems, tables
 from headgate.http.unity.committing import propose, refuse_wrong_claim
-from headgate.http.unity.tables import BASE
+from headgate.http.unity.problems import BASE
 from headgate.protocol.actions import Version
 from headgate.protocol.commits import RatifiedCommit, State, Way
 from headgate.protocol.examination import Examined, Violation
@@ -42,7 +42,7 @@ def operations(settings: Settings) -> list[Operation]:
             _add,
             body=bodies.OlderCommit,
             pool=Pool.PROPOSALS,
-            refused=problems.snake,
+            refused=problems.snake_on_commit,
         ),
         Operation(
             "GET",

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 from headgate.errors import HeadgateError, MalformedError, RefusedError
 from headgate.http.unity import bodies
 
+BASE: Final = "/api/2.1/unity-catalog"
+
 
 class Wording(NamedTuple):
     """One thing that can be wrong, as `delta/v1` says it and as the older REST does."""
@@ -40,6 +42,7 @@ class Case(enum.Enum):
     NOT_AS_ASSERTED = Wording(
         "UpdateRequirementConflictException", 409, "UPDATE_REQUIREMENT_CONFLICT", 409
     )
+    OTHER_METHOD = Wording("BadRequestException", 405, "INVALID_ARGUMENT", 405)
     NOT_BUILT = Wording("NotImplementedException", 501, "UNIMPLEMENTED", 501)
 
 
@@ -81,6 +84,15 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "log-diverged": _AWAY,
 }
 
+# What is said otherwise of a commit: what is refused again is refused once, and not for an hour; a
+# body that came too slowly may come in time; 409 is for what was taken, and for nothing else.
+_ON_COMMIT: Final[Mapping[str, Wording]] = {
+    "permission-denied": _INVALID,
+    "too-large": _INVALID,
+    "already-exists": _INVALID,
+    "too-slow": _AWAY,
+}
+
 
 def wording(error: HeadgateError) -> Wording:
     """Give the words for an error; whatever has none of its own is a bad parameter."""
@@ -89,23 +101,44 @@ def wording(error: HeadgateError) -> Wording:
     return WORDINGS.get(error.code, _INVALID)
 
 
+def _wording_on_commit(error: HeadgateError) -> Wording:
+    said = None if isinstance(error, SaidError) else _ON_COMMIT.get(error.code)
+    return said or wording(error)
+
+
 def kebab(error: HeadgateError) -> tuple[int, bytes]:
     """Say an error as `delta/v1` does."""
-    said = wording(error)
-    inner = bodies.ErrorModel(message=_text(error), type=said.type, code=said.status)
-    return said.status, bodies.encode(bodies.ErrorResponse(error=inner))
+    return _kebab(error, wording(error))
 
 
 def kebab_on_commit(error: HeadgateError) -> tuple[int, bytes]:
-    """Say an error about a commit: one that may not is refused once, and not for an hour."""
-    if wording(error).status == 403:
-        error = SaidError(Case.INVALID, error.message, remedy=error.remedy)
-    return kebab(error)
+    """Say an error about a commit as `delta/v1` does."""
+    return _kebab(error, _wording_on_commit(error))
 
 
 def snake(error: HeadgateError) -> tuple[int, bytes]:
     """Say an error as the older REST does."""
-    said = wording(error)
+    return _snake(error, wording(error))
+
+
+def snake_on_commit(error: HeadgateError) -> tuple[int, bytes]:
+    """Say an error about a commit as the older dialect does."""
+    return _snake(error, _wording_on_commit(error))
+
+
+def leads_nowhere(error: HeadgateError, path: str) -> tuple[int, bytes] | None:
+    """Say that nothing is at a path, as whoever asks there reads it; None: no dialect is there."""
+    if not f"{path}/".startswith(f"{BASE}/"):
+        return None
+    return kebab(error) if f"{path}/".startswith(f"{BASE}/delta/v1/") else snake(error)
+
+
+def _kebab(error: HeadgateError, said: Wording) -> tuple[int, bytes]:
+    inner = bodies.ErrorModel(message=_text(error), type=said.type, code=said.status)
+    return said.status, bodies.encode(bodies.ErrorResponse(error=inner))
+
+
+def _snake(error: HeadgateError, said: Wording) -> tuple[int, bytes]:
     body = bodies.OlderError(
         error_code=said.error_code,
         message=_text(error),

@@ -21,8 +21,7 @@ from headgate.errors import (
 )
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, columns, problems, tables
-from headgate.http.unity.problems import Case, SaidError
-from headgate.http.unity.tables import BASE
+from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
 from headgate.protocol import schema as schemas
 from headgate.protocol.examination import Examined, Violation

@@ -45,7 +45,6 @@ from headgate.protocol.tables import TABLE_ID_PROPERTY, Kind, parse_table_id
 from headgate.settings import Settings
 from headgate.storage import locations
 
-BASE: Final = "/api/2.1/unity-catalog"
 MANAGED: Final = "MANAGED"
 EXTERNAL: Final = "EXTERNAL"
 _DERIVED = (

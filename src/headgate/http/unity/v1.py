@@ -17,8 +17,7 @@ from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentEr
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, columns, problems, tables
 from headgate.http.unity.committing import is_replay, propose, refuse_wrong_claim
-from headgate.http.unity.problems import Case, SaidError
-from headgate.http.unity.tables import BASE
+from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Version
 from headgate.protocol.commits import RatifiedCommit
