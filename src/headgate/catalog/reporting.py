@@ -8,7 +8,7 @@ from __future__ import annotations
 from headgate.catalog.stores.port import Reading, Writing
 from headgate.protocol.actions import TableId
 from headgate.protocol.encoding import from_json, to_json
-from headgate.protocol.overview import Reported
+from headgate.protocol.overview import FileSizes, Reported
 
 
 def read(unit: Reading, table_id: TableId) -> Reported:
@@ -30,8 +30,21 @@ def added(told: Reported, report: Reported, now_ms: int) -> Reported:
         bytes_added=told.bytes_added + report.bytes_added,
         files_removed=told.files_removed + report.files_removed,
         bytes_removed=told.bytes_removed + report.bytes_removed,
+        rows_inserted=told.rows_inserted + report.rows_inserted,
+        rows_removed=told.rows_removed + report.rows_removed,
+        rows_updated=told.rows_updated + report.rows_updated,
+        file_sizes=_newer(told.file_sizes, report.file_sizes),
         last_ms=now_ms,
     )
+
+
+def _newer(told: FileSizes | None, report: FileSizes | None) -> FileSizes | None:
+    """Choose what tells of the newer version: reports come in any order."""
+    if told is None or report is None:
+        return report or told
+    if told.commit_version is None or report.commit_version is None:
+        return report
+    return report if report.commit_version >= told.commit_version else told
 
 
 def _key(table_id: TableId) -> str:

@@ -28,6 +28,15 @@ class TokenEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     revoked_ms: int | None = None
 
 
+class FileSizes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How many files of which sizes a table has, as a writer counted them."""
+
+    sorted_bin_boundaries: tuple[int, ...] = ()
+    file_counts: tuple[int, ...] = ()
+    total_bytes: tuple[int, ...] = ()
+    commit_version: int | None = None
+
+
 class Reported(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What writers told of their commits to a table, added up. Nobody checks it."""
 
@@ -36,6 +45,10 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     bytes_added: int = 0
     files_removed: int = 0
     bytes_removed: int = 0
+    rows_inserted: int = 0
+    rows_removed: int = 0
+    rows_updated: int = 0
+    file_sizes: FileSizes | None = None  # of the newest version that was told of
     last_ms: int | None = None  # when the last of them told
 
 

@@ -934,10 +934,13 @@ def test_reports_are_kept_added_up_and_shown(served: Served) -> None:
         "num-bytes-added": 100,
         "num-files-removed": 1,
         "num-bytes-removed": 40,
-        "file-size-histogram": {"sorted-bin-boundaries": [0, 1]},
+        "num-rows-inserted": 7,
+        "num-rows-updated": None,
     }
-    body = {"table-id": stock.table_id, "report": {"commit-report": report}}
-    for _ in range(2):
+    sizes = {"sorted-bin-boundaries": [0, 1], "file-counts": [3, 4], "total-bytes": [5, 6]}
+    for version in (2, 1):  # reports come in any order
+        report["file-size-histogram"] = {**sizes, "commit-version": version}
+        body = {"table-id": stock.table_id, "report": {"commit-report": report}}
         answer = served.http.post(f"{stock.url}/metrics", json=body)
         assert (answer.status_code, answer.content) == (204, b"")
     told = served.http.get(f"/v1/tables/{stock.table_id}/reports").json()
@@ -948,11 +951,25 @@ def test_reports_are_kept_added_up_and_shown(served: Served) -> None:
         "bytesAdded": 200,
         "filesRemoved": 2,
         "bytesRemoved": 80,
+        "rowsInserted": 14,
+        "fileSizes": {
+            "sortedBinBoundaries": [0, 1],
+            "fileCounts": [3, 4],
+            "totalBytes": [5, 6],
+            "commitVersion": 2,
+        },
     }
     wrong = served.http.post(f"{stock.url}/metrics", json={**body, "table-id": str(uuid.uuid4())})
     assert error(wrong) == (400, "InvalidParameterValueException")
-    negative = {"table-id": stock.table_id, "report": {"commit-report": {"num-files-added": -1}}}
-    assert error(served.http.post(f"{stock.url}/metrics", json=negative))[0] == 400
+    for nonsense in (
+        {"num-files-added": -1},
+        {"num-rows-removed": 1 << 60},
+        {"file-size-histogram": {"file-counts": [-1]}},
+        {"file-size-histogram": {"sorted-bin-boundaries": list(range(2_000))}},
+        {"file-size-histogram": {"total-bytes": list(range(2_000))}},
+    ):
+        wrong_report = {"table-id": stock.table_id, "report": {"commit-report": nonsense}}
+        assert error(served.http.post(f"{stock.url}/metrics", json=wrong_report))[0] == 400
     assert served.http.get(f"/v1/tables/{stock.table_id}/reports").json()["commits"] == 2
 
 

@@ -287,6 +287,15 @@ class NewName(_Kebab, frozen=True, kw_only=True):
     new_name: str
 
 
+class FileSizeHistogram(_Kebab, frozen=True, kw_only=True):
+    """How many files of which sizes the table has."""
+
+    sorted_bin_boundaries: tuple[int, ...] = ()
+    file_counts: tuple[int, ...] = ()
+    total_bytes: tuple[int, ...] = ()
+    commit_version: int | None = None
+
+
 class CommitReport(_Kebab, frozen=True, kw_only=True):
     """How much a commit wrote."""
 
@@ -294,6 +303,10 @@ class CommitReport(_Kebab, frozen=True, kw_only=True):
     num_bytes_added: int = 0
     num_files_removed: int = 0
     num_bytes_removed: int = 0
+    num_rows_inserted: int | None = None
+    num_rows_removed: int | None = None
+    num_rows_updated: int | None = None
+    file_size_histogram: FileSizeHistogram | None = None
 
 
 class Report(_Kebab, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ are answered. One POST carries the commit, the published claim and all metadata 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,7 +22,7 @@ from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Version
 from headgate.protocol.commits import RatifiedCommit
 from headgate.protocol.examination import Examined, Violation
-from headgate.protocol.overview import Reported
+from headgate.protocol.overview import FileSizes, Reported
 from headgate.protocol.tables import Kind
 from headgate.settings import Settings
 
@@ -32,6 +32,7 @@ _SCHEMA: Final = "/v1/catalogs/{catalog}/schemas/{schema}"
 _IN: Final = f"{BASE}/delta{_SCHEMA}"
 _TABLE: Final = f"{_IN}/tables/{{table}}"
 _ACCESS: Final = ("READ", "READ_WRITE")
+_MOST_BINS: Final = 1_000
 _ENDPOINTS: Final = (
     f"POST {_SCHEMA}/staging-tables",
     f"POST {_SCHEMA}/tables",
@@ -383,9 +384,11 @@ def _report(call: Call) -> None:
     report = body.report.commit_report
     if report is None:
         return
-    told = msgspec.structs.asdict(report)
-    if min(told.values()) < 0 or max(told.values()) >= 1 << 53:
-        raise InvalidArgumentError("A report counts files and bytes.", remedy="")
+    sizes = report.file_size_histogram
+    if not all(0 <= number < 1 << 53 for number in _numbers(report)):
+        raise InvalidArgumentError("A report counts files, bytes and rows.", remedy="")
+    if sizes is not None and _bins(sizes) > _MOST_BINS:
+        raise InvalidArgumentError(f"A histogram has at most {_MOST_BINS} bins.", remedy="")
     call.catalog.report_commit(
         described.row.id,
         Reported(
@@ -394,5 +397,21 @@ def _report(call: Call) -> None:
             bytes_added=report.num_bytes_added,
             files_removed=report.num_files_removed,
             bytes_removed=report.num_bytes_removed,
+            rows_inserted=report.num_rows_inserted or 0,
+            rows_removed=report.num_rows_removed or 0,
+            rows_updated=report.num_rows_updated or 0,
+            file_sizes=None if sizes is None else FileSizes(**msgspec.structs.asdict(sizes)),
         ),
     )
+
+
+def _bins(sizes: bodies.FileSizeHistogram) -> int:
+    return max(map(len, (sizes.sorted_bin_boundaries, sizes.file_counts, sizes.total_bytes)))
+
+
+def _numbers(report: msgspec.Struct) -> Iterator[int]:
+    for value in msgspec.structs.astuple(report):
+        if isinstance(value, msgspec.Struct):
+            yield from _numbers(value)
+        elif value is not None:
+            yield from value if isinstance(value, tuple) else (value,)
