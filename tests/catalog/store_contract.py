@@ -389,6 +389,7 @@ class StoreContract:
             unit.insert_namespace(SchemaName("main", "SALES"), 1)
         with store.write() as unit:
             assert unit.namespaces() == [SchemaName("Main", "Sales")]
+            assert unit.namespaces_made_ms() == {SchemaName("Main", "Sales"): 1}
             unit.delete_namespace(SchemaName("MAIN", "sales"))
             assert unit.namespaces() == []
 

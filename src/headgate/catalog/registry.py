@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from headgate.catalog import remarks
 from headgate.catalog.decision import merged_domains
 from headgate.catalog.keys import RequestKey, once, refuse_if_answered, refuse_if_none
 from headgate.catalog.publisher import lease_of
@@ -49,8 +50,9 @@ from headgate.protocol import schema as schemas
 from headgate.protocol.actions import Format, Metadata, Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import Resolved, StagingTable, TableEntry
 from headgate.protocol.commits import Inline, Way
-from headgate.protocol.encoding import to_json
+from headgate.protocol.encoding import replaced, to_json
 from headgate.protocol.examination import Examined, Violation
+from headgate.protocol.overview import Remarks
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.tables import (
     TABLE_ID_PROPERTY,
@@ -118,15 +120,42 @@ class Registry:
 
     # Namespaces
 
-    def create_namespace(self, name: SchemaName, key: RequestKey | None = None) -> None:
-        """Make a namespace."""
+    def create_namespace(
+        self,
+        name: SchemaName,
+        key: RequestKey | None = None,
+        said: Remarks | None = None,
+        of_catalog: Remarks | None = None,
+    ) -> None:
+        """Make a namespace, and keep what is said of it, and of a catalog it is the first in."""
 
         def create(unit: Writing) -> None:
-            if any(known.key == name.key for known in unit.namespaces()):
+            known = unit.namespaces()
+            if any(namespace.key == name.key for namespace in known):
                 raise AlreadyExistsError(f"There is a namespace {name} already.")
             unit.insert_namespace(name, self._clock.now_ms())
+            if said is not None:
+                remarks.write(unit, name, said)
+            if of_catalog is not None:
+                remarks.write(unit, name.catalog, of_catalog)
 
         self._do(str(name), create, key)
+
+    def change_remarks(self, of: SchemaName | str, change: Callable[[Remarks], Remarks]) -> None:
+        """Say something else of a namespace, or of a catalog."""
+
+        def write(unit: Writing) -> None:
+            if isinstance(of, SchemaName):
+                _require_namespace(unit, of)
+                said = remarks.read(unit, of.catalog).schemas.get(of.key[1], Remarks())
+            else:
+                said = remarks.read(unit, of).catalog
+            changed = change(said)
+            if changed != said:
+                changed = replaced(changed, changed_ms=self._clock.now_ms())
+                remarks.write(unit, of, changed)
+
+        self._do(str(of), write)
 
     def drop_namespace(self, name: SchemaName, key: RequestKey | None = None) -> None:
         """Remove an empty namespace."""
@@ -136,6 +165,9 @@ class Registry:
             if unit.tables(name, limit=1):
                 raise NotEmptyError(f"Namespace {name} has tables.")
             unit.delete_namespace(name)
+            remarks.write(unit, name, None)
+            if not any(known.key[0] == name.key[0] for known in unit.namespaces()):
+                remarks.write(unit, name.catalog, None)
 
         self._do(str(name), drop, key)
 

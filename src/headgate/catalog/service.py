@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.catalog import describing, reporting
+from headgate.catalog import describing, remarks, reporting
 from headgate.catalog.decision import (
     Attempt,
     BacklogError,
@@ -99,7 +99,14 @@ from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommi
 from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.events import Event, Listener
 from headgate.protocol.examination import Violation
-from headgate.protocol.overview import ListenerEntry, Reported, Status, TokenEntry
+from headgate.protocol.overview import (
+    CatalogRemarks,
+    ListenerEntry,
+    Remarks,
+    Reported,
+    Status,
+    TokenEntry,
+)
 from headgate.protocol.tables import Kind, State
 from headgate.protocol.timestamps import moment
 from headgate.settings import Settings
@@ -469,9 +476,25 @@ class Catalog:
 
     # Names and tables
 
-    def create_namespace(self, name: SchemaName, *, key: RequestKey | None = None) -> None:
-        """Make a namespace."""
-        self._registry.create_namespace(name, key)
+    def create_namespace(
+        self,
+        name: SchemaName,
+        *,
+        key: RequestKey | None = None,
+        said: Remarks | None = None,
+        of_catalog: Remarks | None = None,
+    ) -> None:
+        """Make a namespace, and keep what is said of it, and of a catalog it is the first in."""
+        self._registry.create_namespace(name, key, said, of_catalog)
+
+    def remarks(self, catalog: str) -> CatalogRemarks:
+        """Give what was said of a catalog and of its namespaces."""
+        with self._store.read() as unit:
+            return remarks.read(unit, catalog)
+
+    def change_remarks(self, of: SchemaName | str, change: Callable[[Remarks], Remarks]) -> None:
+        """Say something else of a namespace, or of a catalog."""
+        self._registry.change_remarks(of, change)
 
     def drop_namespace(self, name: SchemaName, *, key: RequestKey | None = None) -> None:
         """Remove an empty namespace."""
@@ -481,6 +504,11 @@ class Catalog:
         """List all namespaces."""
         with self._store.read() as unit:
             return tuple(unit.namespaces())
+
+    def namespaces_made_ms(self) -> dict[SchemaName, int]:
+        """Say of every namespace when it was made."""
+        with self._store.read() as unit:
+            return unit.namespaces_made_ms()
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False

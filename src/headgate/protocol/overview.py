@@ -52,6 +52,21 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     last_ms: int | None = None  # when the last of them told
 
 
+class Remarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What was said of a catalog or a namespace. Nothing hangs on it."""
+
+    comment: str | None = None
+    properties: dict[str, str] = {}
+    changed_ms: int | None = None
+
+
+class CatalogRemarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What was said of a catalog, and of its namespaces by what is unique in their names."""
+
+    catalog: Remarks = Remarks()
+    schemas: dict[str, Remarks] = {}
+
+
 class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A table's commits that are ratified and not yet published."""
 

@@ -137,8 +137,10 @@ def plausible(world: World, operation: Operation) -> list[Any]:
             {"table-id": stock.table_id, "report": {"commit-report": {"num-files-added": 1}}}
         ],
         "unity_rename_table": [{"new-name": "t9"}],
-        "unity_create_catalog": [{"name": "c9"}],
-        "unity_create_schema": [{"name": "s9", "catalog_name": "main"}],
+        "unity_create_catalog": [{"name": "c9", "comment": "x", "properties": {"a": "b"}}],
+        "unity_change_catalog": [{"comment": "x", "properties": {"a": "b"}}],
+        "unity_create_schema": [{"name": "s9", "catalog_name": "main", "comment": "x"}],
+        "unity_change_schema": [{"comment": "x", "properties": {"a": "b"}}],
         "unity_name_table": [
             {**place, "table_type": "MANAGED", "storage_location": world.staged.location},
             {

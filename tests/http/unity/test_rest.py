@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from headgate.http.unity import preview, rest, v1
+from headgate.names import SchemaName
 from headgate.settings import Settings
 from tests.http.conftest import Served
-from tests.http.unity.conftest import BASE, IN_DEFAULT, Stock, error, make, older_error
+from tests.http.unity.conftest import BASE, CLOCK, IN_DEFAULT, Stock, error, make, older_error
 
 OPERATIONS = [
     (row.method, row.path)
@@ -43,6 +44,35 @@ def test_a_catalog_is_made_used_and_removed(http: httpx.Client) -> None:
     gone = http.delete(f"{BASE}/catalogs/other", params={"force": "true"})
     assert (gone.status_code, gone.content) == (200, b"200")
     assert older_error(http.get(f"{BASE}/catalogs/other")) == (404, "CATALOG_NOT_FOUND")
+
+
+def test_tables_lie_under_the_servers_root_and_no_other_is_taken(served: Served) -> None:
+    elsewhere = {"storage_root": "file:///elsewhere"}
+    before = served.catalog.namespaces()
+    for path, body in (("catalogs", {"name": "other"}), ("schemas", MAKE)):
+        refused = served.http.post(f"{BASE}/{path}", json={**body, **elsewhere})
+        assert older_error(refused) == (400, "INVALID_ARGUMENT")
+        assert "storage_root" in refused.text
+        assert served.catalog.namespaces() == before
+        made = served.http.post(f"{BASE}/{path}", json={**body, "storage_root": None})
+        assert made.status_code == 200
+        served.catalog.drop_namespace(
+            SchemaName("other", "default") if path == "catalogs" else SchemaName("main", "sales")
+        )
+
+
+def test_catalogs_and_schemas_tell_when_they_were_made(http: httpx.Client) -> None:
+    since_ms = CLOCK.now_ms()
+    schema = http.post(f"{BASE}/schemas", json=MAKE).json()
+    assert since_ms <= schema["created_at"] <= CLOCK.now_ms()
+    assert http.get(f"{BASE}/schemas/main.sales").json() == schema
+    listed = http.get(f"{BASE}/schemas", params={"catalog_name": "main"}).json()["schemas"]
+    assert schema in listed
+    [catalog] = http.get(f"{BASE}/catalogs").json()["catalogs"]
+    assert catalog["created_at"] == min(one["created_at"] for one in listed)
+    http.delete(f"{BASE}/schemas/main.sales")
+    http.delete(f"{BASE}/schemas/main.default")
+    assert "created_at" not in http.get(f"{BASE}/catalogs/main").json()  # nobody made it
 
 
 def test_a_schema_is_made_once_and_is_there_for_the_native_api(served: Served) -> None:
@@ -78,14 +108,21 @@ def test_a_schema_with_tables_goes_only_by_force_and_its_tables_can_come_back(
     assert entry.table_id == stock.table_id
 
 
-def test_schemas_and_tables_come_in_pages(http: httpx.Client) -> None:
+def test_catalogs_schemas_and_tables_come_in_pages(http: httpx.Client) -> None:
     for name in ("a", "b", "c"):
         http.post(f"{BASE}/schemas", json={"name": f"x{name}", "catalog_name": "main"})
         make(http, name)
-    for kind, where in (
-        ("schemas", {"catalog_name": "main"}),
-        ("tables", {"catalog_name": "main", "schema_name": "default"}),
-    ):
+    kinds: dict[str, dict[str, str]] = {
+        "catalogs": {},
+        "schemas": {"catalog_name": "main"},
+        "tables": {"catalog_name": "main", "schema_name": "default"},
+    }
+    expected = {
+        "catalogs": ["main", "ya", "yb", "yc"],
+        "schemas": ["default", "xa", "xb", "xc"],
+        "tables": ["a", "b", "c"],
+    }
+    for kind, where in kinds.items():
         found: list[str] = []
         token: dict[str, str] = {}
         while True:
@@ -95,7 +132,7 @@ def test_schemas_and_tables_come_in_pages(http: httpx.Client) -> None:
             if "next_page_token" not in page:
                 break
             token = {"page_token": page["next_page_token"]}
-        wanted = ["default", "xa", "xb", "xc"] if kind == "schemas" else ["a", "b", "c"]
+        wanted = expected[kind]
         assert found == wanted
         whole = http.get(f"{BASE}/{kind}", params={**where, "max_results": 0}).json()
         assert len(whole[kind]) == len(wanted)
@@ -277,9 +314,50 @@ def test_the_summary_names_this_catalog_and_always_the_same(http: httpx.Client) 
     assert http.get(f"{BASE}/metastore_summary").json() == first
 
 
-def test_what_is_not_kept_is_refused_and_not_forgotten(http: httpx.Client) -> None:
-    changed = http.patch(f"{BASE}/catalogs/main", json={"comment": "ours"})
-    assert older_error(changed) == (501, "UNIMPLEMENTED")
+def test_a_name_of_a_catalog_and_of_a_schema_cannot_change(http: httpx.Client) -> None:
+    for path in ("catalogs/main", "schemas/main.default"):
+        before = http.get(f"{BASE}/{path}").json()
+        changed = http.patch(f"{BASE}/{path}", json={"new_name": "other", "comment": "x"})
+        assert older_error(changed) == (501, "UNIMPLEMENTED")
+        assert http.get(f"{BASE}/{path}").json() == before
+
+
+@pytest.mark.parametrize(
+    ("made", "path"),
+    [
+        (("catalogs", {"name": "other"}), "catalogs/Other"),
+        (("schemas", {"name": "sales", "catalog_name": "main"}), "schemas/MAIN.sales"),
+    ],
+)
+def test_what_is_said_of_a_catalog_or_a_schema_is_kept_and_goes_with_it(
+    served: Served, made: tuple[str, dict[str, str]], path: str
+) -> None:
+    http, (kind, body) = served.http, made
+    said = {"comment": "ours", "properties": {"owner": "me", "none": None}}
+    told = http.post(f"{BASE}/{kind}", json={**body, **said}).json()
+    assert (told["comment"], told["properties"]) == ("ours", {"owner": "me"})
+    assert told["updated_at"] == told["created_at"]
+    assert http.get(f"{BASE}/{path}").json() == told
+    listed = http.get(f"{BASE}/{kind}", params={"catalog_name": "main"}).json()[kind]
+    assert told in listed
+    changed = http.patch(f"{BASE}/{path}", json={"comment": "theirs"}).json()
+    assert (changed["comment"], changed["properties"]) == ("theirs", {"owner": "me"})
+    assert changed["updated_at"] >= told["updated_at"]
+    assert http.patch(f"{BASE}/{path}", json={"comment": "theirs"}).json() == changed
+    cleared = http.patch(f"{BASE}/{path}", json={"comment": "", "properties": {}}).json()
+    assert "comment" not in cleared
+    assert "properties" not in cleared
+    http.patch(f"{BASE}/{path}", json=said)
+    assert http.get(f"{BASE}/{path}").json()["comment"] == "ours"
+    others = [row for row in listed if row["name"] != body["name"]]
+    assert others
+    assert not [row for row in others if "comment" in row]
+    assert http.delete(f"{BASE}/{path}").content == b"200"
+    served.catalog.create_namespace(SchemaName(body.get("catalog_name", "other"), "sales"))
+    again = http.get(f"{BASE}/{path}").json()
+    assert again["name"] == body["name"]
+    assert "comment" not in again
+    assert "properties" not in again
 
 
 def test_an_empty_token_is_taken_where_nobody_asks_for_one(http: httpx.Client) -> None:

@@ -361,6 +361,12 @@ class _Reading:
         rows = self._all("SELECT catalog, schema FROM namespaces ORDER BY catalog_key, schema_key")
         return [SchemaName(*row) for row in rows]
 
+    def namespaces_made_ms(self) -> dict[SchemaName, int]:
+        rows = self._all(
+            "SELECT catalog, schema, created_ms FROM namespaces ORDER BY catalog_key, schema_key"
+        )
+        return {SchemaName(catalog, schema): made_ms for catalog, schema, made_ms in rows}
+
     def named(self, name: TableName, at: Sequence | None = None) -> TableId | None:
         if at is None:
             row = self._one(

@@ -329,6 +329,9 @@ class NewCatalog(_Snake, frozen=True, kw_only=True):
     """A catalog to be made."""
 
     name: str
+    comment: str | None = None
+    properties: dict[str, str | None] | None = None
+    storage_root: str | None = None
 
 
 class CatalogInfo(_Snake, frozen=True, kw_only=True):
@@ -336,12 +339,25 @@ class CatalogInfo(_Snake, frozen=True, kw_only=True):
 
     name: str
     id: str
+    comment: str | None = None
+    properties: dict[str, str] = {}
+    created_at: int | None = None
+    updated_at: int | None = None
 
 
-class Catalogs(_Snake, frozen=True, kw_only=True, omit_defaults=False):
-    """All catalogs."""
+class ChangedRemarks(_Snake, frozen=True, kw_only=True):
+    """What is to be said of a catalog or a schema from now on; what is absent stays."""
+
+    comment: str | None = None
+    properties: dict[str, str | None] | None = None
+    new_name: str | None = None  # refused
+
+
+class Catalogs(_Snake, frozen=True, kw_only=True):
+    """A page of catalogs."""
 
     catalogs: tuple[CatalogInfo, ...]
+    next_page_token: str | None = None
 
 
 class NewSchema(_Snake, frozen=True, kw_only=True):
@@ -349,6 +365,9 @@ class NewSchema(_Snake, frozen=True, kw_only=True):
 
     name: str
     catalog_name: str
+    comment: str | None = None
+    properties: dict[str, str | None] | None = None
+    storage_root: str | None = None
 
 
 class SchemaInfo(_Snake, frozen=True, kw_only=True):
@@ -358,6 +377,10 @@ class SchemaInfo(_Snake, frozen=True, kw_only=True):
     catalog_name: str
     full_name: str
     schema_id: str
+    comment: str | None = None
+    properties: dict[str, str] = {}
+    created_at: int | None = None
+    updated_at: int | None = None
 
 
 class Schemas(_Snake, frozen=True, kw_only=True):

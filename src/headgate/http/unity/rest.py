@@ -7,7 +7,7 @@ here that the catalog core does not keep.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +24,9 @@ from headgate.http.unity import bodies, columns, problems, tables
 from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
 from headgate.protocol import schema as schemas
+from headgate.protocol.encoding import replaced
 from headgate.protocol.examination import Examined, Violation
+from headgate.protocol.overview import CatalogRemarks, Remarks
 from headgate.settings import Settings
 from headgate.storage import locations
 
@@ -62,12 +64,26 @@ def operations(settings: Settings) -> list[Operation]:
         row("GET", "/catalogs", "catalogs", "List the catalogs.", _catalogs),
         row("POST", "/catalogs", "create_catalog", "Make one.", _create_catalog, bodies.NewCatalog),
         row("GET", "/catalogs/{name}", "catalog", "Tell of a catalog.", _catalog),
-        row("PATCH", "/catalogs/{name}", "change_catalog", "Change a catalog.", _change_catalog),
+        row(
+            "PATCH",
+            "/catalogs/{name}",
+            "change_catalog",
+            "Change what is said of a catalog.",
+            _change_catalog,
+            bodies.ChangedRemarks,
+        ),
         row("DELETE", "/catalogs/{name}", "delete_catalog", "Remove a catalog.", _delete_catalog),
         row("GET", "/schemas", "schemas", "List schemas.", _schemas),
         row("POST", "/schemas", "create_schema", "Make one.", _create_schema, bodies.NewSchema),
-        row("GET", "/schemas/{name}", "schema", "Tell of a schema.", _schema),
-        row("PATCH", "/schemas/{name}", "change_schema", "Change a schema.", _change_schema),
+        row("GET", "/schemas/{name}", "schema", "Tell of a schema.", _one_schema),
+        row(
+            "PATCH",
+            "/schemas/{name}",
+            "change_schema",
+            "Change what is said of a schema.",
+            _change_schema,
+            bodies.ChangedRemarks,
+        ),
         row("DELETE", "/schemas/{name}", "delete_schema", "Remove a schema.", _delete_schema),
         row("GET", "/tables", "tables", "List tables.", _tables),
         row("GET", "/tables/{name}", "table", "Tell of a table.", _table),
@@ -114,34 +130,77 @@ def operations(settings: Settings) -> list[Operation]:
 
 
 def _catalogs(call: Call) -> bodies.Catalogs:
-    names = tables.catalogs(call.catalog).values()
-    return bodies.Catalogs(catalogs=tuple(map(_catalog_info, names)))
+    token, size = call.text("page_token"), _page_size(call)
+    after = fold(plain_name(token)) if token else ""
+    known = sorted(tables.catalogs(call.catalog).items())
+    names = [name for key, name in known if key > after]
+    made_ms = call.catalog.namespaces_made_ms()
+    return bodies.Catalogs(
+        catalogs=tuple(_catalog_info(call, name, made_ms) for name in names[:size]),
+        next_page_token=names[size - 1] if len(names) > size else None,
+    )
 
 
 def _catalog(call: Call) -> bodies.CatalogInfo:
-    return _catalog_info(tables.require_catalog(call.catalog, plain_name(call.path["name"])))
+    name = tables.require_catalog(call.catalog, plain_name(call.path["name"]))
+    return _catalog_info(call, name, call.catalog.namespaces_made_ms())
+
+
+# Neither a catalog nor a schema is made twice, also where the first answer was lost: whoever says
+# IF NOT EXISTS looks for this very error, and whoever does not wants to know that it was there.
 
 
 def _create_catalog(call: Call) -> bodies.CatalogInfo:
+    _refuse_storage_root(call)
     name = plain_name(call.body.name)
     if fold(name) in tables.catalogs(call.catalog):
         raise SaidError(Case.CATALOG_THERE, f"There is a catalog {name} already.")
-    _make(call, SchemaName(name, DEFAULT_SCHEMA), Case.CATALOG_THERE)
-    return _catalog_info(name)
+    first = SchemaName(name, DEFAULT_SCHEMA)
+    _make(call, first, Case.CATALOG_THERE, of_catalog=_said(call))
+    return _catalog_info(call, name, call.catalog.namespaces_made_ms())
+
+
+def _refuse_storage_root(call: Call) -> None:
+    """Refuse to put tables elsewhere: taken and forgotten, they would not lie where they should."""
+    if call.body.storage_root:
+        raise InvalidArgumentError(
+            "Every table lies under the root of this server: there is no other storage_root.",
+            remedy="Leave it out.",
+        )
 
 
 def _change_catalog(call: Call) -> bodies.CatalogInfo:
-    tables.require_catalog(call.catalog, plain_name(call.path["name"]))
-    raise _not_kept("catalog")
+    name = tables.require_catalog(call.catalog, plain_name(call.path["name"]))
+    _change_remarks(call, name)
+    return _catalog_info(call, name, call.catalog.namespaces_made_ms())
 
 
 def _change_schema(call: Call) -> bodies.SchemaInfo:
-    _required(call)
-    raise _not_kept("schema")
+    name = _required(call)
+    _change_remarks(call, name)
+    return _schema_info(call, name)
 
 
-def _not_kept(what: str) -> SaidError:
-    return SaidError(Case.NOT_BUILT, f"A {what} has a name here, and nothing that could change.")
+def _change_remarks(call: Call, of: SchemaName | str) -> None:
+    body: bodies.ChangedRemarks = call.body
+    if body.new_name is not None:
+        raise SaidError(Case.NOT_BUILT, f"{of} keeps its name.")
+
+    def change(said: Remarks) -> Remarks:
+        comment = said.comment if body.comment is None else body.comment or None
+        kept = said.properties if body.properties is None else _without_nulls(body.properties)
+        return replaced(said, comment=comment, properties=kept)
+
+    call.catalog.change_remarks(of, change)
+
+
+def _said(call: Call) -> Remarks:
+    body: bodies.NewCatalog | bodies.NewSchema = call.body
+    return Remarks(comment=body.comment or None, properties=_without_nulls(body.properties or {}))
+
+
+def _without_nulls(properties: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if value is not None}
 
 
 def _delete_catalog(call: Call) -> int:
@@ -160,28 +219,30 @@ def _delete_catalog(call: Call) -> int:
 def _schemas(call: Call) -> bodies.Schemas:
     catalog = tables.require_catalog(call.catalog, plain_name(_text(call, "catalog_name")))
     after = call.text("page_token") or ""
+    made_ms, said = call.catalog.namespaces_made_ms(), call.catalog.remarks(catalog)
     names = [
         name
-        for name in call.catalog.namespaces()
+        for name in made_ms
         if name.catalog == catalog and (not after or name.key > SchemaName.parse(after).key)
     ]
     size = _page_size(call)
     return bodies.Schemas(
-        schemas=tuple(map(_schema_info, names[:size])),
+        schemas=tuple(_schema(name, made_ms[name], said) for name in names[:size]),
         next_page_token=str(names[size - 1]) if len(names) > size else None,
     )
 
 
-def _schema(call: Call) -> bodies.SchemaInfo:
-    return _schema_info(_required(call))
+def _one_schema(call: Call) -> bodies.SchemaInfo:
+    return _schema_info(call, _required(call))
 
 
 def _create_schema(call: Call) -> bodies.SchemaInfo:
     body: bodies.NewSchema = call.body
+    _refuse_storage_root(call)
     catalog = tables.require_catalog(call.catalog, plain_name(body.catalog_name))
     name = SchemaName(catalog, plain_name(body.name))
-    _make(call, name, Case.SCHEMA_THERE)
-    return _schema_info(name)
+    _make(call, name, Case.SCHEMA_THERE, said=_said(call))
+    return _schema_info(call, name)
 
 
 def _delete_schema(call: Call) -> int:
@@ -200,9 +261,15 @@ def _required(call: Call) -> SchemaName:
     return tables.require_schema(call.catalog, name)
 
 
-def _make(call: Call, name: SchemaName, there: Case) -> None:
+def _make(
+    call: Call,
+    name: SchemaName,
+    there: Case,
+    said: Remarks | None = None,
+    of_catalog: Remarks | None = None,
+) -> None:
     try:
-        call.catalog.create_namespace(name)
+        call.catalog.create_namespace(name, said=said, of_catalog=of_catalog)
     except AlreadyExistsError as error:
         raise SaidError(there, error.message) from None
 
@@ -220,16 +287,36 @@ def _empty(call: Call, name: SchemaName) -> None:
         call.catalog.drop_table(entry.table_id)
 
 
-def _catalog_info(name: str) -> bodies.CatalogInfo:
-    return bodies.CatalogInfo(name=name, id=_id_of(fold(name)))
+def _catalog_info(call: Call, name: str, made_ms: Mapping[SchemaName, int]) -> bodies.CatalogInfo:
+    said = call.catalog.remarks(name).catalog
+    within = [since_ms for schema, since_ms in made_ms.items() if schema.key[0] == fold(name)]
+    created_ms = min(within, default=None)
+    return bodies.CatalogInfo(
+        name=name,
+        id=_id_of(fold(name)),
+        comment=said.comment,
+        properties=said.properties,
+        created_at=created_ms,
+        updated_at=said.changed_ms or created_ms,
+    )
 
 
-def _schema_info(name: SchemaName) -> bodies.SchemaInfo:
+def _schema_info(call: Call, name: SchemaName) -> bodies.SchemaInfo:
+    made_ms = call.catalog.namespaces_made_ms().get(name)
+    return _schema(name, made_ms, call.catalog.remarks(name.catalog))
+
+
+def _schema(name: SchemaName, made_ms: int | None, known: CatalogRemarks) -> bodies.SchemaInfo:
+    said = known.schemas.get(name.key[1], Remarks())
     return bodies.SchemaInfo(
         name=name.schema,
         catalog_name=name.catalog,
         full_name=str(name),
         schema_id=_id_of(".".join(name.key)),
+        comment=said.comment,
+        properties=said.properties,
+        created_at=made_ms,
+        updated_at=said.changed_ms or made_ms,
     )
 
 
