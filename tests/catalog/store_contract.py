@@ -428,6 +428,8 @@ class StoreContract:
             assert unit.last_name_of(one.id) == u
             assert unit.name_of(two.id) == unit.last_name_of(two.id) == t
             assert unit.last_name_of(table_id(3)) is None
+            assert unit.names_of(one.id) == [t, u]
+            assert unit.names_of(table_id(3)) == []
         a, b = one.id, two.id
         assert [of_t for of_t, _ in meant] == [None, None, a, a, None, None, b, b, b]
         assert [of_u for _, of_u in meant] == [None, None, None, None, a, a, a, None, None]

@@ -91,7 +91,8 @@ def describe_briefly(unit: Reading, decider: Decider, row: TableRow, name: Table
 
 
 def _external(row: TableRow, name: TableName) -> Described:
-    return Described(name, row, from_json(row.metadata, Metadata), changed_ms=row.created_ms)
+    changed_ms = row.timestamp_ms or row.created_ms
+    return Described(name, row, from_json(row.metadata, Metadata), changed_ms=changed_ms)
 
 
 def _changed_ms(unit: Reading, row: TableRow) -> int:

@@ -7,8 +7,8 @@ first version. Every change of a name takes a sequence, so a cut knows what a na
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headgate.catalog import remarks
@@ -50,7 +50,7 @@ from headgate.protocol import schema as schemas
 from headgate.protocol.actions import Format, Metadata, Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import Resolved, StagingTable, TableEntry
 from headgate.protocol.commits import Inline, Way
-from headgate.protocol.encoding import replaced, to_json
+from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.overview import Remarks
 from headgate.protocol.paths import LOG, PublishedCommit
@@ -86,6 +86,28 @@ class ExternalTable:
     location: str
     format: str
     schema_string: str | None
+    comment: str | None = None
+    partition_columns: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def declared(self, table_id: TableId) -> Metadata:
+        """Say what is kept of it besides its place."""
+        return Metadata(
+            id=table_id,
+            description=self.comment,
+            format=Format(provider=self.format),
+            schema_string=self.schema_string or "",
+            partition_columns=list(self.partition_columns),
+            configuration=dict(self.properties),
+        )
+
+    def is_told_by(self, row: TableRow) -> bool:
+        """Say whether a row tells of this very table."""
+        return (
+            row.kind is Kind.EXTERNAL
+            and row.location == locations.normalize(self.location)
+            and from_json(row.metadata, Metadata) == self.declared(row.id)
+        )
 
     def refuse_if_wrong(self) -> None:
         """Refuse a format that is no word, and columns that are no schema."""
@@ -244,31 +266,56 @@ class Registry:
         describe: Callable[[Reading, TableId], Resolved],
         key: RequestKey | None = None,
     ) -> Resolved:
-        """Name a table that lies somewhere; nothing of it is read, written or managed."""
+        """Name a table that lies somewhere; nothing of it is read, written or managed.
+
+        The very same again is answered as the first time: not every sender has a key.
+        """
         place = locations.normalize(wanted.location)
         wanted.refuse_if_wrong()
         if locations.contains(place, self._root):
             raise AlreadyExistsError(f"{place} holds this catalog's own tables.")
         table_id = TableId(str(self._ids.random()))
-        described = Metadata(
-            id=table_id,
-            format=Format(provider=wanted.format),
-            schema_string=wanted.schema_string or "",
-        )
 
         def register(unit: Writing) -> Resolved:
             _require_namespace(unit, name.namespace)
-            if unit.named(name) is not None:
+            there = unit.named(name)
+            if there is not None:
+                if unit.name_of(there) == name and wanted.is_told_by(_require_table(unit, there)):
+                    return describe(unit, there)
                 raise AlreadyExistsError(f"There is a table {name} already.")
             self._refuse_overlap(unit, place)
             row = self._new_row(table_id, place)._replace(
-                kind=Kind.EXTERNAL, state=State.ACTIVE, metadata=to_json(described)
+                kind=Kind.EXTERNAL,
+                state=State.ACTIVE,
+                metadata=to_json(wanted.declared(table_id)),
             )
             unit.insert_table(row)
             unit.begin_name(name, table_id, self._turn(unit))
             return describe(unit, table_id)
 
         return self._do(str(name), register, key)
+
+    def change_external(
+        self, table_id: TableId, change: Callable[[TableRow, Metadata], Metadata]
+    ) -> None:
+        """Declare something else of a table that is not managed; `change` may refuse."""
+
+        def declare(unit: Writing) -> None:
+            row = _require_table(unit, table_id)
+            if row.kind is not Kind.EXTERNAL or row.state is not State.ACTIVE:
+                raise NotFoundError(f"There is no external table {table_id}.")
+            before = from_json(row.metadata, Metadata)
+            after = change(row, before)
+            if after != before:
+                unit.update_table(
+                    row._replace(
+                        metadata=to_json(after),
+                        metadata_version=Version(row.metadata_version + 1),
+                        timestamp_ms=self._clock.now_ms(),
+                    )
+                )
+
+        self._do(table_id, declare)
 
     def create(self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline) -> None:
         """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
@@ -316,6 +363,13 @@ class Registry:
         fail_point("registry.after_register")
 
     # The life of a name
+
+    def was_renamed(self, old: TableName, new: TableName) -> bool:
+        """Say whether a table has a name, and had another just before it."""
+        with self._store.read() as unit:
+            table_id = unit.named(new)
+            names = [] if table_id is None else unit.names_of(table_id)
+        return len(names) > 1 and names[-2].key == old.key
 
     def rename(self, table_id: TableId, name: TableName, key: RequestKey | None = None) -> None:
         """Give the table another name; id, place and history stay. Spec: LC-04."""

@@ -562,7 +562,19 @@ class Catalog:
     ) -> Resolved:
         """Give a name to a table that lies somewhere and is not managed."""
         wanted = ExternalTable(location=location, format=format, schema_string=schema_string)
+        return self.declare_external(name, wanted, key=key)
+
+    def declare_external(
+        self, name: TableName, wanted: ExternalTable, *, key: RequestKey | None = None
+    ) -> Resolved:
+        """Name a table that is not managed, and keep all that is declared of it."""
         return self._registry.register_external(name, wanted, self._resolve, key)
+
+    def change_external(
+        self, table_id: TableId, change: Callable[[TableRow, Metadata], Metadata]
+    ) -> None:
+        """Declare something else of a table that is not managed; `change` may refuse."""
+        self._registry.change_external(table_id, change)
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
@@ -579,6 +591,10 @@ class Catalog:
     ) -> None:
         """Give the table another name; id, place and history stay. Spec: LC-04."""
         self._registry.rename(table_id, name, key)
+
+    def was_renamed(self, old: TableName, new: TableName) -> bool:
+        """Say whether a table has a name, and had another just before it."""
+        return self._registry.was_renamed(old, new)
 
     def drop_table(self, table_id: TableId, *, key: RequestKey | None = None) -> None:
         """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
@@ -837,10 +853,10 @@ class Catalog:
             catalog_managed=False,
             format=metadata.format.provider,
             latest=row.head,
-            timestamp_ms=row.timestamp_ms,
+            timestamp_ms=0,
             sequence=clock.sequence if at is None else at,
             clock_ms=max(clock.clock_ms, self._clock.now_ms()),
-            metadata=metadata if metadata.schema_string else None,
+            metadata=metadata if _says_something(metadata) else None,
         )
 
     def _listed(self, unit: Reading, row: TableRow, latest: Version) -> tuple[RatifiedCommit, ...]:
@@ -1148,6 +1164,10 @@ def _managed(row: TableRow) -> TableRow:
             remedy="Use it with the tool that writes it.",
         )
     return row
+
+
+def _says_something(metadata: Metadata) -> bool:
+    return bool(metadata.schema_string or metadata.configuration or metadata.description)
 
 
 def _is_listed(commit: RatifiedCommit, since_ms: int) -> bool:

@@ -70,7 +70,8 @@ def show_external(output: Output, resolved: Resolved) -> None:
     """Show what a catalog knows of a table it does not manage."""
     from headgate.protocol.schema import from_json  # slow to load
 
-    columns = [] if resolved.metadata is None else from_json(resolved.metadata.schema_string).fields
+    declared = "" if resolved.metadata is None else resolved.metadata.schema_string
+    columns = from_json(declared).fields if declared else ()
     known = [
         ("table", resolved.name),
         ("id", resolved.table_id),

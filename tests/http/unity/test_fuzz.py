@@ -53,7 +53,7 @@ class World:
         self.http = served.http
         self.tables = [make(served.http, name) for name in ("t0", "t1")]
         self.staged = stage(served.http, "waiting")
-        served.http.post(
+        named = served.http.post(
             f"{BASE}/tables",
             json={
                 "name": "ext",
@@ -64,6 +64,7 @@ class World:
                 "columns": [],
             },
         )
+        self.external = named.json()["table_id"]
 
     def mend(self) -> None:
         """Have again what was renamed, dropped or used up."""
@@ -118,6 +119,28 @@ NAMES = st.sampled_from(
 PARTS = st.one_of(NAMES, NAMES, st.text(min_size=1, max_size=12))
 
 
+def declarations() -> list[dict[str, Any]]:
+    """Give all that can be said of a table whose log is its own."""
+    protocol = {"min-reader-version": 1, "min-writer-version": 2, "writer-features": ["x"]}
+    field = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
+    clustering = {"clusteringColumns": [["a"]]}
+    return [
+        {"action": "set-columns", "columns": {"type": "struct", "fields": [field]}},
+        {"action": "set-partition-columns", "partition-columns": ["a"]},
+        {"action": "set-protocol", "protocol": protocol},
+        {"action": "set-properties", "updates": {"a": "b"}},
+        {"action": "remove-properties", "removals": ["c"]},
+        {"action": "set-domain-metadata", "updates": {"delta.clustering": clustering}},
+        {"action": "remove-domain-metadata", "domains": ["delta.rowTracking"]},
+        {"action": "set-table-comment", "comment": "x"},
+        {
+            "action": "update-metadata-snapshot-version",
+            "last-commit-version": 1,
+            "last-commit-timestamp-ms": 1,
+        },
+    ]
+
+
 def plausible(world: World, operation: Operation) -> list[Any]:
     """Give bodies that would do, or nearly: what is drawn changes them in one place or two."""
     world.mend()
@@ -129,6 +152,10 @@ def plausible(world: World, operation: Operation) -> list[Any]:
         "unity_update_table": [
             stock.change(add_commit(put), claim(0), etag="0"),
             stock.change({"action": "set-properties", "updates": {"a": "b"}}),
+            {
+                "requirements": [{"type": "assert-table-uuid", "uuid": world.external}],
+                "updates": declarations(),
+            },
             stock.change(add_commit(put), {"action": "set-columns", "columns": {}}),
         ],
         "unity_stage_table": [{"name": "new"}],

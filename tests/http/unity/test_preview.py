@@ -337,6 +337,7 @@ def test_a_table_that_is_named_before_it_has_a_log_gets_version_0_from_what_is_d
         {"properties": {TABLE_ID: "x"}, "columns": [{"name": "a,b", "type_text": "int"}]},
         {"storage_location": "file:///nowhere"},
         {"table_type": "VIEW"},
+        {"properties": {"delta.universalFormat.enabledFormats": "iceberg"}},
         {"name": "a/b"},
     ],
 )

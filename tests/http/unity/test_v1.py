@@ -516,18 +516,10 @@ def test_an_external_delta_table_has_no_commits_and_no_version(http: httpx.Clien
         "storage_location": "file:///elsewhere/ext",
         "columns": [{"name": "id", "type_text": "int"}],
     }
-    made = http.post(f"{BASE}/tables", json=body).json()
+    assert http.post(f"{BASE}/tables", json=body).status_code == 200
     loaded = http.get(f"{IN_DEFAULT}/tables/ext").json()
     assert loaded.keys() == {"metadata"}
     assert loaded["metadata"]["table-type"] == "EXTERNAL"
-    told = {"last-commit-version": 3, "last-commit-timestamp-ms": 1}
-    change = {
-        "requirements": [{"type": "assert-table-uuid", "uuid": made["table_id"]}],
-        "updates": [{"action": "update-metadata-snapshot-version", **told}],
-    }
-    assert http.post(f"{IN_DEFAULT}/tables/ext", json=change).status_code == 200
-    wrong = {**change, "updates": [claim(1)]}
-    assert error(http.post(f"{IN_DEFAULT}/tables/ext", json=wrong))[0] == 400
 
 
 # Committing
@@ -832,6 +824,101 @@ def test_requirements_that_do_not_hold_are_409_and_those_that_are_missing_400(
     assert state(served) == before
 
 
+def test_what_was_asserted_holds_also_for_who_only_says_what_is_published(table: Stock) -> None:
+    etag = table.load()["metadata"]["etag"]
+    table.commit(1)
+    table.publish(1)
+    stale = table.send(table.change(claim(1), etag="another"))
+    assert error(stale) == (409, "UpdateRequirementConflictException")
+    assert table.send(table.change(claim(1), etag=etag)).status_code == 200
+
+
+def test_how_far_a_managed_table_has_come_is_said_by_its_commits_alone(served: Served) -> None:
+    stock = make(served.http)
+    before = state(served)
+    told = {"last-commit-version": 1, "last-commit-timestamp-ms": 1}
+    update = {"action": "update-metadata-snapshot-version", **told}
+    for updates in ([update], [update, add_commit(stock.put(1))]):
+        refused = stock.send(stock.change(*updates))
+        assert error(refused) == (400, "InvalidParameterValueException")
+    assert state(served) == before
+
+
+def test_a_commit_is_answered_with_its_own_metadata_also_where_the_log_cannot_be_published(
+    served: Served,
+) -> None:
+    stock = native_table(served)
+    native(served, stock.table_id, 1)
+    etag = served.http.get(f"{BASE}/tables/main.default.ours").json()["properties"]
+    stock.log.mkdir(parents=True, exist_ok=True)
+    (stock.log / f"{1:020d}.json").write_bytes(b'{"commitInfo":{}}\n')
+    stock.timestamp_ms = CLOCK.now_ms() + 1_000
+    own = metadata(TableId(stock.table_id), properties={"owner": "me"})
+    put = add_commit(stock.put(2, own))
+    answers = [stock.send(stock.change(put)), stock.send(stock.change(put))]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    for answer in answers:
+        told = answer.json()
+        assert told.keys() == {"metadata"}
+        assert told["metadata"]["etag"] == "2"
+        assert told["metadata"]["last-commit-version"] == 2
+        assert told["metadata"]["properties"]["owner"] == "me"
+    assert "owner" not in etag
+    assert error(served.http.get(stock.url))[0] == 503
+
+
+UNIFORM = {
+    "iceberg": {
+        "metadata-location": "file:///x/v1.metadata.json",
+        "converted-delta-version": 1,
+        "converted-delta-timestamp": 1,
+    }
+}
+
+
+def test_iceberg_metadata_of_others_is_refused_and_not_forgotten(served: Served) -> None:
+    key = "delta.universalFormat.enabledFormats"
+    stock = stage(served.http, "t", properties={key: "hudi, Iceberg"})
+    refused = served.http.post(f"{IN_DEFAULT}/tables", json=stock.create)
+    assert error(refused) == (400, "InvalidParameterValueException")
+    assert key in refused.text
+    stock = make(served.http)
+    before = state(served)
+    with_block = {**add_commit(stock.put(1)), "uniform": UNIFORM}
+    assert error(stock.send(stock.change(with_block)))[0] == 400
+    wanted = metadata(TableId(stock.table_id), properties={key: "iceberg"})
+    assert error(stock.commit(1, wanted))[0] == 400
+    create = {**stage(served.http, "u").create, "uniform": UNIFORM}
+    assert error(served.http.post(f"{IN_DEFAULT}/tables", json=create))[0] == 400
+    older = {name.replace("-", "_"): of for name, of in stock.put(1).items()}
+    body = {"table_id": stock.table_id, "table_uri": stock.location, "commit_info": older}
+    commits = f"{BASE}/delta/preview/commits"
+    assert served.http.post(commits, json={**body, "uniform": UNIFORM}).status_code == 400
+    assert state(served) == before
+    assert stock.send(stock.change({**add_commit(stock.put(1)), "uniform": None})).is_success
+
+
+@pytest.mark.parametrize("way", ["v1", "preview"])
+def test_what_is_too_large_to_be_a_commit_is_refused_once(tmp_path: Path, way: str) -> None:
+    """Everything but 400, 404 and 409 would be sent again for minutes."""
+    limits = Settings(verify_staged=0, commit_limit_bytes=2_000, request_limit_bytes=20_000)
+    for served in serving(tmp_path / "lake", limits):
+        stock = make(served.http)
+        bodies = []
+        for pad, size in (("", 2_001), ("x" * 20_000, 0)):
+            put = {**stock.put(1), "pad": pad}
+            put["file-size"] = size or put["file-size"]
+            older = {name.replace("-", "_"): of for name, of in put.items()}
+            where = {"table_id": stock.table_id, "table_uri": stock.location}
+            newer = stock.change(add_commit(put))
+            bodies.append(newer if way == "v1" else {**where, "commit_info": older})
+        for body in bodies:
+            url = stock.url if way == "v1" else f"{BASE}/delta/preview/commits"
+            assert served.http.post(url, json=body).status_code == 400
+        large = served.http.post(f"{BASE}/schemas", json={"name": "x" * 20_000})
+        assert large.status_code == 413
+
+
 def test_a_table_that_is_not_there_is_404_for_a_commit(table: Stock) -> None:
     body = table.change(add_commit(table.put(1)))
     refused = table.http.post(f"{IN_DEFAULT}/tables/none", json=body)
@@ -859,6 +946,28 @@ def test_what_is_said_to_be_published_is_believed_only_when_it_was_seen(served: 
     assert stock.send(stock.change(claim(0))).status_code == 200
     assert published_upto(served) == 1
     assert error(stock.send(stock.change(claim(2))))[0] == 400
+
+
+def test_before_the_first_commit_there_is_nothing_to_publish_and_with_it_nothing_is_heard(
+    served: Served,
+) -> None:
+    stock = make(served.http)
+    older = {"table_id": stock.table_id, "table_uri": stock.location}
+    commits = f"{BASE}/delta/preview/commits"
+    for version in (0, 1):
+        assert error(stock.send(stock.change(claim(version))))[0] == 400
+        alone = {**older, "latest_backfilled_version": version}
+        assert served.http.post(commits, json=alone).status_code == 400
+    body = stock.change(add_commit(stock.put(1)), claim(1))
+    for _ in range(2):
+        assert stock.send(body).status_code == 200
+    assert published_upto(served) == 0
+    other = make(served.http, "other")
+    first = {name.replace("-", "_"): of for name, of in other.put(1).items()}
+    where = {"table_id": other.table_id, "table_uri": other.location}
+    claimed = {**where, "commit_info": first, "latest_backfilled_version": 7}
+    for _ in range(2):
+        assert served.http.post(commits, json=claimed).content == b"200"
 
 
 def test_a_claim_that_comes_with_a_commit_does_not_undo_it(served: Served) -> None:
@@ -909,6 +1018,10 @@ def test_a_table_is_renamed_and_dropped(http: httpx.Client) -> None:
     assert error(http.get(stock.url)) == (404, "NoSuchTableException")
     moved = http.get(f"{IN_DEFAULT}/tables/u").json()
     assert moved["metadata"]["table-uuid"] == stock.table_id
+    # Its answer may have been lost.
+    assert http.post(f"{stock.url}/rename", json={"new-name": "u"}).status_code == 204
+    other = http.post(f"{stock.url}/rename", json={"new-name": "taken"})
+    assert error(other) == (404, "NoSuchTableException")
     assert http.delete(f"{IN_DEFAULT}/tables/u").status_code == 204
     assert error(http.delete(f"{IN_DEFAULT}/tables/u")) == (404, "NoSuchTableException")
 

@@ -45,7 +45,8 @@ class Clock(NamedTuple):
 class TableRow(NamedTuple):
     """A table as the catalog knows it. `head` is -1 until version 0 is ratified.
 
-    An external table's stays there; its `metadata` is what was declared of it.
+    An external table's stays there; its `metadata` is what was declared of it, its
+    `metadata_version` counts how often that changed, and its `timestamp_ms` says when.
     """
 
     key: int
@@ -170,6 +171,7 @@ class Reading(Protocol):
     def named(self, name: TableName, at: Sequence | None = None) -> TableId | None: ...
     def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None: ...
     def last_name_of(self, table_id: TableId) -> TableName | None: ...
+    def names_of(self, table_id: TableId) -> list[TableName]: ...
 
     def table(self, table_id: TableId) -> TableRow | None: ...
     def tables(

@@ -157,6 +157,13 @@ class ReadingUnit:
         )
         return None if row is None else TableName(*row)
 
+    def names_of(self, table_id: TableId) -> list[TableName]:
+        rows = self._all(
+            "SELECT catalog, schema, name FROM names WHERE table_id = $1 ORDER BY from_sequence",
+            table_id,
+        )
+        return [TableName(*row) for row in rows]
+
     def table(self, table_id: TableId) -> TableRow | None:
         row = self._one(f"SELECT {TABLE} FROM tables WHERE id = $1", table_id)
         return None if row is None else as_table(row)

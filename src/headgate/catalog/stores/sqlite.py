@@ -412,6 +412,13 @@ class _Reading:
         )
         return None if row is None else TableName(*row)
 
+    def names_of(self, table_id: TableId) -> list[TableName]:
+        rows = self._all(
+            "SELECT catalog, schema, name FROM names WHERE table_id = ? ORDER BY from_sequence",
+            table_id,
+        )
+        return [TableName(*row) for row in rows]
+
     def table(self, table_id: TableId) -> TableRow | None:
         row = self._one(f"SELECT {_TABLE} FROM tables WHERE id = ?", table_id)
         return None if row is None else _table(row)

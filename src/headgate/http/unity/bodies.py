@@ -137,6 +137,7 @@ class NewTable(_Kebab, frozen=True, kw_only=True):
     comment: str | None = None
     partition_columns: tuple[str, ...] | None = None
     domain_metadata: dict[str, Any] | None = None
+    uniform: Any = None  # refused
 
 
 class Commit(_Kebab, frozen=True, kw_only=True):
@@ -193,6 +194,7 @@ class AddCommit(_Update, frozen=True, kw_only=True, tag="add-commit"):
     """A staged file is to be the next version."""
 
     commit: Commit
+    uniform: Any = None  # refused
 
 
 class SetPublished(_Update, frozen=True, kw_only=True, tag="set-latest-backfilled-version"):
@@ -412,6 +414,7 @@ class DeclaredColumn(_Snake, frozen=True, kw_only=True):
     type_text: str | None = None
     type_json: str | None = None
     nullable: bool = True
+    comment: str | None = None
     partition_index: int | None = None
 
 
@@ -532,6 +535,7 @@ class OlderCommit(_Snake, frozen=True, kw_only=True):
     commit_info: CommitInfo | None = None
     latest_backfilled_version: int | None = None
     metadata: ChangedMetadata | None = None
+    uniform: Any = None  # refused
 
 
 class WantedCommits(_Snake, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ What a field's metadata says passes as it is, whatever keys are in it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -171,13 +172,19 @@ def _type_name(data_type: DataType) -> str:
 
 def declared(columns: Iterable[bodies.DeclaredColumn]) -> StructType:
     """Read the columns that a client declares of a table whose log it does not write."""
-    return StructType(tuple(map(_declared, columns)))
+    return StructType(tuple(_with_comment(_declared(column), column) for column in columns))
 
 
 def partitions(columns: Iterable[bodies.DeclaredColumn]) -> list[str]:
     """Give the names of the declared columns that partition a table, in their order."""
     found = [(c.partition_index, c.name) for c in columns if c.partition_index is not None]
     return [name for _, name in sorted(found)]
+
+
+def _with_comment(field: StructField, column: bodies.DeclaredColumn) -> StructField:
+    if not column.comment or schemas.COMMENT in field.metadata:
+        return field
+    return replace(field, metadata={**field.metadata, schemas.COMMENT: column.comment})
 
 
 def _declared(column: bodies.DeclaredColumn) -> StructField:

@@ -22,13 +22,29 @@ from headgate.protocol.examination import Examined, Violation
 _COUNTS = ("version", "timestamp", "file_size", "file_modification_timestamp")
 
 
-def refuse_wrong_claim(before: Described, upto: int | None) -> None:
-    """Refuse to hear that a version is published which is not there."""
-    if upto is not None and not 0 <= upto <= before.row.head:
+def refuse_wrong_claim(before: Described, upto: int) -> None:
+    """Refuse to hear that a version is published which is not there.
+
+    Version 0 is never claimed: whoever made the table wrote it into the log.
+    """
+    latest = before.row.head
+    if latest == 0:
+        raise InvalidArgumentError(f"{before.name} has no commit to be published.", remedy="")
+    if not 0 <= upto <= latest:
         raise InvalidArgumentError(
-            f"Version {upto} of {before.name} is not published: {before.row.head} is the latest.",
-            remedy="",
+            f"Version {upto} of {before.name} is not published: {latest} is the latest.", remedy=""
         )
+
+
+def heard(before: Described, upto: int | None, commit: bodies.Commit) -> int | None:
+    """Give what a commit says was published before it, or refuse it.
+
+    The first commit has nothing before it to publish, whatever is claimed.
+    """
+    if upto is None or commit.version == 1:
+        return None
+    refuse_wrong_claim(before, upto)
+    return upto
 
 
 def is_replay(catalog: Catalog, before: Described, commit: bodies.Commit) -> bool:

@@ -16,7 +16,7 @@ from headgate.catalog.describing import Described
 from headgate.errors import InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, problems, tables
-from headgate.http.unity.committing import propose, refuse_wrong_claim
+from headgate.http.unity.committing import heard, propose, refuse_wrong_claim
 from headgate.http.unity.problems import BASE
 from headgate.protocol.actions import Version
 from headgate.protocol.commits import RatifiedCommit, State, Way
@@ -78,16 +78,19 @@ def _found(call: Call, table_id: str, table_uri: str, first: int | None = None) 
 
 def _add(call: Call) -> int:
     body: bodies.OlderCommit = call.body
+    tables.refuse_uniform(body.uniform)
     before = _found(call, body.table_id, body.table_uri)
-    refuse_wrong_claim(before, body.latest_backfilled_version)
     if body.commit_info is None:
         if body.latest_backfilled_version is None or body.metadata is not None:
             raise InvalidArgumentError(
                 "Without commit_info there is latest_backfilled_version, and nothing else.",
                 remedy="",
             )
+        refuse_wrong_claim(before, body.latest_backfilled_version)
         call.catalog.confirm_published(before.row.id, Version(body.latest_backfilled_version))
         return _OK
+    wanted = bodies.Commit(**msgspec.structs.asdict(body.commit_info))
+    claim = heard(before, body.latest_backfilled_version, wanted)
     changed = body.metadata
     if changed is not None:
         _refuse_unless_something(changed, before)
@@ -101,8 +104,7 @@ def _add(call: Call) -> int:
         if changed is not None and changed.properties is not None:
             yield from tables.properties_differ(metadata, changed.properties.properties)
 
-    wanted = bodies.Commit(**msgspec.structs.asdict(body.commit_info))
-    propose(call.catalog, before, wanted, body.latest_backfilled_version, judge)
+    propose(call.catalog, before, wanted, claim, judge)
     return _OK
 
 

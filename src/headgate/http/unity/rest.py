@@ -20,10 +20,9 @@ from headgate.errors import (
     NotEmptyError,
 )
 from headgate.http.operations import Call, Operation, Pool
-from headgate.http.unity import bodies, columns, problems, tables
+from headgate.http.unity import bodies, columns, external, problems, tables
 from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
-from headgate.protocol import schema as schemas
 from headgate.protocol.encoding import replaced
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.overview import CatalogRemarks, Remarks
@@ -370,14 +369,8 @@ def _create_table(call: Call, settings: Settings) -> bodies.TableInfo:
             return tables.info(_create_managed(call, settings, name))
         case tables.EXTERNAL:
             tables.require_schema(call.catalog, name.namespace)
-            schema = columns.declared(body.columns or ())
             try:
-                made = call.catalog.register_external(
-                    name,
-                    body.storage_location,
-                    body.data_source_format.lower(),
-                    schemas.to_json(schema) if schema.fields else None,
-                )
+                made = call.catalog.declare_external(name, external.wanted(body))
             except AlreadyExistsError as error:
                 raise SaidError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
             return tables.info(call.catalog.describe(made.table_id))
@@ -391,6 +384,7 @@ def _create_managed(call: Call, settings: Settings, name: TableName) -> Describe
 
     def judge(examined: Examined) -> Iterable[Violation]:
         yield from tables.lacks_required(settings, examined)
+        yield from tables.asks_for_uniform(examined)
         if examined.metadata is not None:
             yield from tables.properties_differ(examined.metadata, properties)
             yield from tables.comment_differs(examined.metadata, body.comment)

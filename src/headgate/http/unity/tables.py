@@ -57,6 +57,7 @@ _DERIVED = (
     "clusteringColumns",
 )
 _STILL_LISTED_MS: Final = 600_000  # a client may be between its two looks
+_UNIFORM: Final = "delta.universalFormat.enabledFormats"
 DOMAINS: Final = frozenset({clustering.DOMAIN, row_ids.DOMAIN})
 
 
@@ -208,6 +209,8 @@ def version_0(
 ) -> Inline:
     """Give the content of version 0 of a table with these columns and properties."""
     given = {key: value for key, value in properties.items() if value is not None}
+    if _wants_uniform(given):
+        refuse_uniform(given)
     required = required_properties(settings, table_id)
     asked = features.features_for(given, schema)
     protocol = features.protocol_of_version0(
@@ -373,6 +376,7 @@ def contradictions(
     updates: Iterable[bodies.Update], examined: Examined, before: Described
 ) -> Iterator[Violation]:
     """List what was declared of a commit and is not so."""
+    yield from asks_for_uniform(examined)
     metadata = examined.metadata or before.metadata
     protocol = examined.protocol or before.protocol
     for update in updates:
@@ -407,6 +411,26 @@ def contradictions(
                     )
             case bodies.SetPublished() | bodies.SetSnapshotVersion():
                 pass
+
+
+def refuse_uniform(block: object) -> None:
+    """Refuse a place of Iceberg metadata: kept by nobody, it would be believed to be followed."""
+    if block is not None:
+        raise InvalidArgumentError(
+            "Iceberg metadata that engines write is not kept here.",
+            remedy=f"Take iceberg out of {_UNIFORM}.",
+        )
+
+
+def asks_for_uniform(examined: Examined) -> Iterator[Violation]:
+    """Say whether a commit wants Iceberg metadata to follow it, whose place would be told here."""
+    if examined.metadata is not None and _wants_uniform(examined.metadata.configuration):
+        says = f"{_UNIFORM} has iceberg, whose metadata engines cannot tell of here"
+        yield Violation(rule="uniform", says=says)
+
+
+def _wants_uniform(properties: Mapping[str, str]) -> bool:
+    return "iceberg" in properties.get(_UNIFORM, "").lower()
 
 
 def properties_differ(metadata: Metadata, wanted: Mapping[str, str | None]) -> Iterator[Violation]:

@@ -13,13 +13,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headgate.catalog.describing import Described
+from headgate.catalog.stores.port import TableRow
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
-from headgate.http.unity import bodies, columns, problems, tables
-from headgate.http.unity.committing import is_replay, propose, refuse_wrong_claim
+from headgate.http.unity import bodies, columns, external, problems, tables
+from headgate.http.unity.committing import heard, is_replay, propose, refuse_wrong_claim
 from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import TableName, plain_name
-from headgate.protocol.actions import Version
+from headgate.protocol.actions import Metadata, Version
 from headgate.protocol.commits import RatifiedCommit
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.overview import FileSizes, Reported
@@ -189,9 +190,10 @@ def _metadata(described: Described) -> bodies.TableMetadata:
             remedy="Ask for it by the older REST: GET /tables.",
         )
     row, metadata = described.row, described.metadata
-    is_managed = row.kind is Kind.MANAGED
+    last = (row.metadata_version, described.changed_ms)
+    version, timestamp_ms = last if row.kind is Kind.MANAGED else external.last_commit(metadata)
     return bodies.TableMetadata(
-        etag=str(row.metadata_version),  # moves with metadata alone
+        etag=_etag(row),
         table_type=tables.kind_of(described),
         table_uuid=row.id,
         location=row.location,
@@ -200,9 +202,13 @@ def _metadata(described: Described) -> bodies.TableMetadata:
         columns=columns.to_kebab(metadata.schema_string),
         partition_columns=metadata.partition_columns,
         properties=tables.properties_of(described),
-        last_commit_version=row.metadata_version if is_managed else None,
-        last_commit_timestamp_ms=described.changed_ms if is_managed else None,
+        last_commit_version=version,
+        last_commit_timestamp_ms=timestamp_ms,
     )
+
+
+def _etag(row: TableRow) -> str:
+    return str(row.metadata_version)  # moves with metadata alone
 
 
 # Committing
@@ -223,35 +229,59 @@ def _update(call: Call) -> bodies.LoadedTable:
             f"{before.name} is table {before.row.id}, not {uuid.uuid[:60]}.",
             remedy="Load it again.",
         )
-    if before.row.kind is Kind.EXTERNAL:
-        # Its log is its own: what is said of it is not kept, and nothing hangs on it.
-        if any(isinstance(item, bodies.AddCommit | bodies.SetPublished) for item in updates):
-            raise InvalidArgumentError(
-                f"{before.name} is not managed: nothing is committed to it here.",
-                remedy="Write its log where it lies.",
-            )
-        return _loaded(before)
-    commit = _one(updates, bodies.AddCommit)
-    claim = _one(updates, bodies.SetPublished)
-    refuse_wrong_claim(before, None if claim is None else claim.latest_published_version)
-    if commit is None:
-        return _confirm(call, before, updates, claim)
     etag = _one(body.requirements, bodies.AssertEtag)
-    is_other = etag is not None and etag.etag != str(before.row.metadata_version)
-    if etag is not None and is_other and not is_replay(call.catalog, before, commit.commit):
-        raise SaidError(
-            Case.NOT_AS_ASSERTED,
-            f"The metadata of {before.name} changed: its etag is {before.row.metadata_version}, "
-            f"not {etag.etag[:60]}.",
-            remedy="Load it again.",
+    if before.row.kind is Kind.EXTERNAL:
+        return _declare(call, before, updates, etag)
+    if _one(updates, bodies.SetSnapshotVersion) is not None:
+        raise InvalidArgumentError(
+            f"{before.name} is managed: its commits tell how far it has come.", remedy=""
         )
+    add = _one(updates, bodies.AddCommit)
+    said = _one(updates, bodies.SetPublished)
+    claim = None if said is None else said.latest_published_version
+    if add is None:
+        return _confirm(call, before, updates, claim, etag)
+    tables.refuse_uniform(add.uniform)
+    claim = heard(before, claim, add.commit)
+    is_stale = etag is not None and etag.etag != _etag(before.row)
+    if is_stale and not is_replay(call.catalog, before, add.commit):
+        _refuse_unless_asserted(before.row, etag)
 
     def judge(examined: Examined) -> Iterable[Violation]:
         return tables.contradictions(updates, examined, before)
 
-    upto = None if claim is None else claim.latest_published_version
-    propose(call.catalog, before, commit.commit, upto, judge)
+    propose(call.catalog, before, add.commit, claim, judge)
     return _answered(call, before)
+
+
+def _refuse_unless_asserted(row: TableRow, etag: bodies.AssertEtag | None) -> None:
+    if etag is not None and etag.etag != _etag(row):
+        raise SaidError(
+            Case.NOT_AS_ASSERTED,
+            f"The metadata of table {row.id} changed: its etag is {_etag(row)}, "
+            f"not {etag.etag[:60]}.",
+            remedy="Load it again.",
+        )
+
+
+def _declare(
+    call: Call,
+    before: Described,
+    updates: tuple[bodies.Update, ...],
+    etag: bodies.AssertEtag | None,
+) -> bodies.LoadedTable:
+    """Keep what is said of a table whose log is its own."""
+    _metadata(before)  # what is no Delta table is refused
+    external.changed(before.metadata, updates)  # what is wrong is refused before it is its turn
+
+    def change(row: TableRow, metadata: Metadata) -> Metadata:
+        changed = external.changed(metadata, updates)
+        if changed != metadata:  # told again it changes nothing, and its etag may be old
+            _refuse_unless_asserted(row, etag)
+        return changed
+
+    call.catalog.change_external(before.row.id, change)
+    return _loaded(call.catalog.describe(before.row.id))
 
 
 def _one_of_a_kind(given: tuple[Found, ...]) -> tuple[Found, ...]:
@@ -268,7 +298,8 @@ def _confirm(
     call: Call,
     before: Described,
     updates: Iterable[bodies.Update],
-    claim: bodies.SetPublished | None,
+    claim: int | None,
+    etag: bodies.AssertEtag | None,
 ) -> bodies.LoadedTable:
     others = [update for update in updates if not isinstance(update, bodies.SetPublished)]
     if claim is None or others:
@@ -276,15 +307,25 @@ def _confirm(
             f"The metadata of {before.name} changes by a commit, and there is none.",
             remedy="Send add-commit with it.",
         )
-    call.catalog.confirm_published(before.row.id, Version(claim.latest_published_version))
+    _refuse_unless_asserted(before.row, etag)
+    refuse_wrong_claim(before, claim)
+    call.catalog.confirm_published(before.row.id, Version(claim))
     return _answered(call, before)
 
 
 def _answered(call: Call, before: Described) -> bodies.LoadedTable:
-    """Tell of the table after what was done; if that cannot be, it was done nevertheless."""
+    """Tell of the table after what was done; if that cannot be, it was done nevertheless.
+
+    Where what came inline cannot be published, no commit is told of: never a shorter history.
+    """
+    table_id = before.row.id
     try:
-        return _loaded(call.catalog.describe_in_files(before.row.id))
+        return _loaded(call.catalog.describe_in_files(table_id))
     except HeadgateError:
+        pass
+    try:
+        return bodies.LoadedTable(metadata=_metadata(call.catalog.describe(table_id)))
+    except HeadgateError:  # it may be dropped by now
         return bodies.LoadedTable(metadata=_metadata(before))
 
 
@@ -324,6 +365,7 @@ def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
             f"A {body.table_type[:60]} table is not made here.",
             remedy="Name an external one by the older REST: POST /tables.",
         )
+    tables.refuse_uniform(body.uniform)
     wanted = columns.from_kebab(body.columns)
     if not wanted.fields:
         raise InvalidArgumentError("A table has at least one column.", remedy="")
@@ -332,6 +374,7 @@ def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
         yield from tables.lacks_required(settings, examined)
         if examined.metadata is None:
             return
+        yield from tables.asks_for_uniform(examined)
         yield from tables.columns_differ(examined.metadata, wanted)
         yield from tables.partitioning_differs(examined.metadata, body.partition_columns or ())
         yield from tables.properties_differ(examined.metadata, body.properties)
@@ -350,8 +393,15 @@ def _drop(call: Call) -> None:
 
 
 def _rename(call: Call) -> None:
-    described = tables.find(call.catalog, _name(call))
-    new = TableName(described.name.catalog, described.name.schema, plain_name(call.body.new_name))
+    old, wanted = _name(call), plain_name(call.body.new_name)
+    try:
+        described = tables.find(call.catalog, old)
+    except SaidError as error:
+        renamed = TableName(old.catalog, old.schema, wanted)
+        if error.case is Case.NO_TABLE and call.catalog.was_renamed(old, renamed):
+            return  # told again: the first time the old name went
+        raise
+    new = TableName(described.name.catalog, described.name.schema, wanted)
     try:
         call.catalog.rename_table(described.row.id, new)
     except AlreadyExistsError as error:
