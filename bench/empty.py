@@ -1,7 +1,7 @@
 """`python -m bench.empty --port N`: Starlette on granian, set up like our server, doing nothing.
 
-It reads the body and answers as long an answer as a commit gets. What a load generator reaches
-here is the most it can reach anywhere.
+It reads the body and answers as long an answer as a commit gets, in either API. What a load
+generator reaches here is the most it can reach anywhere.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from bench.server import die_with_parent, serve
+from bench.unity import API
 
 _ANSWER = b'{"version":1,"timestampMs":0,"content":"%s"}' % (b"x" * 1_400)
 _HEADERS = [
@@ -36,6 +37,7 @@ def create_app() -> Starlette:
     return Starlette(
         routes=[
             Route("/v1/tables/{tableId}/commits", _Handler(), methods=["POST"]),
+            Route(f"{API}/delta/v1/{{table:path}}", _Handler(), methods=["GET", "POST", "DELETE"]),
             Route("/health", _Handler(), methods=["GET"]),
         ]
     )

@@ -130,7 +130,7 @@ class Line:
         """Send a request; give the whole answer, its first line included."""
         self._socket.sendall(request)
         answer = b""
-        while not _is_whole(answer):
+        while not is_whole(answer):
             more = self._socket.recv(1 << 20)
             if not more:
                 raise ConnectionError("the server hung up")
@@ -149,6 +149,17 @@ def get_request(path: str) -> bytes:
 def is_good(answer: bytes) -> bool:
     """Say whether an answer is a success."""
     return answer[9:12] == b"200"
+
+
+def is_whole(received: bytes) -> bool:
+    """Say whether an answer is all there, in whatever way its server tells where it ends."""
+    head, separator, body = received.partition(b"\r\n\r\n")
+    if not separator:
+        return False
+    headers = head.lower()
+    if b"transfer-encoding: chunked" in headers:
+        return body.endswith(b"0\r\n\r\n")
+    return len(body) >= _number(headers, b"content-length: ")
 
 
 @dataclass(slots=True)
@@ -212,7 +223,7 @@ def _loop(connections: dict[int, _Connection], poll: select.epoll) -> dict[str, 
                 continue
             if connection.received:
                 received = connection.received + received
-            if not _is_whole(received):
+            if not is_whole(received):
                 connection.received = received
                 continue
             connection.received = b""
@@ -245,13 +256,6 @@ def _loop(connections: dict[int, _Connection], poll: select.epoll) -> dict[str, 
         "newest_ms": newest_ms,
         "versions": [connection.version for connection in connections.values()],
     }
-
-
-def _is_whole(received: bytes) -> bool:
-    end = received.find(b"\r\n\r\n")
-    if end < 0:
-        return False
-    return len(received) >= end + 4 + _number(received, b"content-length: ")
 
 
 def _number(received: bytes, after: bytes) -> int:

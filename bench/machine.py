@@ -12,7 +12,7 @@ from pathlib import Path
 
 import apsw
 
-from bench.peers import delta_spark
+from bench.peers import delta_spark, unity_server
 
 _PACKAGES = (
     "headgate",
@@ -20,6 +20,8 @@ _PACKAGES = (
     "duckdb",
     "duckdb-extension-delta",
     "duckdb-extension-ducklake",
+    "duckdb-extension-httpfs",
+    "duckdb-extension-unity-catalog",
     "pyiceberg",
     "pyarrow",
     "pyspark",
@@ -47,6 +49,7 @@ def describe(place: Path) -> dict[str, str]:
         "postgresql": _postgres(),
         **{name: importlib.metadata.version(name) for name in _PACKAGES},
         "delta-spark": delta_spark.REQUIRES,
+        "unity catalog": unity_server.describe(),
         "commit": _commit(),
     }
 

@@ -105,8 +105,10 @@ def judge(
     theirs = None if claim.against is None else _figures(claim.against, measured)
     if claim.sense is Sense.SLOPE:
         value = slope(curve(claim, measured))
+    elif (found := _value(claim, ours, theirs)) is not None:
+        value = found
     else:
-        value = _value(claim, ours, theirs)
+        return Ratio(claim, None, Verdict.NONE, "too little to tell: one of them is 0")
     unsteady = [block for block in blocks if block is not None and not block.is_steady]
     if unsteady:
         worst = max(block.floor_moved for block in unsteady)
@@ -115,7 +117,8 @@ def judge(
         return Ratio(claim, value, Verdict.NONE, reason)
     if theirs is not None and ours.is_durable and not theirs.is_durable:
         return Ratio(claim, value, Verdict.NOT_DURABLE, f"{claim.against} is not durable")
-    return _judged(claim, value, _share_of_floor(ours, blocks[0]))
+    share = "" if claim.lap in ours.facts else _share_of_floor(ours, blocks[0])
+    return _judged(claim, value, share)
 
 
 def curve(claim: Claim, measured: Sequence[Measured]) -> dict[float, float]:
@@ -181,7 +184,8 @@ def _share_of_floor(ours: Figures, block: Measured | None) -> str:
     return f"; the floor alone is {block.floor.median / ours.median:.0%} of our time"
 
 
-def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float:
+def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float | None:
+    """Make the value of a claim; None if a ratio has nothing to stand on."""
     if claim.sense is Sense.FACT:
         assert claim.lap is not None
         return ours.facts[claim.lap]
@@ -191,12 +195,12 @@ def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float:
             return mine
         case Sense.BYTES:
             return ours.peak_rss
-        case Sense.FASTER:
+        case Sense.FASTER | Sense.SHARE | Sense.FLAT:
             assert theirs is not None
-            return _seconds(theirs, claim.against_lap) / mine
-        case Sense.SHARE | Sense.FLAT:
-            assert theirs is not None
-            return mine / _seconds(theirs, claim.against_lap)
+            their = _seconds(theirs, claim.against_lap)
+            if not mine or not their:
+                return None
+            return their / mine if claim.sense is Sense.FASTER else mine / their
         case Sense.COUNT | Sense.SLOPE:
             raise AssertionError("made of more than two figures, or of none")
         case _:
@@ -204,7 +208,10 @@ def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float:
 
 
 def _seconds(figures: Figures, lap: str | None) -> float:
-    return figures.median if lap is None else figures.laps[lap]
+    """Give a time: the whole, a part of it, or one that the side told."""
+    if lap is None:
+        return figures.median
+    return figures.laps[lap] if lap in figures.laps else figures.facts[lap]
 
 
 def _block_of(name: str, measured: Sequence[Measured]) -> Measured | None:

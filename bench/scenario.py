@@ -34,7 +34,7 @@ class Claim:
     sense: Sense
     limit: float | None = None
     against: str | None = None
-    lap: str | None = None  # a part of our time, a kind of call, or a fact
+    lap: str | None = None  # a part of our time, a kind of call, or a fact (a time, in a ratio)
     against_lap: str | None = None
     why: str = ""  # where our time goes: told when the target is missed
     points: Mapping[str, float] = field(default_factory=dict)  # of a curve: side -> size

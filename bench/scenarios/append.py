@@ -11,6 +11,8 @@ from bench.scenario import Claim, Scenario, Sense, Sizes, floor_of
 from bench.watch import Seen, Watch
 
 _HERE = "bench.scenarios.append"
+_SERVED = "headgate, through a server"
+_DUCKDB, _DUCKDB_SYNCED = "DuckDB through the Unity API", "DuckDB through the Unity API, synced"
 _WARM_UP = 20
 
 
@@ -29,6 +31,52 @@ def ours(watch: Watch, place: str, count: int) -> Seen:
         return _seen(table.to_arrow())
 
 
+def served(watch: Watch, place: str, count: int) -> Seen:
+    """Append through a server, as DuckDB does."""
+    from bench.ours import NAME, connect
+    from bench.server import headgate
+
+    with headgate(f"{place}/lake") as server, connect(server.address) as session:
+        table = session.create_table(NAME, _arrow_schema())
+        for number in range(_WARM_UP):
+            table.append(_row(number))
+        rows = [_row(number) for number in range(_WARM_UP, _WARM_UP + count)]
+        with watch.together():
+            for row in rows:
+                with watch.sample():
+                    table.append(row)
+        return _seen(table.to_arrow())
+
+
+def duckdb(watch: Watch, place: str, count: int, synced: bool) -> Seen:
+    """Insert through our server's Unity API, which syncs the commit; `synced` adds the data."""
+    from bench.ours import NAME, connect, local
+    from bench.peers.duck_unity import attach
+    from bench.server import headgate
+
+    with headgate(f"{place}/lake") as server, connect(server.address) as session:
+        table = session.create_table(NAME, _arrow_schema())
+        root = local(table.location)
+        connection = attach(server.address, "main")
+
+        def insert(number: int) -> None:
+            connection.execute(
+                f"INSERT INTO lake.default.{NAME} VALUES ({number}, 'name {number}', {number / 4})"
+            )
+
+        for number in range(_WARM_UP):
+            insert(number)
+        known = _names(root)
+        with watch.together():
+            for number in range(_WARM_UP, _WARM_UP + count):
+                with watch.sample():
+                    insert(number)
+                    if synced:
+                        known |= _sync_new(root, known)
+        connection.close()
+        return _seen(session.table(NAME).to_arrow())
+
+
 def deltalake(watch: Watch, place: str, count: int, synced: bool) -> Seen:
     """Append by path; `synced` adds what it takes for a commit to outlive a power loss."""
     from bench.peers.delta_rs import DeltaTable, sync_written, write_deltalake
@@ -44,6 +92,20 @@ def deltalake(watch: Watch, place: str, count: int, synced: bool) -> Seen:
             if synced:
                 sync_written(root, table.version())
     return _seen(DeltaTable(place).to_pyarrow_table())
+
+
+def _sync_new(root: Path, known: set[str]) -> set[str]:
+    """Make files that came into a folder outlive a power loss; give their names."""
+    from bench.disk import sync
+
+    new = _names(root) - known
+    assert new, f"no file came into {root}"
+    sync([*(root / name for name in new), root])
+    return new
+
+
+def _names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 def _arrow_schema() -> Any:
@@ -66,35 +128,35 @@ def _seen(rows: Any) -> Seen:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put ourselves beside deltalake, as it comes and made durable."""
+    """Put ourselves beside deltalake and DuckDB, as they come and made durable."""
     from bench.prepared import WORK, fresh
 
     count = sizes["appends"]
-    ours_at, theirs_at, synced_at = (WORK / f"append-{name}" for name in ("a", "b", "c"))
+
+    def side(name: str, function: str, **arguments: object) -> Side:
+        folder = WORK / f"append-{name.replace(' ', '-').replace(',', '')}"
+        return Side(
+            name,
+            f"{_HERE}:{function}",
+            {"place": str(folder), "count": count, **arguments},
+            is_durable=arguments.get("synced") is not False,
+            reset=lambda: fresh(folder),
+        )
+
+    through_unity = [
+        side(_DUCKDB, "duckdb", synced=False),
+        side(_DUCKDB_SYNCED, "duckdb", synced=True),
+    ]
     return [
         Block(
             name="append",
             per="append",
             sides=(
-                Side(
-                    "headgate",
-                    f"{_HERE}:ours",
-                    {"place": str(ours_at), "count": count},
-                    reset=lambda: fresh(ours_at),
-                ),
-                Side(
-                    "deltalake",
-                    f"{_HERE}:deltalake",
-                    {"place": str(theirs_at), "count": count, "synced": False},
-                    is_durable=False,
-                    reset=lambda: fresh(theirs_at),
-                ),
-                Side(
-                    "deltalake, synced",
-                    f"{_HERE}:deltalake",
-                    {"place": str(synced_at), "count": count, "synced": True},
-                    reset=lambda: fresh(synced_at),
-                ),
+                side("headgate", "ours"),
+                side(_SERVED, "served"),
+                side("deltalake", "deltalake", synced=False),
+                side("deltalake, synced", "deltalake", synced=True),
+                *(() if _not_run() else through_unity),
             ),
             floor=Side(
                 "durable put-if-absent and SQLite commit",
@@ -107,30 +169,64 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
     """Say what this must come to."""
-    return [
+    why = (
+        "Three syncs, of data file, folder and catalog, are the floor; Parquet, "
+        "statistics and judging the commit, all in Python, come on top."
+    )
+    found = [
         Claim(
             "against deltalake made as durable, its files and folders synced after each write",
             "headgate",
             Sense.FASTER,
             4,
             "deltalake, synced",
-            why="Three syncs, of data file, folder and catalog, are the floor; Parquet, "
-            "statistics and judging the commit, all in Python, come on top.",
+            why=why,
         ),
         Claim("against deltalake as it comes", "headgate", Sense.FASTER, None, "deltalake"),
         Claim("against the floor", "headgate", Sense.SHARE, None, floor_of("append")),
     ]
+    if _not_run():
+        return found
+    as_durable = "DuckDB through the Unity API made as durable, its file and folder synced"
+    return [
+        *found,
+        Claim(f"against {as_durable}", "headgate", Sense.FASTER, 4, _DUCKDB_SYNCED, why=why),
+        Claim(
+            f"through a server, against {as_durable}",
+            _SERVED,
+            Sense.FASTER,
+            4,
+            _DUCKDB_SYNCED,
+            why=f"{why} The server's work is in their time, too.",
+        ),
+        Claim(
+            "against DuckDB through the Unity API as it comes",
+            "headgate",
+            Sense.FASTER,
+            None,
+            _DUCKDB,
+        ),
+    ]
+
+
+def _not_run() -> Sequence[str]:
+    from bench.peers.duck_unity import lacking
+
+    return lacking()
 
 
 SCENARIO = Scenario(
     number=5,
     title="append 1 row with its Parquet file, plain Python client",
-    how="Table open and warm; Parquet through pyarrow on our side, by deltalake on theirs. "
-    "deltalake syncs nothing (scenario 13 counts it), so it is run as it comes, marked, and once "
-    "more with the files and folders it wrote synced after each write.",
+    how="Table open and warm; Parquet through pyarrow on our side, by deltalake and by DuckDB on "
+    "theirs. deltalake syncs nothing (scenario 13 counts it), so it is run as it comes, marked, "
+    "and once more with the files and folders it wrote synced after each write. DuckDB inserts "
+    "through the Unity API of our server, which syncs the commit DuckDB staged; the file of data "
+    "nobody syncs, so it is run in both ways, too. Our own client runs with the catalog in its "
+    "process, and once more through the same server.",
     full={"appends": 200},
     quick={"appends": 50},
     blocks=blocks,
     claims=claims,
-    not_yet=("DuckDB through the Unity API: not yet, needs the server",),
+    not_run=_not_run,
 )

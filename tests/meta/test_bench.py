@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,8 @@ import pytest
 from bench.counting import tally
 from bench.curves import slope
 from bench.harness import Block, Figures, Measured, Side, measure, moved
-from bench.load import commit_request, is_good
+from bench.load import commit_request, is_good, is_whole
+from bench.peers import postgres, unity_server
 from bench.report import (
     Verdict,
     as_json,
@@ -25,6 +26,9 @@ from bench.report import (
     table,
 )
 from bench.scenario import Claim, Scenario, Sense, floor_of
+from bench.scenarios import append, unity_clients, unity_commits
+from bench.server import Server, ask, empty, headgate
+from bench.unity import API, Place, Turn, create, pretend
 from bench.watch import Seen, Watch
 
 # Sides and floors: they run in processes of their own and say what times they took.
@@ -334,3 +338,254 @@ def test_calls_are_counted_between_the_marks_and_below_the_folder(tmp_path: Path
         "LIST": 1,
         "sync folder": 1,
     }
+
+
+# Beside the server of Unity Catalog
+
+
+@pytest.fixture
+def without_theirs(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for what in ("URL", "PID", "STORE"):
+        monkeypatch.delenv(f"HEADGATE_UC_SERVER_{what}", raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def with_theirs(without_theirs: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    without_theirs.setenv("HEADGATE_UC_SERVER_URL", "http://127.0.0.1:1")
+    return without_theirs
+
+
+def is_theirs(side: Side) -> bool:
+    return side.name.startswith(unity_server.NAME)
+
+
+def test_a_ratio_of_what_sides_tell_is_one_of_times_and_none_if_one_tells_nothing() -> None:
+    claim = Claim("CPU", "ours", Sense.FASTER, 3, "theirs", lap="cpu", against_lap="cpu", why="So.")
+
+    def judged(mine: float, their: float) -> tuple[float | None, Verdict, str]:
+        found = measured(ours=0.010, theirs=0.010)
+        told = {"ours": {"cpu": mine}, "theirs": {"cpu": their}}
+        sides = {
+            name: dataclasses.replace(side, facts=told[name]) for name, side in found.sides.items()
+        }
+        ratio = judge(claim, [dataclasses.replace(found, sides=sides)], {})
+        return ratio.value, ratio.verdict, ratio.reason
+
+    assert judged(100, 400) == (4, Verdict.MET, "")
+    assert judged(100, 200) == (2, Verdict.MISSED, "missed by a factor of 1.50. So.")
+    assert judged(0, 200) == (None, Verdict.NONE, "too little to tell: one of them is 0")
+
+
+@pytest.mark.parametrize(
+    ("store", "is_durable"), [(None, False), ("", False), ("h2", False), ("postgresql", True)]
+)
+def test_their_server_is_durable_where_it_is_said_to_run_on_postgresql(
+    with_theirs: pytest.MonkeyPatch, store: str | None, is_durable: bool
+) -> None:
+    if store is not None:
+        with_theirs.setenv("HEADGATE_UC_SERVER_STORE", store)
+    for scenario in (unity_clients.SCENARIO, unity_commits.SCENARIO):
+        for block in scenario.blocks(scenario.full):
+            [theirs] = filter(is_theirs, block.sides)
+            assert theirs.is_durable is is_durable
+            assert all(side.is_durable for side in block.sides if side is not theirs)
+    with_theirs.setenv("HEADGATE_UC_SERVER_STORE", "mysql")
+    with pytest.raises(ValueError, match="'mysql': it is h2 or postgresql"):
+        unity_server.is_durable()
+
+
+def test_their_processor_time_is_told_and_claimed_only_where_their_process_is_known(
+    with_theirs: pytest.MonkeyPatch,
+) -> None:
+    scenarios = unity_clients.SCENARIO, unity_commits.SCENARIO
+
+    def limits() -> list[list[float | None]]:
+        return [
+            [claim.limit for claim in s.claims(s.full) if "server CPU" in claim.says]
+            for s in scenarios
+        ]
+
+    untold = "Unity Catalog OSS, server CPU: not told, HEADGATE_UC_SERVER_PID names no process"
+    for pid in ("", str(2**22 + 1)):  # no process has this number
+        with_theirs.setenv("HEADGATE_UC_SERVER_PID", pid)
+        assert unity_server.cpu() is None
+        assert limits() == [[], []]
+        assert all(untold in scenario.not_run() for scenario in scenarios)
+    with_theirs.setenv("HEADGATE_UC_SERVER_PID", str(os.getpid()))
+    assert unity_server.cpu()
+    of_clients, of_commits = limits()
+    assert of_clients == [3]
+    assert of_commits
+    assert set(of_commits) == {None}
+    assert not any(untold in scenario.not_run() for scenario in scenarios)
+
+
+def test_the_targets_beside_their_server_are_those_of_the_plan(
+    with_theirs: pytest.MonkeyPatch,
+) -> None:
+    scenario = unity_commits.SCENARIO
+    claimed = {
+        (claim.side, claim.sense, claim.limit)
+        for claim in scenario.claims(scenario.full)
+        if claim.limit is not None
+    }
+    ours = "headgate on PostgreSQL"
+    expected = {
+        (f"{ours}, 16 clients, 16 tables", Sense.FASTER, 5),
+        (f"{ours}, 16 on 1", Sense.FASTER, 5),
+        (f"{ours}, 1 client, 1 table", Sense.SHARE, 0.4),
+        (f"{ours}, 16 clients, 16 tables", Sense.SHARE, 0.4),
+    }
+    assert claimed == (set() if postgres.lacking() else expected)
+
+
+def test_without_their_server_our_sides_run_and_the_reason_is_told(
+    without_theirs: pytest.MonkeyPatch,
+) -> None:
+    reason = "Unity Catalog OSS: not run, HEADGATE_UC_SERVER_URL names no server"
+    for scenario in (unity_clients.SCENARIO, unity_commits.SCENARIO):
+        sides = [side for block in scenario.blocks(scenario.quick) for side in block.sides]
+        assert not any(map(is_theirs, sides))
+        assert reason in scenario.not_run()
+        assert not any("Unity" in claim.says for claim in scenario.claims(scenario.quick))
+    names = [
+        side.name for side in unity_commits.SCENARIO.blocks(unity_commits.SCENARIO.quick)[0].sides
+    ]
+    servers = [name.partition(",")[0] for name in names]
+    expected = [
+        "headgate on SQLite",
+        "headgate on PostgreSQL",
+        "empty handler: the generator's ceiling",
+    ]
+    assert servers == [name for name in expected if name != expected[1] or not postgres.lacking()]
+
+
+@pytest.mark.parametrize(
+    "scenario", [append.SCENARIO, unity_clients.SCENARIO, unity_commits.SCENARIO]
+)
+def test_what_is_claimed_is_measured(scenario: Scenario, with_theirs: pytest.MonkeyPatch) -> None:
+    with_theirs.setenv("HEADGATE_UC_SERVER_PID", str(os.getpid()))
+    blocks = scenario.blocks(scenario.full)
+    names = {side.name for block in blocks for side in block.sides} | set(map(floor_of, blocks))
+    for claim in scenario.claims(scenario.full):
+        assert {claim.side, claim.against} <= names
+
+
+def test_an_answer_is_whole_in_whatever_way_its_end_is_told() -> None:
+    for answer in (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+    ):
+        assert is_whole(answer)
+        assert not any(is_whole(answer[:end]) for end in range(len(answer)))
+
+
+def rows_of_turns(side: Iterator[Seen], count: int) -> list[int | None]:
+    """Let a side take turns as its process would."""
+    found = [next(side).rows for _ in range(count)]
+    assert isinstance(side, Generator)
+    side.close()
+    return found
+
+
+def contents(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_in_a_turn_nothing_is_written_but_names_in_the_log(tmp_path: Path) -> None:
+    with empty() as server:
+        table = pretend(Place(server.port, "main"), "t", tmp_path)
+        with Turn([table], 1, 3) as turn:
+            before = contents(tmp_path)
+            staged = sorted((table.log / "_staged_commits").iterdir())
+            assert len(staged) == 3
+            found = turn.go()
+            new = sorted(contents(tmp_path) - before)
+        assert new == [table.log / f"{version:020d}.json" for version in (1, 2, 3)]
+        assert all(path.samefile(at) for path, at in zip(new, staged, strict=True))
+    assert (table.head, table.published, len(found.latencies), found.taken) == (3, 3, 3, 0)
+    assert "p99 ms" not in found.facts()  # of three samples
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Iterator[Server]:
+    """Our own server in the place of theirs: it speaks the same dialect."""
+    with headgate(f"{tmp_path}/lake") as server:
+        named = {"name": unity_server.CATALOG}
+        ask(server.port, "POST", f"{API}/catalogs", named, {"content-type": "application/json"})
+        yield server
+
+
+@pytest.mark.slow
+def test_clients_of_one_table_try_until_all_versions_are_taken(stand_in: Server) -> None:
+    table = create(Place(stand_in.port, unity_server.CATALOG), "t")
+    with Turn([table], 4, 8) as turn:
+        found = turn.go()
+    assert (table.head, table.published, len(found.latencies)) == (8, 8, 8)
+    assert found.taken >= 3  # who tries for the last version and loses
+    assert not found.failed
+    assert found.facts()["409 in 100 answers"] == 100 * found.taken / (8 + found.taken)
+    assert len(list((table.log / "_staged_commits").iterdir())) == 8  # the losers' are gone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pid", [None, "this"])
+def test_scenarios_run_against_whatever_server_is_named_as_theirs(
+    with_theirs: pytest.MonkeyPatch, stand_in: Server, tmp_path: Path, pid: str | None
+) -> None:
+    with_theirs.setenv("HEADGATE_UC_SERVER_URL", stand_in.address)
+    if pid is not None:
+        with_theirs.setenv("HEADGATE_UC_SERVER_PID", str(os.getpid()))
+    told = []
+    for tables in (1, 2):
+        watch = Watch()
+        side = unity_commits.commits(
+            watch, unity_server.NAME, str(tmp_path), clients=2, tables=tables, count=4, requests=8
+        )
+        assert rows_of_turns(side, 2) == [4 * tables, 4 * tables]
+        assert watch.worst == {"failed": 0}
+        told.append(watch.facts)
+    watch = Watch()
+    assert rows_of_turns(unity_clients.stock(watch, count=2, requests=8), 1) == [5 + 2]
+    told.append(watch.facts)
+    for facts in told:
+        assert any("server CPU" in kind for kind in facts) is (pid is not None)
+    asked = f"{API}/tables?catalog_name={unity_server.CATALOG}&schema_name=default"
+    assert ask(stand_in.port, "GET", asked)["tables"] == []  # theirs is left as it was
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tail", [0, 1, 9])
+def test_what_is_loaded_as_unpublished_stays_so(tmp_path: Path, tail: int) -> None:
+    side = unity_commits.loads(
+        Watch(), "headgate on SQLite", str(tmp_path), clients=2, tail=tail, count=5, requests=8
+    )
+    assert rows_of_turns(side, 2) == [tail, tail]
+    [log] = [path for path in tmp_path.rglob("_delta_log") if len(list(path.glob("*.json"))) == 1]
+    assert len(list((log / "_staged_commits").iterdir())) == tail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["headgate, through a server", "DuckDB through the Unity API, synced"]
+)
+def test_a_row_is_appended_through_a_server_by_us_and_by_duckdb(tmp_path: Path, name: str) -> None:
+    [block] = append.SCENARIO.blocks({"appends": 2})
+    [found] = [side for side in block.sides if side.name == name]
+    arguments = {**found.arguments, "place": str(tmp_path)}
+    watch = Watch()
+    seen = getattr(append, found.function.partition(":")[2])(watch, **arguments)
+    assert seen == Seen(rows=22, checksum=sum(range(22)))
+    assert len(watch.samples) == 2
+
+
+def test_what_nobody_syncs_is_not_durable() -> None:
+    [block] = append.SCENARIO.blocks(append.SCENARIO.full)
+    assert [side.name for side in block.sides if not side.is_durable] == [
+        "deltalake",
+        "DuckDB through the Unity API",
+    ]
