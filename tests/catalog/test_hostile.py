@@ -140,7 +140,7 @@ BROKEN = {
     "two keys": b'{"txn":{"appId":"a","version":1},"add":{}}\n',
     "an array": b"[]\n",
     "wrong types": b'{"add":{"path":1}}\n',
-    "empty": b"",
+    "a blank line": b"\n",
 }
 
 
@@ -154,14 +154,31 @@ def test_content_that_cannot_be_understood_is_refused_however_it_comes(
     txn_id = new_txn_id()
     lines = file_content(txn_id=txn_id, timestamp_ms=START_MS + 1) + content
     name = f"{1:020d}.{UUID}.json"
-    if content:
-        locations.store_for(table.location).put_if_absent(f"{STAGED}/{name}", lines)
-        staged = Staged(file_name=name, size=len(lines))
-        part = Part(table_id=table.table_id, version=Version(1), content=staged)
-        assert refused(lake, Proposal(txn_id=txn_id, parts=(part,))) == "malformed"
-        body = Inline(commit_info={}, actions=content)
-        part = Part(table_id=table.table_id, version=Version(1), content=body)
-        assert refused(lake, Proposal(txn_id=txn_id, parts=(part,))) == "malformed"
+    locations.store_for(table.location).put_if_absent(f"{STAGED}/{name}", lines)
+    staged = Staged(file_name=name, size=len(lines))
+    part = Part(table_id=table.table_id, version=Version(1), content=staged)
+    assert refused(lake, Proposal(txn_id=txn_id, parts=(part,))) == "malformed"
+    body = Inline(commit_info={}, actions=content)
+    part = Part(table_id=table.table_id, version=Version(1), content=body)
+    assert refused(lake, Proposal(txn_id=txn_id, parts=(part,))) == "malformed"
+
+
+@req("AU-02")
+@shows("FI3")
+def test_a_file_with_nothing_in_it_is_refused_and_a_commit_that_does_nothing_is_one(
+    lake: House,
+) -> None:
+    table = lake.create()
+    name = f"{1:020d}.{UUID}.json"
+    locations.store_for(table.location).put_if_absent(f"{STAGED}/{name}", b"")
+    staged = Staged(file_name=name, size=0)
+    part = Part(table_id=table.table_id, version=Version(1), content=staged)
+    assert refused(lake, Proposal(txn_id=new_txn_id(), parts=(part,))) == "malformed"
+    body = Inline(commit_info={"operation": "NOTHING"}, actions=b"")
+    part = Part(table_id=table.table_id, version=Version(1), content=body)
+    answer = lake.catalog.propose(Proposal(txn_id=new_txn_id(), parts=(part,)))
+    assert isinstance(answer, Ratified)
+    assert lake.catalog.resolve(table.table_id).latest == 1
 
 
 def _info(**said: object) -> bytes:

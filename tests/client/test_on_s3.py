@@ -11,6 +11,7 @@ import pytest
 import headgate
 from headgate.connecting import init
 from headgate.errors import AlreadyExistsError, PathAccessError
+from headgate.protocol.catalog_port import Severity
 from headgate.settings import Settings
 from tests.kit import req
 
@@ -40,7 +41,11 @@ def test_a_lake_with_its_root_in_a_bucket(tmp_path: Path, bucket: str, inline_li
         table = session.table("t")
         assert ids(table) == [9]
         assert ids(table, version=2) == [1, 2, 3, 4]
-        assert session.fsck() == () or inline_limit == 0
+        found = session.fsck()
+        assert {finding.severity for finding in found} <= {Severity.NOTE}
+        published = "is ratified and published"
+        staged = ["is ratified", published, published] if inline_limit == 0 else []
+        assert sorted(finding.says for finding in found) == staged
         with pytest.raises(PathAccessError, match=table.id):
             headgate.open(table.location)
         session.drop("t")
