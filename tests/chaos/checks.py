@@ -18,7 +18,7 @@ from headgate.protocol.catalog_port import Ratified, Rejected, TimelineEntry
 from headgate.protocol.paths import STAGED
 from tests.chaos.history import History
 from tests.chaos.writer import HOT, PAIR, TABLES
-from tests.kit import witness
+from tests.kit import plain_replay, witness
 
 Timelines = dict[str, tuple[TimelineEntry, ...]]
 
@@ -58,6 +58,7 @@ def hold(store: str, history: History, scratch: Path) -> None:
         transactions_are_whole(timelines, ids, history)
         for name, table in tables.items():
             published_bytes_are_the_ratified(table, timelines[name])
+            plain_replay.hold(session, table.id)
         readers_agree(session, tables, scratch)
     the_checker_is_content(store)
 

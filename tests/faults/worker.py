@@ -19,6 +19,7 @@ import pyarrow as pa
 import headgate
 from headgate.client.session import Session
 from headgate.client.table import Table
+from headgate.client.transaction import Committer, Patience
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.settings import Settings
 
@@ -71,6 +72,21 @@ def staged(lake: str, number: int) -> None:
         for value in range(4):
             append(one, value)
         tell(published=one.publish())
+
+
+def pairs(lake: str, number: int) -> None:
+    """Append each value to both of two tables at once, inline and staged by turns."""
+    with headgate.connect(lake, publisher=False) as session:
+        one, two = session.table("one"), session.table("two")
+        inline = one.committer
+        staging = Committer(session.catalog, inline.clock, inline.ids, Patience(inline_bytes=0))
+        for value in range(number, number + 4):
+            for table in (one, two):
+                tell(attempt=value, table=table.name)
+            changes = [table._appending(table.snapshot(), rows(value)) for table in (one, two)]
+            done = (staging if value % 2 else inline).commit(changes)
+            for table in (one, two):
+                tell(ok=value, table=table.name, sequence=done.sequence, stamp=done.timestamp_ms)
 
 
 def publish(lake: str, number: int) -> None:
@@ -185,6 +201,7 @@ SCENARIOS: dict[str, Callable[[str, int], None]] = {
     for function in (
         appends,
         staged,
+        pairs,
         publish,
         checkpoints,
         drops,
