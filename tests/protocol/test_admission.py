@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvariantError, MalformedError
+from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import (
     Action,
     AddCdcFile,
@@ -803,12 +805,41 @@ def test_a_required_feature_stays_active_where_it_is(
     assert judged_with(without, active, feature) == []
 
 
+def mapped_add(path: str, column: str = "col-1", **more: Any) -> AddFile:
+    """Give an add whose statistics are of a column by this name."""
+    stats = {"numRecords": 1, "minValues": {column: 0}, "nullCount": {column: 0}}
+    return msgspec.structs.replace(add(path, **more), stats=json.dumps(stats))
+
+
 def test_partition_values_go_by_physical_names() -> None:
     before = facts("columnMapping", before=mapped(partition_by="day"))
-    assert judged(in_file(add("a", values={"col-2": "1"})), before) == []
-    assert judged(in_file(add("a", values={"day": "1"})), before) == ["partition-values"]
+    assert judged(in_file(mapped_add("a", values={"col-2": "1"})), before) == []
+    assert judged(in_file(mapped_add("a", values={"day": "1"})), before) == ["partition-values"]
     renamed = mapped("name", ("id", 1, "col-1"), ("date", 2, "col-2"), partition_by="date")
-    assert judged(in_file(renamed, add("a", values={"col-2": "1"})), before) == []
+    assert judged(in_file(renamed, mapped_add("a", values={"col-2": "1"})), before) == []
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_new_file_whose_columns_go_by_the_tables_own_names_is_refused(mode: str) -> None:
+    before = facts("columnMapping", before=mapped(mode))
+    wrong = mapped_add("a", "id")
+    assert judged(in_file(wrong), before) == ["column-mapping-ignored"]
+    assert judged(in_file(wrong, mapped_add("b", "id")), before) == ["column-mapping-ignored"]
+    all_null = msgspec.structs.replace(wrong, stats='{"numRecords":1,"nullCount":{"day":1}}')
+    assert judged(in_file(all_null), before) == ["column-mapping-ignored"]
+    for right in ("col-1", "dropped long ago"):
+        assert judged(in_file(mapped_add("a", right)), before) == []
+    assert judged(in_file(msgspec.structs.replace(wrong, stats=None)), before) == []
+    # Mapping that was turned on later: columns keep the names they had.
+    kept = facts("columnMapping", before=mapped(mode, ("id", 1, "id"), ("day", 2, "col-2")))
+    assert judged(in_file(wrong), kept) == []
+
+
+def test_an_old_file_that_gets_a_vector_may_know_columns_that_are_gone() -> None:
+    before = facts("columnMapping", "deletionVectors", before=mapped())
+    old = mapped_add("a", "id")
+    again = msgspec.structs.replace(old, deletion_vector=deletion_vectors.inline([0]))
+    assert judged(in_file(remove(old), again), before) == []
 
 
 # Files and features

@@ -18,6 +18,7 @@ from headgate.protocol import column_mapping, features, row_ids, schema, schema_
 from headgate.protocol.actions import AddFile, Metadata, Protocol, TableId, TxnId, Version
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
+from headgate.protocol.statistics import parse_statistics
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 
 # The one violation that is not final: a commit that removes every file may partition anew.
@@ -283,6 +284,8 @@ def _action_violations(
     supported = features.effective(protocol)
     if examined.adds or examined.cdcs:
         yield from _partition_violations(examined, protocol, metadata)
+    if examined.adds and features.mapping_mode(protocol, metadata) != "none":
+        yield from _unmapped_violations(examined, metadata)
     if "deletionVectors" not in supported:
         for add, number in zip(examined.adds, examined.add_lines, strict=True):
             if add.deletion_vector is not None:
@@ -318,6 +321,28 @@ def _partition_violations(
                 f"{cdc.path!r} has partition values for {sorted(cdc.partition_values)}, not {names}"
             )
             yield Violation(rule="partition-values", says=says)
+
+
+def _unmapped_violations(examined: Examined, metadata: Metadata) -> Iterator[Violation]:
+    """Look for new files whose columns go by the table's own names: all would be read as null.
+
+    DuckDB 1.5.5 writes such files. A writer writes all of its files alike, so one is looked at.
+    """
+    struct = _schema_of(metadata)
+    if isinstance(struct, Violation):
+        return  # which is said elsewhere
+    physical = {column_mapping.physical_name(field) for field in struct.fields}
+    unknown = {field.name for field in struct.fields} - physical
+    # A file that only gets another deletion vector may know columns that were dropped since.
+    old = {file.path for file in examined.removes}
+    for add, number in zip(examined.adds, examined.add_lines, strict=True):
+        if add.stats is not None and add.path not in old:
+            told = parse_statistics(add.stats)
+            names = {*(told.min_values or ()), *(told.null_count or ())} & unknown
+            if names:
+                says = f"{add.path!r} has column {min(names)!r}, whose physical name is another"
+                yield Violation(rule="column-mapping-ignored", says=says, line=number)
+            return
 
 
 def _domain_violations(examined: Examined, supported: frozenset[str]) -> Iterator[Violation]:
