@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,25 @@ class RefusedByEngine(Exception):  # noqa: N818 - an answer of the engine's, not
         super().__init__(f"{kind}: {message}")
         self.kind = kind
         self.message = message
+
+
+def is_unresolved(package: str, said: str) -> bool:
+    """Say whether Spark left because a package of these coordinates cannot be had."""
+    group, name, version = package.split(":")
+    return f"unresolved dependency: {group}#{name};{version}: not found" in said
+
+
+@contextlib.contextmanager
+def overheard() -> Iterator[Callable[[], str]]:
+    """Keep what this process, and those that it starts, write to standard error."""
+    with tempfile.TemporaryFile() as said:
+        before = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield lambda: os.pread(said.fileno(), 1 << 24, 0).decode(errors="replace")
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def _is_frame(line: str) -> bool:
@@ -123,8 +143,10 @@ class Engine:
 class DuckDB(Engine):
     """DuckDB, attached to a server as the page of engines says."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str = "none") -> None:
         python = documented("DuckDB")[0].replace("http://127.0.0.1:8750", address)
+        assert "TOKEN 'none'" in python
+        python = python.replace("TOKEN 'none'", f"TOKEN '{token}'")
         super().__init__(interpreter("duckdb"), "duckdb_driver.py", python)
 
     def look_again(self) -> None:
@@ -211,7 +233,7 @@ def delta_spark() -> Iterator[DeltaSpark]:
     try:
         started = DeltaSpark("http://127.0.0.1:8750")
     except RefusedByEngine as error:
-        if f"unresolved dependency: {CONNECTOR.split(':')[0]}#" in "".join(error.__notes__):
+        if is_unresolved(CONNECTOR, "".join(error.__notes__)):
             pytest.skip(NO_CONNECTOR)
         raise
     with started:
@@ -223,25 +245,29 @@ def released_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
     """Spark in this process with Delta's released jars and without the connector."""
     java.require()
     folder = tmp_path_factory.mktemp("spark")
-    try:
-        started = spark_session(
-            "headgate-interop",
-            master="local[2]",
-            config={
-                "spark.jars.packages": RELEASED,
-                "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-                "spark.sql.catalog.spark_catalog": (
-                    "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-                ),
-                "spark.sql.warehouse.dir": str(folder / "warehouse"),
-                "spark.sql.shuffle.partitions": "2",
-                "spark.driver.memory": "1g",
-                "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
-                "spark.log.level": "OFF",
-            },
-        )
-    except PySparkRuntimeError as error:
-        pytest.skip(f"not run: {RELEASED} cannot be had: {error}")
+    with overheard() as said:
+        try:
+            started = spark_session(
+                "headgate-interop",
+                master="local[2]",
+                config={
+                    "spark.jars.packages": RELEASED,
+                    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+                    "spark.sql.catalog.spark_catalog": (
+                        "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+                    ),
+                    "spark.sql.warehouse.dir": str(folder / "warehouse"),
+                    "spark.sql.shuffle.partitions": "2",
+                    "spark.driver.memory": "1g",
+                    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+                    "spark.log.level": "OFF",
+                },
+            )
+        except PySparkRuntimeError as error:
+            if is_unresolved(RELEASED, said()):
+                pytest.skip(f"not run: {RELEASED} cannot be had")
+            error.add_note(said()[-20_000:])  # a JVM that does not start is no reason to skip
+            raise
     yield started
     started.stop()
 

@@ -227,43 +227,59 @@ def test_rows_as_they_were_are_restored(
     assert is_whole(server)
 
 
+NOT_FOR_CATALOGS = "DELTA_UNSUPPORTED_CATALOG_MANAGED_TABLE_OPERATION"
+
+
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "says"),
     [
-        "OPTIMIZE default.t",
-        "VACUUM default.t",
-        "REORG TABLE default.t APPLY (PURGE)",
-        "ALTER TABLE default.t RENAME TO default.other",
+        ("OPTIMIZE default.t", NOT_FOR_CATALOGS),
+        ("VACUUM default.t", NOT_FOR_CATALOGS),
+        ("REORG TABLE default.t APPLY (PURGE)", NOT_FOR_CATALOGS),
+        ("ALTER TABLE default.t RENAME TO default.other", "not supported"),
     ],
 )
 def test_what_it_does_itself_not_do_leaves_the_table_as_it_was(
-    spark: DeltaSpark, server: RunningServer, session: Session, statement: str
+    delta_spark: DeltaSpark, server: RunningServer, session: Session, statement: str, says: str
 ) -> None:
     session.create_table("t", "id long, who string")
     append(session, (1, "us"))
-    with pytest.raises(RefusedByEngine):
-        spark.sql(statement)
-    assert (session.table("t").version, spark.sql(ROWS)) == (1, [(1, "us")])
+    with HttpProxy(("127.0.0.1", server.port)) as proxy:
+        spark = delta_spark.use(proxy.address)
+        with pytest.raises(RefusedByEngine, match=says):
+            spark.sql(statement)
+        assert proxy.statuses("POST", "/tables/t") == []
+        assert (session.table("t").version, spark.sql(ROWS)) == (1, [(1, "us")])
     assert is_whole(server)
 
 
+ID, TIMES = "io.unitycatalog.tableId", "delta.enableInCommitTimestamps"
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "says"),
     [
-        "SET TBLPROPERTIES ('io.unitycatalog.tableId' = '00000000-0000-0000-0000-000000000000')",
-        "UNSET TBLPROPERTIES ('io.unitycatalog.tableId')",
-        "SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'false')",
+        (f"SET TBLPROPERTIES ('{ID}' = '00000000-0000-0000-0000-000000000000')", ID),
+        (f"UNSET TBLPROPERTIES ('{ID}')", ID),
+        (
+            f"SET TBLPROPERTIES ('{TIMES}' = 'false')",
+            f"DELTA_CANNOT_MODIFY_CATALOG_MANAGED_DEPENDENCIES|{TIMES}",
+        ),
     ],
 )
 def test_what_makes_it_this_table_cannot_be_altered(
-    spark: DeltaSpark, server: RunningServer, session: Session, change: str
+    delta_spark: DeltaSpark, server: RunningServer, session: Session, change: str, says: str
 ) -> None:
     session.create_table("t", "id long, who string")
     append(session, (1, "us"))
-    with pytest.raises(RefusedByEngine):
-        spark.sql(f"ALTER TABLE default.t {change}")
-    spark.sql("INSERT INTO default.t VALUES (2, 'spark')")
-    assert ours(session) == spark.sql(ROWS) == [(1, "us"), (2, "spark")]
+    with HttpProxy(("127.0.0.1", server.port)) as proxy:
+        spark = delta_spark.use(proxy.address)
+        with pytest.raises(RefusedByEngine, match=says):
+            spark.sql(f"ALTER TABLE default.t {change}")
+        # It refuses by itself, or is told once and for all.
+        assert proxy.statuses("POST", "/tables/t") in ([], [400])
+        spark.sql("INSERT INTO default.t VALUES (2, 'spark')")
+        assert ours(session) == spark.sql(ROWS) == [(1, "us"), (2, "spark")]
     assert is_whole(server)
 
 
@@ -388,10 +404,12 @@ def test_a_server_killed_between_ratifying_and_answering_gives_no_row_twice(
             append(session, (0, "us"))
         with HttpProxy(("127.0.0.1", server.port), watch) as proxy:
             spark = delta_spark.use(proxy.address)
-            killed = threading.Thread(target=_heal, args=(server, armed))
+            ratified: list[int] = []
+            killed = threading.Thread(target=_heal, args=(server, armed, ratified))
             killed.start()
             spark.sql("INSERT INTO default.t VALUES (1, 'spark')")
             killed.join()
+            assert ratified == [2]  # before the one that answers was there
             spark.sql("INSERT INTO default.t VALUES (2, 'spark')")
             rows = [(0, "us"), (1, "spark"), (2, "spark")]
             assert spark.sql(ROWS) == rows
@@ -402,14 +420,16 @@ def test_a_server_killed_between_ratifying_and_answering_gives_no_row_twice(
         assert is_whole(server)
 
 
-def _heal(server: RunningServer, armed: threading.Event) -> None:
-    """Wait until the server died where it was told to, and start it as it should be."""
+def _heal(server: RunningServer, armed: threading.Event, ratified: list[int]) -> None:
+    """Wait until the server died where it was told to, look, and start it as it should be."""
     assert armed.wait(60)
     first = server.workers
     deadline = time.monotonic() + 60
     while server.workers == first and time.monotonic() < deadline:
         time.sleep(0.01)
     server.kill()
+    with headgate.connect(server.store, publisher=False) as session:
+        ratified.append(session.table("t").version)
     server.start()
 
 

@@ -123,6 +123,7 @@ class HttpProxy(_Proxy):
     def __init__(self, target: tuple[str, int], plan: Plan = passing, delay_s: float = 0.2) -> None:
         self.plan = plan
         self.seen: list[tuple[Request, Fault]] = []
+        self.answered: list[tuple[Request, int]] = []  # statuses, also those nobody heard
         self._delay_s = delay_s
         super().__init__(target)
 
@@ -145,6 +146,14 @@ class HttpProxy(_Proxy):
         finally:
             if server is not None:
                 self._forget(server)
+
+    def statuses(self, method: str, ending: str) -> list[int]:
+        """Give what the server answered to one kind of request, in order."""
+        return [
+            status
+            for request, status in self.answered
+            if request.method == method and request.path.endswith(ending)
+        ]
 
     def _planned(self, raw: bytes, head: int) -> tuple[Request, Fault]:
         method, path, *_ = raw.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
@@ -174,7 +183,10 @@ class HttpProxy(_Proxy):
                 pass
         server.sendall(request.raw)
         answer = _message(server)
-        if answer is None or fault is Fault.DROP_AFTER:
+        if answer is None:
+            return None
+        self.answered.append((request, int(answer[0].split(b" ", 2)[1])))
+        if fault is Fault.DROP_AFTER:
             return None
         return answer[0][: len(answer[0]) // 2] if fault is Fault.CUT_ANSWER else answer[0]
 
