@@ -27,8 +27,11 @@ from headgate.protocol.tables import TABLE_ID_PROPERTY
 START_MS = 1_772_000_000_000
 MANAGED = ("catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp")
 _READER_FEATURES = frozenset(
-    {"catalogManaged", "vacuumProtocolCheck", "deletionVectors", "columnMapping", "timestampNtz"}
-)
+    {
+        "catalogManaged", "vacuumProtocolCheck", "deletionVectors", "columnMapping",
+        "timestampNtz", "v2Checkpoint",
+    }
+)  # fmt: skip
 
 
 class ManualClock:

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from headgate.errors import (
     NotPublishedError,
     OutcomeUnknownError,
     UnavailableError,
+    UnsupportedFeatureError,
     VersionGoneError,
 )
 from headgate.failpoints import FailPointError, arm
@@ -46,6 +48,7 @@ from headgate.log import snapshots
 from headgate.log.files import DeltaLog
 from headgate.log.snapshots import Snapshot
 from headgate.names import TableName
+from headgate.protocol import paths
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commits import Part, Proposal, Put, Staged, Way
@@ -100,6 +103,7 @@ POINTS = (
 )
 some = st.integers(0, 5)
 few = st.integers(1, 3)
+V2 = {"delta.checkpointPolicy": "v2"}
 
 
 class Machine(RuleBasedStateMachine):
@@ -124,6 +128,7 @@ class Machine(RuleBasedStateMachine):
         self.files: dict[str, AddFile] = {}
         self.names = 0
         self.held: dict[tuple[int, TableId], Snapshot] = {}
+        self.written: Counter[str] = Counter()  # checkpoints, by their kind
 
     def teardown(self) -> None:
         try:
@@ -175,18 +180,21 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        for _ in range(2):
-            self.create()
+        for is_v2 in (False, True):
+            self.create(is_v2=is_v2)
             self.world.observe()
 
     @precondition(lambda self: len(self.model.history) < 5)
-    @rule(repeat=st.booleans())
-    def create(self, repeat: bool = False) -> None:
+    @rule(repeat=st.booleans(), is_v2=st.booleans())
+    def create(self, repeat: bool = False, is_v2: bool = False) -> None:
+        """Make a table, one that has V2 checkpoints or one that cannot have them."""
         self.names += 1
         name = TableName.parse(f"t{self.names}")
         table_id = TableId(str(self.world.ids.random()))
         txn_id = TxnId(str(self.world.ids.ordered()))
-        first = inline(protocol(), metadata(table_id), operation="CREATE TABLE")
+        allowed = protocol(*(["v2Checkpoint"] if is_v2 else []))
+        wanted = metadata(table_id, properties=V2 if is_v2 else None)
+        first = inline(allowed, wanted, operation="CREATE TABLE")
         for _ in range(1 + repeat):
             if self.hears(self.line.create_table, name, table_id, txn_id, first):
                 self.model.created.add(table_id)
@@ -266,7 +274,9 @@ class Machine(RuleBasedStateMachine):
                 return [*map(remove, live), fresh]
             case 5:
                 note = {"headgate.note" if len(live) % 2 else "note": path}
-                return [metadata(table_id, properties=note)]
+                before = self.model.configuration(table_id, base)
+                kept = {key: value for key, value in before.items() if key in V2}
+                return [metadata(table_id, properties={**note, **kept})]
             case _:
                 return [fresh]
 
@@ -452,6 +462,12 @@ class FilesystemMachine(Machine):
     has_database = False
 
 
+class LocalFilesystemMachine(FilesystemMachine):
+    """The same on a real disk."""
+
+    place = LocalPlace
+
+
 class DatabaseMachine(Machine):
     """What only a catalog with a database has."""
 
@@ -554,7 +570,11 @@ class DatabaseMachine(Machine):
             after = self.world.tables()[truth.table_id]
             assert after.published == truth.published, "a false claim was believed"
 
-    @rule(which=some, kind=st.sampled_from((None, "classic", "v2")), back=st.integers(0, 1))
+    @rule(
+        which=some,
+        kind=st.sampled_from((None, "classic", "v2", "v2-json")),
+        back=st.integers(0, 1),
+    )
     def checkpoint(self, which: int, kind: str | None, back: int) -> None:
         for truth in self.picked(which):
             version = max(0, truth.head - back)
@@ -566,21 +586,24 @@ class DatabaseMachine(Machine):
                 version=Version(version),
                 store_for=self.world.bare_store_for,
             )
+            has_v2 = "v2Checkpoint" in (snapshot.protocol.writer_features or ())
             try:
-                maintenance.checkpoint(
-                    self.line,
-                    truth.table_id,
-                    snapshot,
-                    "classic" if kind == "v2" else kind,
-                    self.world.clock,
-                    self.world.ids,
+                made = maintenance.checkpoint(
+                    self.line, truth.table_id, snapshot, kind, self.world.clock, self.world.ids
                 )
             except NotPublishedError:
                 assert version > truth.published
+            except UnsupportedFeatureError:
+                assert kind in ("v2", "v2-json")
+                assert not has_v2
             except FailPointError:
                 self.world.crash()
             except (CrashError, UnavailableError, OutcomeUnknownError, PutUnknownError):
                 pass
+            else:
+                [head] = map(paths.parse, made.paths)
+                self.written[type(head).__name__] += 1
+                assert has_v2 or isinstance(head, paths.ClassicCheckpoint)
 
     @rule(which=some, whats=st.lists(some, min_size=1, max_size=4), publishes=st.booleans())
     def grow_and_checkpoint(self, which: int, whats: list[int], publishes: bool) -> None:
@@ -726,6 +749,29 @@ def test_a_world_in_memory_keeps_every_invariant_whatever_happens(run) -> None:
     run(DatabaseMachine, 80, 30)
 
 
+@shows("S14", "S16")
+def test_checkpoints_of_every_form_come_about_in_these_worlds() -> None:
+    machine = DatabaseMachine()
+    try:
+        machine.begin()
+        found: dict[int, Counter[str]] = {}
+        for which in range(2):
+            machine.written.clear()
+            for kind in (None, "classic", "v2", "v2-json"):
+                machine.propose_one_after_the_other(which, [0, 1, 3], 0)
+                machine.publish(which, 0)
+                machine.everything_holds()
+                machine.checkpoint(which, kind, 0)
+                machine.everything_holds()
+            found[which] = machine.written.copy()
+        assert found == {
+            0: {"ClassicCheckpoint": 2},
+            1: {"ClassicCheckpoint": 1, "UuidCheckpoint": 3},
+        }
+    finally:
+        machine.teardown()
+
+
 @shows("S1", "S2", "S4", "S9", "S10", "S11", "S16")
 @pytest.mark.slow
 @pytest.mark.timeout(0)
@@ -739,6 +785,14 @@ def test_a_world_on_a_real_disk_keeps_every_invariant_whatever_happens(run) -> N
 @pytest.mark.timeout(0)
 def test_a_filesystem_catalog_keeps_every_invariant_whatever_happens(run) -> None:
     run(FilesystemMachine, 40, 30)
+
+
+@req("CM-13")
+@shows("S1", "S2", "S4", "S16")
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_filesystem_catalog_on_a_real_disk_keeps_every_invariant(run) -> None:
+    run(LocalFilesystemMachine, 12, 30)
 
 
 @req("CM-42", "CM-43")
