@@ -65,7 +65,7 @@ def hold(session: Session, table_id: TableId) -> None:
     # A protocol is what is asked for, and not a class to be made.
     timelines = require(session.catalog, Timelines)  # type: ignore[type-abstract]
     ratified = [entry.commit for entry in timelines.timeline(table_id)]
-    hashes = {commit.version: commit.sha256 for commit in ratified}
+    hashes = {int(commit.version): commit.sha256 for commit in ratified}
     table = session.table_by_id(table_id)
     folder = Path(unquote(urlsplit(table.location).path))
     held: dict[int, bytes] = {}
