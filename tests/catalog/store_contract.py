@@ -718,6 +718,18 @@ class StoreContract:
             }
             assert unit.ratified_under(TxnId("nobody")) == []
 
+    @shows("S7")
+    @pytest.mark.parametrize("other", [{}, {"sequence": 9}, {"timestamp_ms": START_MS + 9}])
+    def test_a_transaction_that_is_not_one_moment_in_all_its_tables_is_found(
+        self, store: CatalogStore, other: dict[str, int]
+    ) -> None:
+        one, two, three = insert(store, 1, 2, 3)
+        insert_commits(store, one, commit_row(0, txn="x"), commit_row(1, txn="y"))
+        insert_commits(store, two, commit_row(0, txn="x")._replace(**other))  # type: ignore[arg-type]
+        insert_commits(store, three, commit_row(0, txn="z"))
+        with store.read() as unit:
+            assert unit.torn() == (["x"] if other else [])
+
     @req("CM-47")
     def test_a_rejection_is_kept_until_it_is_old_and_is_not_replaced(
         self, store: CatalogStore

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pyarrow as pa
 import pytest
 
@@ -15,13 +17,20 @@ from headgate.catalog.publisher import Publisher
 from headgate.errors import LogAheadError, UnavailableError
 from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import Finding, Ratified, Severity
-from headgate.protocol.commits import Way
+from headgate.protocol.catalog_port import Finding, Ratified, Resolved, Severity
+from headgate.protocol.commits import Proposal, Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage import locations
 from tests.catalog.conftest import House
 from tests.kit import req, shows
-from tests.kit.builders import START_MS, add, file_content, new_txn_id, remove
+from tests.kit.builders import (
+    START_MS,
+    add,
+    file_content,
+    new_table_id,
+    new_txn_id,
+    remove,
+)
 
 
 def problems(house: House, *, repair: bool = False) -> list[Finding]:
@@ -399,3 +408,148 @@ def test_what_lies_where_a_purged_table_was_may_be_another_tables(
     assert staged.table_id != gone.table_id
     locations.store_for(place).put("early.parquet", b"rows")
     assert problems(lake) == []
+
+
+# Tables that have no name
+
+
+@shows("S9", "S10", "S11")
+def test_a_dropped_table_that_may_come_back_is_checked_too(lake: House) -> None:
+    table, other = lake.create(), lake.create("other")
+    for version in (1, 2):
+        lake.propose(table.table_id, version, add())
+    lake.catalog.publish(table.table_id, Version(1))
+    gone = path_on_disk(lake, table.table_id, PublishedCommit(Version(1)).path)
+    content = gone.read_bytes()
+    lake.catalog.drop_table(table.table_id)
+    assert problems(lake) == []
+    gone.unlink()
+    [finding] = problems(lake)
+    assert (finding.rule, finding.table, finding.version) == ("S11", table.table_id, 1)
+    gone.write_bytes(b"{}\n")
+    assert {(f.rule, f.table) for f in problems(lake)} == {("S10", table.table_id)}
+    gone.unlink()
+    assert [f.repaired for f in problems(lake, repair=True)] == [True]
+    assert gone.read_bytes() == content
+    assert problems(lake) == []
+    lake.catalog.undrop_table(table.table_id)
+    assert lake.catalog.resolve(table.table_id).latest == 2
+    assert isinstance(lake.propose(other.table_id, 1, add()), Ratified)
+
+
+def test_the_data_of_a_dropped_table_is_looked_for(tmp_path: Path) -> None:
+    with headgate.connect(tmp_path / "lake", publisher=False) as session:
+        table = session.create_table("t", "id long")
+        table.append(pa.table({"id": pa.array([1], pa.int64())}))
+        [data] = Path(table.location.removeprefix("file://")).glob("*.parquet")
+        session.drop("t")
+        assert session.fsck() == ()
+        data.unlink()
+        [found] = session.fsck()
+        assert (found.rule, found.table, found.path) == ("data-file", table.id, data.name)
+
+
+@shows("FS3")
+def test_a_dropped_table_whose_log_is_ahead_is_undropped_first(inline_lake: House) -> None:
+    table = inline_lake.create()
+    older_copy(inline_lake, table.table_id, commits=1)
+    inline_lake.catalog.drop_table(table.table_id)
+    [found] = problems(inline_lake, repair=True)
+    assert (found.rule, found.version, found.repaired) == ("FS3", 1, False)
+    assert "Undrop" in found.remedy
+    inline_lake.catalog.undrop_table(table.table_id)
+    assert [f.repaired for f in problems(inline_lake, repair=True)] == [True]
+    assert inline_lake.catalog.resolve(table.table_id).latest == 1
+
+
+# Transactions over several tables
+
+
+def _both(house: House) -> tuple[Resolved, Resolved]:
+    """Commit to two tables in one transaction."""
+    one, two = house.create("one"), house.create("two")
+    txn_id = new_txn_id()
+    answer = house.catalog.propose(
+        Proposal(
+            txn_id=txn_id,
+            parts=tuple(house.part(t.table_id, 1, add(), txn_id=txn_id) for t in (one, two)),
+        )
+    )
+    assert isinstance(answer, Ratified)
+    return one, two
+
+
+@shows("S7")
+@pytest.mark.parametrize("column", ["sequence", "timestamp_ms"])
+def test_a_transaction_whose_tables_do_not_agree_on_when_it_was_is_named(
+    inline_lake: House, column: str
+) -> None:
+    one, two = _both(inline_lake)
+    assert problems(inline_lake) == []
+    inline_lake.close()
+    with closing(apsw.Connection(str(inline_lake.root / "headgate.db"))) as rows:
+        rows.execute(
+            f"UPDATE commits SET {column} = {column} + 1 WHERE version = 1 AND table_key = "
+            "(SELECT key FROM tables WHERE id = ?)",
+            (two.table_id,),
+        )
+    inline_lake.catalog = inline_lake._open()
+    found = problems(inline_lake)
+    assert {(f.rule, f.severity, f.version) for f in found} == {("S7", Severity.ERROR, 1)}
+    assert {f.table for f in found} == {"main.default.one", "main.default.two"}
+    [alone] = [f for f in inline_lake.database.fsck(one.table_id) if f.rule == "S7"]
+    assert alone.table == "main.default.one"
+
+
+@shows("S7", "FS3")
+def test_a_transaction_that_a_repair_ratified_anew_table_by_table_is_told_as_that(
+    inline_lake: House,
+) -> None:
+    copy = inline_lake.root.parent / "copy.db"
+    one, two = inline_lake.create("one"), inline_lake.create("two")
+    inline_lake.close()
+    shutil.copy(inline_lake.root / "headgate.db", copy)
+    inline_lake.catalog = inline_lake._open()
+    txn_id = new_txn_id()
+    parts = tuple(inline_lake.part(t.table_id, 1, add(), txn_id=txn_id) for t in (one, two))
+    assert isinstance(inline_lake.catalog.propose(Proposal(txn_id=txn_id, parts=parts)), Ratified)
+    for table in (one, two):
+        inline_lake.catalog.publish(table.table_id)
+    inline_lake.close()
+    for suffix in ("", "-wal", "-shm"):
+        (inline_lake.root / f"headgate.db{suffix}").unlink(missing_ok=True)
+    shutil.copy(copy, inline_lake.root / "headgate.db")
+    inline_lake.catalog = inline_lake._open()
+    problems(inline_lake, repair=True)
+    found = problems(inline_lake)
+    assert {(f.rule, f.severity) for f in found} == {("S7", Severity.WARNING)}
+    assert all("later sequence" in f.remedy for f in found)
+
+
+# What does not belong into a log
+
+
+def test_what_is_no_file_of_a_log_is_noted_and_nothing_else(lake: House) -> None:
+    table = lake.create()
+    lake.catalog.publish(table.table_id)
+    store = locations.store_for(table.location)
+    strange = [f"{LOG}/notes.txt", f"{LOG}/{7:019d}.json", f"{LOG}/_commits/{1:020d}.json"]
+    for path in strange:
+        store.put(path, b"{}")
+    store.put(f"{LOG}/_last_checkpoint", b"{}")
+    store.put(f"{LOG}/_sidecars/{new_table_id()}.parquet", b"PAR1")
+    store.put(f"{LOG}/{0:020d}.crc", b"{}")
+    found = [f for f in lake.database.fsck() if f.rule == "stray"]
+    assert sorted(f.path or "" for f in found) == sorted(strange)
+    assert {f.severity for f in found} == {Severity.NOTE}
+    assert problems(lake) == []
+
+
+def test_many_strays_are_counted(inline_lake: House) -> None:
+    table = inline_lake.create()
+    store = locations.store_for(table.location)
+    for number in range(30):
+        store.put(f"{LOG}/.{number:020d}.json.crc", b"crc")
+    found = [f for f in inline_lake.database.fsck() if f.rule == "stray"]
+    assert len(found) == 21
+    assert "30 files" in found[-1].says

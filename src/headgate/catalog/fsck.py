@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,19 +21,19 @@ from headgate.errors import HeadgateError, InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
 from headgate.protocol import examination, features, paths
-from headgate.protocol.actions import Metadata, Version
+from headgate.protocol.actions import Metadata, TableId, Version
 from headgate.protocol.catalog_port import Finding, Severity
-from headgate.protocol.commits import Part, Proposal, Put
+from headgate.protocol.commits import Part, Proposal, Put, Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
-from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.protocol.tables import TABLE_ID_PROPERTY, State
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
 
 if TYPE_CHECKING:
     from headgate.log.snapshots import Snapshot
 
-_RESTORE = "Restore the file from a backup of the storage."
+RESTORE = "Restore the file from a backup of the storage."
 _FILES_TOLD = 20
 
 
@@ -43,7 +43,8 @@ class _Files:
 
     published: dict[Version, str]  # version -> sha256
     staged: dict[str, int]  # name -> size
-    others: list[paths.LogFile | paths.Stray]
+    others: list[paths.LogFile]
+    strays: Sequence[str]
 
 
 class Checker:
@@ -60,7 +61,7 @@ class Checker:
     def check(self, row: TableRow, name: str, log: DeltaLog, *, repair: bool) -> list[Finding]:
         """Check a table, and mend what can be mended if asked."""
         found: list[Finding] = []
-        if repair:
+        if repair and row.state is State.ACTIVE:
             found += self._adopted(row, name, log)
         # The log before the catalog: what is published was ratified, so whatever is seen of it is
         # known here afterwards, also while others commit.
@@ -71,10 +72,33 @@ class Checker:
         found += _rows(row, name, commits)
         found += _held(row, name, log, commits, files, repair=repair)
         found += self._beyond(row, name, log, files)
-        found += _beside(row, name, files)
+        found += beside(name, files.others, published=row.published, head=row.head)
         found += _staged(name, commits, files)
+        found += strays(name, files.strays)
         found += self._state(row, name, log, commits, files, repair=repair)
         return found
+
+    def torn(self, tables: Mapping[TableId, str]) -> Iterator[Finding]:
+        """S7: what is of one transaction has one sequence and one timestamp in every table."""
+        with self._store.read() as unit:
+            torn = {txn_id: unit.ratified_under(txn_id) for txn_id in unit.torn()}
+        for txn_id, commits in torn.items():
+            # Found in the logs by a repair and ratified anew, a table after the other.
+            is_anew = any(row.way is Way.PUT_IF_ABSENT and row.version > 0 for _, row in commits)
+            for table_id, row in commits:
+                if table_id in tables:
+                    yield Finding(
+                        rule="S7",
+                        severity=Severity.WARNING if is_anew else Severity.ERROR,
+                        table=tables[table_id],
+                        version=row.version,
+                        says=f"is of transaction {txn_id}, whose {len(commits)} commits have "
+                        "different sequences or timestamps: a cut between them has a part of it",
+                        remedy="Read these tables as of a later sequence: a repair ratified them "
+                        "anew, one after the other."
+                        if is_anew
+                        else "Restore the catalog from a backup.",
+                    )
 
     def _adopted(self, row: TableRow, name: str, log: DeltaLog) -> Iterator[Finding]:
         """Ratify the versions the log has and the catalog lacks, one after the other."""
@@ -175,7 +199,9 @@ class Checker:
                     path=path,
                     says=f"is in the log, and the catalog knows versions up to {row.head}: "
                     "the catalog is an older copy",
-                    remedy="Run `headgate fsck --repair` to ratify what the log has.",
+                    remedy="Run `headgate fsck --repair` to ratify what the log has."
+                    if row.state is State.ACTIVE
+                    else "Undrop it, then run `headgate fsck --repair`.",
                 )
             else:
                 yield Finding(
@@ -253,7 +279,7 @@ def _names(metadata: Metadata, row: TableRow) -> bool:
 
 def _look(log: DeltaLog) -> _Files:
     published: dict[Version, str] = {}
-    others: list[paths.LogFile | paths.Stray] = []
+    others: list[paths.LogFile] = []
     for item in log.list():
         if isinstance(item.file, PublishedCommit):
             found = _published_hash(log, item.file.version)
@@ -262,7 +288,7 @@ def _look(log: DeltaLog) -> _Files:
         else:
             others.append(item.file)
     staged = {item.path.removeprefix(f"{STAGED}/"): item.size for item in log.store.list(STAGED)}
-    return _Files(published, staged, others)
+    return _Files(published, staged, others, log.strays())
 
 
 def _rows(row: TableRow, name: str, commits: list[CommitRow]) -> Iterator[Finding]:
@@ -331,7 +357,7 @@ def _held(
                 version=version,
                 path=path,
                 says="was published and is gone",
-                remedy=_RESTORE if content is None else "Run `headgate fsck --repair`.",
+                remedy=RESTORE if content is None else "Run `headgate fsck --repair`.",
                 repaired=repair and content is not None,
             )
         if (
@@ -357,7 +383,7 @@ def _held(
                     version=version,
                     path=f"{STAGED}/{commit.file_name}",
                     says="is ratified, and its content is gone or altered",
-                    remedy=_RESTORE,
+                    remedy=RESTORE,
                 )
             elif commit.content is not None:
                 held = hashlib.sha256(commit.content).digest()
@@ -388,9 +414,11 @@ def _content(log: DeltaLog, commit: CommitRow) -> bytes | None:
     return content if hashlib.sha256(content).digest() == commit.sha256 else None
 
 
-def _beside(row: TableRow, name: str, files: _Files) -> Iterator[Finding]:
+def beside(
+    name: str, others: Iterable[paths.LogFile], *, published: Version, head: Version
+) -> Iterator[Finding]:
     """S14: checkpoints and compactions stand for published versions alone."""
-    for file in files.others:
+    for file in others:
         last: Version | None
         match file:
             case paths.ClassicCheckpoint() | paths.MultipartCheckpoint() | paths.UuidCheckpoint():
@@ -399,16 +427,32 @@ def _beside(row: TableRow, name: str, files: _Files) -> Iterator[Finding]:
                 last = file.last
             case _:
                 last = None
-        if last is not None and last > row.published:
+        if last is not None and last > published:
             yield Finding(
                 rule="S14",
-                severity=Severity.WARNING if last > row.head else Severity.ERROR,
+                severity=Severity.WARNING if last > head else Severity.ERROR,
                 table=name,
                 version=last,
                 path=file.path,
                 says="stands for a version that is not published",
                 remedy="Move the file out of the log, or publish the version.",
             )
+
+
+def strays(name: str, found: Iterable[str]) -> Iterator[Finding]:
+    """Name what does not belong into a log, up to a number of it: no reader looks at it."""
+    told = sorted(found)
+    for path in told[:_FILES_TOLD]:
+        yield Finding(
+            rule="stray",
+            severity=Severity.NOTE,
+            table=name,
+            path=path,
+            says="is no file of a log; nobody reads it",
+        )
+    if len(told) > _FILES_TOLD:
+        says = f"has {len(told)} files in its log's folder that are none of a log, in all"
+        yield Finding(rule="stray", severity=Severity.NOTE, table=name, says=says)
 
 
 def left_behind(row: TableRow, store: ObjectStore) -> Iterator[Finding]:
@@ -426,10 +470,8 @@ def left_behind(row: TableRow, store: ObjectStore) -> Iterator[Finding]:
         )
 
 
-def data_files(
-    name: str, snapshot: Snapshot, row: TableRow, listed: Mapping[str, int]
-) -> Iterator[Finding]:
-    """Look for every data file of the latest version, and count what the catalog counted."""
+def data_files(name: str, snapshot: Snapshot, listed: Mapping[str, int]) -> Iterator[Finding]:
+    """Look for every data file of the latest version."""
     missing = 0
     for file in snapshot.files():
         data = locations.data_path(file.path)
@@ -445,7 +487,7 @@ def data_files(
                 version=snapshot.version,
                 path=file.path,
                 says=f"has another size than {file.size} bytes" if is_there else "is gone",
-                remedy=_RESTORE,
+                remedy=RESTORE,
             )
     if missing > _FILES_TOLD:
         yield Finding(
@@ -454,8 +496,12 @@ def data_files(
             table=name,
             version=snapshot.version,
             says=f"lacks {missing} data files in all",
-            remedy=_RESTORE,
+            remedy=RESTORE,
         )
+
+
+def counts(name: str, snapshot: Snapshot, row: TableRow) -> Iterator[Finding]:
+    """Count what the catalog counted."""
     counted = (row.num_files, row.size_bytes)
     if None not in counted and counted != (snapshot.num_files, snapshot.size_in_bytes):
         yield Finding(

@@ -33,7 +33,7 @@ from headgate.catalog.decision import (
 )
 from headgate.catalog.describing import Described
 from headgate.catalog.feed import LARGEST_PAGE, Feed
-from headgate.catalog.fsck import Checker, data_files, left_behind
+from headgate.catalog.fsck import Checker, counts, data_files, left_behind
 from headgate.catalog.holders import name_of_this_process
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.keys import RequestKey
@@ -629,8 +629,10 @@ class Catalog:
         """Hold one table or all against their logs; mend what can be mended if asked."""
         with self._store.read() as unit:
             if table_id is None:
-                named = unit.tables(None)
-                tables = [(row, str(name)) for row, name in named if row.kind is Kind.MANAGED]
+                tables = [(row, str(name)) for row, name in unit.tables(None)]
+                # By their ids: the name may be another's by now.
+                tables += [(row, row.id) for row in unit.nameless(State.DROPPED)]
+                tables = [(row, name) for row, name in tables if row.kind is Kind.MANAGED]
             else:
                 row = _managed(_active(unit, table_id))
                 tables = [(row, str(unit.name_of(table_id)))]
@@ -667,15 +669,18 @@ class Catalog:
             found += self._checker.check(row, name, self._log_of(row.location), repair=repair)
             found += self._data_findings(row.id, name, repair=repair)
             self._looked_ahead.discard(row.id)
+        found += self._checker.torn({row.id: name for row, name in tables})
         return tuple(found)
 
     def _data_findings(self, table_id: TableId, name: str, *, repair: bool) -> list[Finding]:
         """Look at the data of the latest version, and at what was counted of it."""
         with self._store.read() as unit:
             row = _require(unit, table_id)
+            # A dropped one is looked at as of now: without a sequence nobody is told of it.
+            at = unit.clock().sequence if row.state is State.DROPPED else None
         store = self._store_for(row.location)
         try:
-            snapshot = self._snapshot(table_id, row.head)
+            snapshot = self._snapshot(table_id, row.head, at)
             state = snapshot.state  # read now: what the catalog counted is what is looked at
         except HeadgateError as error:
             return [
@@ -691,7 +696,7 @@ class Catalog:
         if repair:
             store.sweep(self._clock.now_ms() - _LEFTOVERS_KEPT_MS)
         listed = {item.path: item.size for item in store.list("", recursive=True)}
-        found = list(data_files(name, snapshot, row, listed))
+        found = [*data_files(name, snapshot, listed), *counts(name, snapshot, row)]
         if repair and any(finding.rule == "RD-03" for finding in found):
 
             def recount(unit: Writing) -> None:
@@ -1122,11 +1127,15 @@ class Catalog:
                 replaced.add(table_id)
         return frozenset(replaced)
 
-    def _snapshot(self, table_id: TableId, version: Version | None = None) -> Snapshot:
+    def _snapshot(
+        self, table_id: TableId, version: Version | None = None, at: Sequence | None = None
+    ) -> Snapshot:
         # Snapshots stand on pyarrow, which takes as long to load as a server takes to start.
         from headgate.log import snapshots
 
-        return snapshots.load(self, table_id, version=version, store_for=self._store_for)
+        return snapshots.load(
+            self, table_id, version=version, sequence=at, store_for=self._store_for
+        )
 
     def _log_of(self, location: str) -> DeltaLog:
         return DeltaLog(self._store_for(location))

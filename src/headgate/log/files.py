@@ -15,6 +15,7 @@ from headgate.protocol.actions import Version
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     LOG,
+    STAGED,
     LogFile,
     PublishedCommit,
     StagedCommit,
@@ -63,6 +64,14 @@ class DeltaLog:
             Listed(file, item.size, item.modified_ms)
             for file, item in found
             if not isinstance(file, Stray | StagedCommit)
+        ]
+
+    def strays(self) -> Sequence[str]:
+        """List what lies in the log's folder and is no file of a log."""
+        return [
+            item.path
+            for item in self.store.list(LOG, recursive=True)
+            if isinstance(parse(item.path), Stray) and not item.path.startswith(f"{STAGED}/")
         ]
 
     def read(self, path: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from headgate.catalog.stores.port import CommitRow, Counts, EventRow
 from headgate.names import TableName
@@ -12,6 +12,12 @@ from headgate.protocol.actions import Sequence, TableId, TxnId
 from headgate.protocol.tables import State
 
 Value = TypeVar("Value")
+
+# Both speak this much SQL.
+TORN: Final = (
+    "SELECT txn_id FROM commits GROUP BY txn_id HAVING min(sequence) < max(sequence) "
+    "OR min(timestamp_ms) < max(timestamp_ms) ORDER BY txn_id"
+)
 
 Tick = tuple[Sequence, int, TxnId | None]
 Named = tuple[Sequence, str, str, str, TableId]  # at which sequence, and which name

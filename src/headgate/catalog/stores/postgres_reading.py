@@ -272,6 +272,9 @@ class ReadingUnit:
         rows = self._all(f"{_RATIFIED_UNDER} WHERE txn_id = $1", txn_id)
         return [(row[0], as_commit(row[1:])) for row in rows]
 
+    def torn(self) -> list[TxnId]:
+        return [txn_id for [txn_id] in self._all(gathering.TORN)]
+
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
         row = self._one(f"{_REJECTIONS} WHERE txn_id = $1", txn_id)
         return None if row is None else RejectionRow(*row)

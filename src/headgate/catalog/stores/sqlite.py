@@ -529,6 +529,9 @@ class _Reading:
         rows = self._all(_RATIFIED_UNDER, txn_id)
         return [(row[0], _commit(row[1:])) for row in rows]
 
+    def torn(self) -> list[TxnId]:
+        return [txn_id for (txn_id,) in self._all(gathering.TORN)]
+
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
         row = self._one(
             "SELECT txn_id, intent, answer, decided_ms FROM rejections WHERE txn_id = ?", txn_id
