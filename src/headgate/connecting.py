@@ -81,7 +81,12 @@ def connect(
             catalog, on_close = _filesystem(text, clock, ids, settings), _nothing
         case _Kind.DATABASE:
             own = embedded_catalog(
-                text, settings=settings, publisher=publisher, clock=clock, ids=ids
+                text,
+                settings=settings,
+                publisher=publisher,
+                clock=clock,
+                ids=ids,
+                housekeeping=publisher,
             )
             catalog, on_close = own, own.close
     return _session(catalog, clock, ids, settings, on_close)

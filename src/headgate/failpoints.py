@@ -49,6 +49,9 @@ POINTS: Final = frozenset(
         "listener.after_record",
         "fsck.before_adopt",
         "fsck.after_adopt",
+        "housekeeping.before_give_up",
+        "housekeeping.after_give_up",
+        "housekeeping.between_files",
     }
 )
 

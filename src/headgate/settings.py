@@ -58,6 +58,8 @@ class Settings:
     publish_stalled_ms: int = 2_000  # without progress, another's lease is passed over
     listed_ms: int = 60_000  # how long a published commit is still listed
     staging_kept_ms: int = 24 * 3600 * 1000  # a place that was staged and never registered
+    lost_kept_ms: int = 3600 * 1000  # a staged file whose version another commit has
+    unproposed_kept_ms: int = 24 * 3600 * 1000  # a staged file that may still be proposed
     housekeeping_ms: int = 3600 * 1000
     request_limit_bytes: int = 16 << 20  # of a request's body
     request_body_ms: int = 30_000  # within which a body must have come

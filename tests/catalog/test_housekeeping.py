@@ -2,9 +2,73 @@
 
 from __future__ import annotations
 
-from tests.catalog.conftest import House
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
 
-DAY_MS = 24 * 3600 * 1000
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headgate
+from headgate import failpoints
+from headgate.catalog import sweeping
+from headgate.catalog.service import Catalog
+from headgate.catalog.sweeping import Sweeper
+from headgate.clock import SystemClock
+from headgate.log import snapshots
+from headgate.protocol.actions import TableId, Version
+from headgate.protocol.catalog_port import Answer, Ratified, Rejected, StagingTable, VersionTaken
+from headgate.protocol.commits import Proposal, Staged, Way
+from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
+from headgate.settings import Settings
+from headgate.storage import locations
+from tests.catalog.conftest import ON_DATABASES, House, opened
+from tests.catalog.test_fsck import older_copy, problems
+from tests.kit import req, shows
+from tests.kit.builders import ManualClock, add, file_content, new_txn_id
+
+HOUR_MS = 3600 * 1000
+DAY_MS = 24 * HOUR_MS
+
+
+@pytest.fixture(params=[kind for kind in ON_DATABASES if kind.way is Way.STAGED], ids=str)
+def staged_lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+    """A catalog on each database, whose clients stage their commits."""
+    yield from opened(request, tmp_path / "lake")
+
+
+def folder(house: House, table_id: TableId) -> Path:
+    found = locations.store_for(house.catalog.resolve(table_id).location).local_path(STAGED)
+    assert found is not None
+    return Path(found)
+
+
+def there(house: House, table_id: TableId) -> set[str]:
+    """Name the staged files of a table that are there."""
+    return {path.name for path in folder(house, table_id).iterdir()}
+
+
+def of_age(house: House, table_id: TableId, ms: int, *names: str) -> None:
+    """Give staged files an age, all of them unless some are named."""
+    at = (house.clock.ms - ms) / 1000
+    for path in folder(house, table_id).iterdir():
+        if not names or path.name in names:
+            os.utime(path, (at, at))
+
+
+def name_of(proposal: Proposal) -> str:
+    content = proposal.parts[0].content
+    assert isinstance(content, Staged)
+    return content.file_name
+
+
+def rules(answer: Answer) -> list[str]:
+    assert isinstance(answer, Rejected)
+    return [violation.rule for violation in answer.violations]
 
 
 def test_places_that_were_staged_and_never_registered_are_given_up(inline_lake: House) -> None:
@@ -20,6 +84,32 @@ def test_places_that_were_staged_and_never_registered_are_given_up(inline_lake: 
     assert states == {staged.table_id: "purged", fresh.table_id: "staging"}
 
 
+@req("MN-02")
+@pytest.mark.parametrize(
+    ("path", "is_still"),
+    [("part-1.parquet", False), (PublishedCommit(Version(1)).path, True)],
+    ids=["data", "a second version"],
+)
+@pytest.mark.parametrize("age_ms", [DAY_MS // 2, 2 * DAY_MS])
+def test_a_place_somebody_still_writes_to_or_that_was_registered_is_not_given_up(
+    inline_lake: House, path: str, is_still: bool, age_ms: int
+) -> None:
+    catalog = inline_lake.database
+    staged = catalog.stage_table()
+    inline_lake.clock.ms += 2 * DAY_MS
+    _lay(inline_lake, staged, path, age_ms)
+    is_left = age_ms > DAY_MS and not is_still
+    assert catalog.keep_house() == int(is_left)
+    assert [f.repaired for f in problems(inline_lake, repair=True)] == [False] * (not is_left)
+
+
+def _lay(house: House, staged: StagingTable, path: str, age_ms: int) -> None:
+    store = locations.store_for(staged.location)
+    store.put(path, b"rows")
+    at = (house.clock.ms - age_ms) / 1000
+    os.utime(store.local_path(path) or "", (at, at))
+
+
 def test_another_that_keeps_house_already_is_not_helped(inline_lake: House) -> None:
     catalog = inline_lake.database
     catalog.stage_table()
@@ -32,3 +122,328 @@ def test_another_that_keeps_house_already_is_not_helped(inline_lake: House) -> N
     assert catalog.keep_house() == 0
     inline_lake.clock.ms += 1000
     assert catalog.keep_house() == 1
+
+
+@shows("FT1")
+def test_a_lease_taken_by_a_clock_that_was_ahead_stops_nobody_for_long(inline_lake: House) -> None:
+    catalog, clock = inline_lake.database, inline_lake.clock
+    catalog.stage_table()
+    clock.ms += 2 * DAY_MS
+    ahead_ms = clock.ms + 365 * DAY_MS
+    catalog._ratifier.submit(
+        "lease", lambda unit: unit.take_lease("housekeeping", "another", clock.ms, ahead_ms)
+    ).result()
+    assert catalog.keep_house() == 0
+    clock.waited_s += HOUR_MS / 1000
+    assert catalog.keep_house() == 0
+    clock.waited_s += 1
+    assert catalog.keep_house() == 1
+
+
+# Staged files
+
+
+@req("MN-02")
+@shows("FX19")
+def test_files_that_lost_are_reclaimed_and_the_table_reads_as_what_won(staged_lake: House) -> None:
+    house = staged_lake
+    table_id = house.create().table_id
+    winners, losers = [], []
+    for version in (1, 2):
+        winners.append(house.proposal(table_id, version, add(f"{version}.parquet")))
+        losers.append(house.proposal(table_id, version, add("lost.parquet")))
+        assert isinstance(house.catalog.propose(winners[-1]), Ratified)
+        assert isinstance(house.catalog.propose(losers[-1]), VersionTaken)
+    house.catalog.publish(table_id, Version(1))  # of the winners one is published, one is not
+    (folder(house, table_id) / f".{name_of(losers[0])}.crc").write_bytes(b"Hadoop's")
+    of_age(house, table_id, 30 * DAY_MS)
+    house.clock.ms += HOUR_MS
+    assert house.database.keep_house() == 0  # they lost an hour ago: their writers may look at them
+    house.clock.ms += 1
+    assert house.database.keep_house() == 2
+    assert there(house, table_id) == {name_of(won) for won in winners}
+    read = snapshots.load(house.catalog, table_id, store_for=locations.store_for)
+    assert sorted(file.path for file in read.files()) == ["1.parquet", "2.parquet"]
+    assert problems(house) == []
+    assert house.catalog.publish(table_id) == 2
+    # Who comes as late as that is told what it would have been told before.
+    for lost in losers:
+        answer = house.catalog.propose(lost)
+        assert isinstance(answer, VersionTaken)
+        assert answer.latest == {table_id: 2}
+    for won in winners:
+        assert isinstance(house.catalog.propose(won), Ratified)
+
+
+@req("MN-02")
+@shows("FC3")
+def test_a_file_nobody_proposed_goes_after_a_day_and_is_refused_from_then_on(
+    staged_lake: House,
+) -> None:
+    house = staged_lake
+    table_id = house.create().table_id
+    left = house.proposal(table_id, 1, add())
+    house.clock.ms += 10 * DAY_MS
+    of_age(house, table_id, DAY_MS)
+    assert house.database.keep_house() == 0
+    house.clock.ms += 1
+    assert house.database.keep_house() == 1
+    assert there(house, table_id) == set()
+    for _ in range(2):
+        assert rules(house.catalog.propose(left)) == ["staged-file-missing"]
+    assert isinstance(house.propose(table_id, 1, add()), Ratified)
+
+
+def _at(step: str, propose: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
+    """Have somebody propose right after a step of the sweep, or before its last one."""
+    method = getattr(Sweeper, step)
+
+    def crowded(*asked: object) -> object:
+        if step == "_delete":
+            propose()
+        done = method(*asked)
+        if isinstance(done, Iterator):
+            done = iter(list(done))
+        propose()
+        return done
+
+    patch.setattr(Sweeper, step, crowded)
+
+
+@req("MN-02")
+@pytest.mark.parametrize("step", ["_old", "_judged", "_given_up", "_delete"])
+def test_a_file_proposed_while_the_sweep_looks_at_it_is_kept_or_refused_and_never_lost(
+    staged_lake: House, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    house = staged_lake
+    table_id = house.create().table_id
+    late = house.proposal(table_id, 1, add())
+    of_age(house, table_id, 2 * DAY_MS)
+    answers: list[Answer] = []
+    with monkeypatch.context() as patch:
+        _at(step, lambda: answers.append(house.catalog.propose(late)), patch)
+        swept = house.database.keep_house()
+    assert house.catalog.propose(late) == answers[0]  # for good
+    if step in ("_old", "_judged"):
+        assert isinstance(answers[0], Ratified)
+        assert swept == 0
+        assert there(house, table_id) == {name_of(late)}
+        assert house.catalog.publish(table_id) == 1
+    else:
+        assert rules(answers[0]) == ["staged-given-up"]
+        assert swept == 1
+        assert there(house, table_id) == set()
+        assert isinstance(house.propose(table_id, 1, add()), Ratified)
+    assert problems(house) == []
+
+
+@req("MN-02")
+@pytest.mark.parametrize(
+    "crash",
+    ["housekeeping.before_give_up", "housekeeping.after_give_up", "housekeeping.between_files@3"],
+)
+def test_a_sweep_cut_short_loses_nothing_and_the_next_one_ends_it(
+    staged_lake: House, crash: str
+) -> None:
+    house = staged_lake
+    table_id = house.create().table_id
+    won = house.propose(table_id, 1, add())
+    house.propose(table_id, 1, add())
+    left = [house.proposal(table_id, 2, add()) for _ in range(2)]
+    house.clock.ms += 2 * DAY_MS
+    of_age(house, table_id, 2 * DAY_MS)
+    point, _, nth = crash.partition("@")
+    failpoints.arm(f"{point}:raise@{nth or 1}")
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            house.database.keep_house()
+    finally:
+        failpoints.arm("")
+    house.restart()
+    answer = house.catalog.propose(left[0])
+    if crash == "housekeeping.before_give_up":
+        assert isinstance(answer, Ratified)  # nothing has happened yet
+    else:
+        assert rules(answer)[0] in ("staged-given-up", "staged-file-missing")
+    house.clock.ms += 2 * DAY_MS
+    house.database.keep_house()
+    assert isinstance(won, Ratified)
+    kept = {won.commits[table_id].file_name}
+    if isinstance(answer, Ratified):
+        kept.add(answer.commits[table_id].file_name)
+    else:
+        assert rules(house.catalog.propose(left[1])) == ["staged-file-missing"]
+    assert there(house, table_id) == kept
+    assert problems(house) == []
+
+
+@shows("FS3")
+def test_a_catalog_that_is_an_older_copy_gives_up_nothing_of_what_it_forgot(tmp_path: Path) -> None:
+    house = House(tmp_path / "lake", Way.STAGED, ManualClock())
+    table_id = house.create().table_id
+    house.propose(table_id, 1, add())
+    older_copy(house, table_id, commits=2)
+    of_age(house, table_id, 30 * DAY_MS)
+    before = there(house, table_id)
+    assert house.database.keep_house() == 0
+    assert there(house, table_id) == before
+    house.close()
+
+
+KINDS = st.sampled_from(["lost", "won", "ahead", "far ahead", "no commit"])
+AGES_MS = st.sampled_from(
+    [-DAY_MS, 0, HOUR_MS - 1000, HOUR_MS + 1000, DAY_MS - 1000, DAY_MS + 1000]
+)
+
+
+@req("MN-02")
+@shows("S9", "S13")
+@pytest.mark.slow
+@given(st.lists(st.tuples(KINDS, AGES_MS), max_size=12), st.integers(1, 4), st.sampled_from([0, 1]))
+@settings(max_examples=40, deadline=None)
+def test_what_goes_is_what_no_commit_names_and_is_old_whatever_lies_there(
+    files: list[tuple[str, int]], deletions: int, set_back: int
+) -> None:
+    with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeping, "_DELETED", deletions)
+        house = House(Path(root) / "lake", Way.STAGED, ManualClock())
+        table_id = house.create().table_id
+        house.clock.ms += 10 * DAY_MS
+        winners = max(1, sum(kind == "won" for kind, _ in files))
+        won = []
+        for number in range(winners):
+            won.append(house.proposal(table_id, number + 1, add()))
+            assert isinstance(house.catalog.propose(won[-1]), Ratified)
+        house.clock.ms += 2 * DAY_MS
+        ages = dict(zip(map(name_of, won), [2 * DAY_MS] * winners, strict=True))
+        kept = set(ages)
+        names = iter(map(name_of, won))
+        for number, (kind, age_ms) in enumerate(files):
+            version = {"lost": number % winners + 1, "ahead": winners + 1}.get(kind, 10**12)
+            name = StagedCommit(Version(version), uuid4()).name
+            if kind == "won":
+                name = next(names)
+            elif kind == "no commit":
+                name = f"{number}.json.tmp"
+            (folder(house, table_id) / name).touch()
+            ages[name] = age_ms
+            limit_ms = {"lost": HOUR_MS, "ahead": DAY_MS, "far ahead": DAY_MS}.get(kind)
+            if limit_ms is None or age_ms <= limit_ms or set_back:
+                kept.add(name)
+        for name, age_ms in ages.items():
+            of_age(house, table_id, age_ms, name)
+        house.clock.ms -= set_back * 40 * DAY_MS
+        turns = [house.database.keep_house() for _ in range(20)]
+        assert max(turns) <= deletions
+        assert sum(turns) == len(ages) - len(kept)
+        assert there(house, table_id) == kept
+        house.close()
+
+
+def test_a_turn_does_so_much_and_the_next_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "_TABLES", 2)
+    monkeypatch.setattr(sweeping, "_FILES", 3)
+    house = House(tmp_path / "lake", Way.STAGED, ManualClock())
+    tables = [house.create(f"t{number}").table_id for number in range(5)]
+    for table_id in tables:
+        house.propose(table_id, 1, add())
+        for _ in range(3):
+            house.propose(table_id, 1, add())
+    house.clock.ms += 2 * DAY_MS
+    for table_id in tables:
+        of_age(house, table_id, 2 * DAY_MS)
+    went = []
+    for _ in range(12):
+        went.append(house.database.keep_house())
+        house.restart()  # where it stopped is known to whoever is next
+    assert max(went) <= 3
+    assert [len(there(house, table_id)) for table_id in tables] == [1] * 5
+    house.close()
+
+
+def test_a_table_whose_storage_cannot_be_read_does_not_keep_the_others_from_their_turn(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(tmp_path / "lake", Way.STAGED, ManualClock())
+    broken, sound = house.create("a").table_id, house.create("b").table_id
+    for table_id in (broken, sound):
+        house.propose(table_id, 1, add())
+        house.propose(table_id, 1, add())
+    house.clock.ms += 2 * DAY_MS
+    of_age(house, sound, 2 * DAY_MS)
+    staged = folder(house, broken)
+    staged.rename(tmp_path / "elsewhere")
+    staged.symlink_to(tmp_path / "elsewhere")
+    assert house.database.keep_house() == 1
+    assert "not swept" in caplog.text
+    assert len(there(house, sound)) == 1
+    house.close()
+
+
+def test_two_that_sweep_at_once_do_no_harm(staged_lake: House) -> None:
+    house = staged_lake
+    table_id = house.create().table_id
+    house.propose(table_id, 1, add())
+    house.propose(table_id, 1, add())
+    house.proposal(table_id, 2, add())
+    house.clock.ms += 2 * DAY_MS
+    of_age(house, table_id, 2 * DAY_MS)
+    first, other = house.database, house._open()
+    assert isinstance(other, Catalog)
+    method = Sweeper._delete
+
+    def meanwhile(*asked: object) -> None:
+        Sweeper._delete = method  # type: ignore[method-assign]
+        assert other._housekeeper.keep_anyway() == 2
+        method(*asked)  # type: ignore[arg-type]
+
+    try:
+        Sweeper._delete = meanwhile  # type: ignore[method-assign,assignment]
+        assert first.keep_house() == 2
+    finally:
+        Sweeper._delete = method  # type: ignore[method-assign]
+        other.close()
+    assert len(there(house, table_id)) == 1
+    assert problems(house) == []
+
+
+# In a lake without a server
+
+
+@req("MN-02")
+@shows("FC1")
+def test_an_embedded_lake_keeps_house_while_it_is_open(tmp_path: Path) -> None:
+    soon = Settings(housekeeping_ms=20, staging_kept_ms=1)
+    with headgate.connect(tmp_path / "lake", publisher=False, settings=soon) as session:
+        left = session.catalog.stage_table()  # type: ignore[attr-defined]
+        store = locations.store_for(left.location)
+        content = file_content(add(), txn_id=new_txn_id(), timestamp_ms=1)
+        store.put(PublishedCommit(Version(0)).path, content)
+        store.put("part-1.parquet", b"rows")
+        clock = SystemClock()
+        clock.sleep(0.1)
+        assert len(list(store.list("", recursive=True))) == 2  # here nobody does anything by itself
+    with headgate.connect(tmp_path / "lake", settings=soon):
+        until = clock.monotonic() + 20
+        while list(store.list("", recursive=True)) and clock.monotonic() < until:
+            clock.sleep(0.01)
+    assert list(store.list("", recursive=True)) == []
+
+
+def test_a_short_command_passes_by_without_keeping_house(tmp_path: Path) -> None:
+    kept = Settings(staging_kept_ms=0)
+    with headgate.connect(tmp_path / "lake", settings=kept) as session:
+        left = session.catalog.stage_table()  # type: ignore[attr-defined]
+        locations.store_for(left.location).put("part-1.parquet", b"rows")
+    with headgate.connect(tmp_path / "lake", settings=kept) as session:
+        [found] = session.fsck()
+        assert (found.rule, found.table) == ("MN-02", left.table_id)
+        assert "fsck --repair" in found.remedy
+        assert left.location in found.says
+        [found] = session.fsck(repair=True)
+        assert found.repaired
+        assert session.fsck() == ()
+    with suppress(FileNotFoundError):
+        assert list(locations.store_for(left.location).list("", recursive=True)) == []

@@ -302,7 +302,7 @@ def test_the_store_hears_once_what_all_that_waits_will_ask_for(
     gate = Gate(ratifier)
     for key in range(3):
         txn_id, table_id = TxnId(f"txn-{key}"), TableId(f"table-{key % 2}")
-        last = ratifier.submit("", keep(key), txn_id=txn_id, table_ids=[table_id])
+        last = ratifier.submit("", keep(key), txn_ids=[txn_id], table_ids=[table_id])
     ratifier.submit("", keep(3))
     gate.open()
     settled(last)

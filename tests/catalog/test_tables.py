@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -376,6 +377,8 @@ def test_staging_tables_nobody_registered_expire(inline_lake: House) -> None:
     house = inline_lake
     left = house.database.stage_table()
     lay(left, first(left.table_id))
+    [path] = Path(left.location.removeprefix("file://")).rglob("*.json")
+    os.utime(path, (house.clock.ms / 1000,) * 2)
     house.clock.ms += 10_000
     fresh = house.database.stage_table()
     assert house.database.expire_staging(5_000) == (left.table_id,)

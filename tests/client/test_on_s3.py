@@ -9,11 +9,17 @@ import pyarrow as pa
 import pytest
 
 import headgate
+from headgate.clock import SystemClock
 from headgate.connecting import init
 from headgate.errors import AlreadyExistsError, PathAccessError
-from headgate.protocol.catalog_port import Severity
+from headgate.protocol.actions import TxnId
+from headgate.protocol.catalog_port import Ratified, Severity
+from headgate.protocol.commits import Way
+from headgate.protocol.paths import STAGED
 from headgate.settings import Settings
+from tests.catalog.conftest import House
 from tests.kit import req
+from tests.kit.builders import ManualClock, add
 
 
 def rows(*values: int) -> pa.Table:
@@ -50,6 +56,24 @@ def test_a_lake_with_its_root_in_a_bucket(tmp_path: Path, bucket: str, inline_li
             headgate.open(table.location)
         session.drop("t")
         assert session.purge("t") > 0
+
+
+@req("MN-02")
+def test_staged_files_that_lost_or_were_left_go_from_a_bucket(tmp_path: Path, bucket: str) -> None:
+    init(tmp_path / "lake", root=f"{bucket}/warehouse")
+    house = House(tmp_path / "lake", Way.STAGED, ManualClock(SystemClock().now_ms()))
+    table_id = house.create().table_id
+    won = house.propose(table_id, 1, add(), txn_id=TxnId("won"))
+    house.propose(table_id, 1, add(), txn_id=TxnId("lost"))
+    house.proposal(table_id, 2, add(), txn_id=TxnId("left"))
+    house.clock.ms += 2 * 24 * 3600 * 1000
+    assert house.database.keep_house() == 2
+    assert isinstance(won, Ratified)
+    assert [item.path for item in house.log(table_id).store.list(STAGED)] == [
+        f"{STAGED}/{won.commits[table_id].file_name}"
+    ]
+    assert house.catalog.publish(table_id) == 1
+    house.close()
 
 
 @req("CM-13")

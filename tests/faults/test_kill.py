@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 
 import headgate
 from headgate.client.session import Session
+from headgate.protocol.actions import Version
+from headgate.protocol.paths import StagedCommit
+from headgate.settings import Settings
 from tests.faults.harness import Told, check_lake, check_values, go_on, run, values_in
 from tests.kit import plain_replay, req, shows
 
@@ -279,4 +284,42 @@ def test_a_repair_killed_anywhere_can_be_gone_on_with(tmp_path: Path, fail: str)
     assert run("repair", lake).words("ok") == {"repair"}
     with headgate.connect(lake, publisher=False) as session:
         assert sorted(values_in(session, "one")) == [0, 1, 2, 3]
+    go_on(lake, "one")
+
+
+@req("MN-02")
+@shows("FC3")
+@pytest.mark.parametrize(
+    "fail",
+    [
+        "housekeeping.before_give_up:kill",
+        "housekeeping.after_give_up:kill",
+        "housekeeping.between_files:kill",
+        "housekeeping.between_files:kill@3",
+    ],
+)
+def test_a_sweep_killed_anywhere_takes_nothing_that_counts_and_is_gone_on_with(
+    tmp_path: Path, fail: str
+) -> None:
+    lake = tmp_path / "lake"
+    with headgate.connect(
+        lake, publisher=False, settings=Settings(inline_limit_bytes=0)
+    ) as session:
+        table = session.create_table("one", "value long")
+        for value in range(3):
+            table.append(pa.table({"value": pa.array([value], pa.int64())}))
+    [folder] = lake.glob("tables/*/_delta_log/_staged_commits")
+    named = {path.name for path in folder.iterdir()}
+    assert len(named) == 3
+    for path in list(folder.iterdir())[:2]:
+        left = folder / StagedCommit(Version(4), uuid4()).name
+        left.write_bytes(path.read_bytes())
+    for path in folder.iterdir():
+        os.utime(path, (1, 1))
+    assert run("repair", lake, fail=fail).was_killed
+    assert named <= {path.name for path in folder.iterdir()}
+    with headgate.connect(lake, publisher=False) as session:
+        assert sorted(values_in(session, "one")) == [0, 1, 2]
+    assert run("repair", lake).words("ok") == {"repair"}
+    assert {path.name for path in folder.iterdir()} == named
     go_on(lake, "one")

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from headgate.catalog.service import Catalog
 from headgate.client import maintenance
 from headgate.client.transaction import Change, Committer, Operation, Patience
 from headgate.errors import (
@@ -100,6 +101,9 @@ POINTS = (
     "checkpoint.before_hint",
     "fsck.before_adopt",
     "fsck.after_adopt",
+    "housekeeping.before_give_up",
+    "housekeeping.after_give_up",
+    "housekeeping.between_files",
 )
 some = st.integers(0, 5)
 few = st.integers(1, 3)
@@ -120,7 +124,14 @@ class Machine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="hg-world-", dir=base))
         self.world = self.kind(
             partial(self.place, self.folder),
-            settings=Settings(publish_batch=3, ticket_after=2, listed_ms=1_000, verify_staged=0),
+            settings=Settings(
+                publish_batch=3,
+                ticket_after=2,
+                listed_ms=1_000,
+                verify_staged=0,
+                lost_kept_ms=0,
+                unproposed_kept_ms=1_000,
+            ),
             has_database=self.has_database,
         )
         self.model = self.world.model
@@ -634,6 +645,13 @@ class DatabaseMachine(Machine):
                 seen = self.model.history[truth.table_id][cut]
                 store = self.world.bare_store_for(truth.location)
                 store.put_if_absent(name_of(cut), seen.content)
+
+    @rule()
+    def keep_house(self) -> None:
+        """Staged files that nobody names go; whoever comes with one of them is refused."""
+        catalog = self.world.catalog
+        assert isinstance(catalog, Catalog)
+        self.hears(lambda: self.world.do(catalog.keep_house))
 
     # Intruders
 

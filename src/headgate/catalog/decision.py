@@ -72,6 +72,8 @@ _JUDGED_BEFORE = frozenset(
     {admission.PARTITIONING_CHANGED, admission.TIMESTAMP_AHEAD, admission.REQUIRED_OFF}
 )
 _CONFLICTS_TOLD = 100
+# Stands in place of an intent, which is a hash: a rejection of a file and of no transaction.
+GIVEN_UP = b"given up"
 _WINNERS_SENT = 1_000  # a client that is further behind reads the table anew
 
 
@@ -165,7 +167,8 @@ class Decider:
             return self._reject(unit, pending, answer, now_ms)
         if self._must_come_again(pending, rows):
             return self._taken_answer(unit, pending, rows, now_ms)
-        if broken := self._violations(pending, rows, now_ms):
+        broken = [*self._given_up(unit, pending), *self._violations(pending, rows, now_ms)]
+        if broken:
             answer = Rejected(txn_id=proposal.txn_id, violations=tuple(broken))
             return self._reject(unit, pending, answer, now_ms)
         return self._ratify(unit, pending, rows, now_ms)
@@ -325,6 +328,18 @@ class Decider:
             latest={table_id: row.head for table_id, row in rows.items()},
             winners=self._winners(unit, pending, rows),
         )
+
+    def _given_up(self, unit: Reading, pending: Pending) -> list[Violation]:
+        """Name the staged files that were given up: they may be gone at any moment. Spec: MN-02."""
+        found: list[Violation] = []
+        for part in pending.proposal.parts:
+            if isinstance(part.content, Staged):
+                name = part.content.file_name
+                rejection = unit.rejection(file_key(part.table_id, name))
+                if rejection is not None and rejection.intent == GIVEN_UP:
+                    says = f"{name} was given up, since nobody had proposed it for long"
+                    found.append(Violation(rule="staged-given-up", says=says))
+        return found
 
     def _violations(
         self, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
@@ -611,6 +626,21 @@ def ratified_answer(unit: Reading, txn_id: TxnId) -> tuple[Ratified, dict[TableI
         commits={table_id: as_commit(row) for table_id, row in rows.items()},
     )
     return answer, {table_id: row.intent for table_id, row in rows.items()}
+
+
+def file_key(table_id: TableId, file_name: str) -> TxnId:
+    """Name the rejection of a staged file, which stands among those of transactions."""
+    return TxnId(f"{table_id}/{file_name}")
+
+
+def keys_of(proposal: Proposal) -> list[TxnId]:
+    """Name all under which something may have been decided of a proposal before."""
+    staged = [
+        file_key(part.table_id, part.content.file_name)
+        for part in proposal.parts
+        if isinstance(part.content, Staged)
+    ]
+    return [proposal.txn_id, *staged]
 
 
 def as_commit(row: CommitRow) -> RatifiedCommit:

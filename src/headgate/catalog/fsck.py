@@ -27,6 +27,7 @@ from headgate.protocol.commits import Part, Proposal, Put, Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY, State
+from headgate.protocol.timestamps import moment
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
 
@@ -453,6 +454,20 @@ def strays(name: str, found: Iterable[str]) -> Iterator[Finding]:
     if len(told) > _FILES_TOLD:
         says = f"has {len(told)} files in its log's folder that are none of a log, in all"
         yield Finding(rule="stray", severity=Severity.NOTE, table=name, says=says)
+
+
+def never_registered(row: TableRow, *, repaired: bool) -> Finding:
+    """Name a place that was staged long ago and never became a table."""
+    return Finding(
+        rule="MN-02",
+        severity=Severity.WARNING,
+        table=row.id,
+        says=f"was staged at {moment(row.created_ms)} and never registered; it lies at "
+        f"{row.location}",
+        remedy="Register it, or run `headgate fsck --repair`, which deletes what lies there unless "
+        "somebody still writes to it. A process that has the lake open for long does so by itself.",
+        repaired=repaired,
+    )
 
 
 def left_behind(row: TableRow, store: ObjectStore) -> Iterator[Finding]:

@@ -1,16 +1,21 @@
-"""What a server does by itself now and then: give up what nobody came back for.
+"""What a catalog does by itself now and then: give up what nobody came back for.
 
-A lease lets one of several servers do it. Everything here is safe to do twice, and to be cut short.
+Every process with a publisher does it, also one with an embedded lake: else a lake without a server
+would keep what killed creators left for ever. The first turn comes when a process has lived for a
+while, so that commands pass by without it; `fsck` with `repair` does a turn at once. A lease lets
+one of many do it. Everything here is safe to do twice, and to be cut short.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.registry import Registry, is_unfinished
 from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.sweeping import Sweeper
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
 from headgate.protocol.tables import State
@@ -18,16 +23,18 @@ from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _LEASE = "housekeeping"
+_FIRST_MS = 60_000  # until the first turn
 
 
 class Housekeeper:
-    """Expires staging tables and ends purges that were cut short."""
+    """Expires staging tables, ends purges that were cut short and sweeps staged files."""
 
     def __init__(
         self,
         store: CatalogStore,
         ratifier: Ratifier,
         registry: Registry,
+        sweeper: Sweeper,
         clock: Clock,
         settings: Settings,
         holder: str,
@@ -35,10 +42,13 @@ class Housekeeper:
         self._store = store
         self._ratifier = ratifier
         self._registry = registry
+        self._sweeper = sweeper
         self._clock = clock
         self._settings = settings
         self._holder = holder
+        self._refused_since: float | None = None
         self._stopping = threading.Event()
+        self._process = os.getpid()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -48,33 +58,53 @@ class Housekeeper:
 
     def close(self) -> None:
         """Stop after what is under way, for a moment."""
-        self._stopping.set()
-        if self._thread is not None:
+        if self._thread is not None and os.getpid() == self._process:  # no thread crosses a fork
+            self._stopping.set()
             self._thread.join(self._settings.publish_on_close_ms / 1000)
 
     def keep(self) -> int:
-        """Do it once, now; say how much there was to do."""
-        now_ms = self._clock.now_ms()
-        until_ms = now_ms + self._settings.housekeeping_ms // 2
-        is_ours = self._ratifier.submit(
-            _LEASE, lambda unit: unit.take_lease(_LEASE, self._holder, now_ms, until_ms)
-        ).result()
-        if not is_ours:
-            return 0
+        """Do it once, now, unless another does; say how much there was to do."""
+        return self.keep_anyway() if self._take_turn() else 0
+
+    def keep_anyway(self) -> int:
+        """Do it once, now, whoever else does; say how much there was to do."""
         done = len(self._registry.expire_staging(self._settings.staging_kept_ms))
         with self._store.read() as unit:
             unfinished = [row.id for row in unit.nameless(State.PURGED) if is_unfinished(row)]
         for table_id in unfinished:
             self._registry.purge(table_id)
-        return done + len(unfinished)
+        return done + len(unfinished) + self._sweeper.sweep(self._stopping.is_set)
+
+    def _take_turn(self) -> bool:
+        """Take the lease; nobody ends it, so that for as long as it runs there is no other turn.
+
+        One that runs for longer than any should was taken by a clock that was ahead.
+        """
+        now_ms, lasts_ms = self._clock.now_ms(), self._settings.housekeeping_ms // 2
+        is_ours = self._ratifier.submit(
+            _LEASE,
+            lambda unit: unit.take_lease(_LEASE, self._holder, now_ms, now_ms + lasts_ms),
+        ).result()
+        now = self._clock.monotonic()
+        if is_ours or self._refused_since is None:
+            self._refused_since = None if is_ours else now
+            return is_ours
+        if now - self._refused_since <= 2 * lasts_ms / 1000:
+            return False
+        self._refused_since = now
+        return True
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._settings.housekeeping_ms / 1000):
+        wait_ms = min(_FIRST_MS, self._settings.housekeeping_ms)
+        while not self._stopping.wait(wait_ms / 1000):
+            wait_ms = self._settings.housekeeping_ms
             try:
                 done = self.keep()
                 if done:
-                    _log.info("gave up %d places that nobody came back for", done)
+                    _log.info("gave up %d places and files that nobody came back for", done)
             except HeadgateError as error:
-                _log.warning("housekeeping failed: %s", error)
+                if not self._stopping.is_set():  # else its catalog was closed under its hands
+                    _log.warning("housekeeping failed: %s", error)
             except Exception:  # a thread that dies keeps no house any more
-                _log.exception("housekeeping failed")
+                if not self._stopping.is_set():
+                    _log.exception("housekeeping failed")

@@ -38,7 +38,7 @@ class _Work(Generic[Result]):
     name: str  # a txnId, or what else to ask for when the outcome is unknown
     do: Callable[[Writing], Result]
     answer: Future[Result]
-    txn_id: TxnId | None  # what it will ask the store for, as far as that is known
+    txn_ids: Collection[TxnId]  # what it will ask the store for, as far as that is known
     table_ids: Collection[TableId]
     result: Result | None = None
     error: BaseException | None = None
@@ -63,7 +63,7 @@ class Ratifier:
         name: str,
         do: Callable[[Writing], Result],
         *,
-        txn_id: TxnId | None = None,
+        txn_ids: Collection[TxnId] = (),
         table_ids: Collection[TableId] = (),
     ) -> Future[Result]:
         """Have `do` done in the next unit of work; the future is its answer.
@@ -75,7 +75,7 @@ class Ratifier:
                 "This process was forked, and the catalog's writer stayed behind.",
                 remedy="Connect again in the new process.",
             )
-        work = _Work(name, do, Future[Result](), txn_id, table_ids)
+        work = _Work(name, do, Future[Result](), txn_ids, table_ids)
         if self._stopped is not None:
             raise self._refusal()
         self._queue.put(work)  # type: ignore[arg-type]  # the queue does not look at results
@@ -171,9 +171,9 @@ class Ratifier:
                 break
             self._taken.append(work)
         ahead = [*self._taken] if first is None else [first, *self._taken]
-        if any(work.txn_id is not None or work.table_ids for work in ahead):
+        if any(work.txn_ids or work.table_ids for work in ahead):
             unit.expect(
-                {work.txn_id for work in ahead if work.txn_id is not None},
+                {txn_id for work in ahead for txn_id in work.txn_ids},
                 {table_id for work in ahead for table_id in work.table_ids},
             )
 

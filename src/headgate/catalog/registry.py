@@ -479,9 +479,12 @@ class Registry:
     def expire_staging(self, older_than_ms: int) -> list[TableId]:
         """Give up places that were staged and never registered, and delete what lies there."""
         before_ms = self._clock.now_ms() - older_than_ms
+        left = {row.id for row in self.stale_staging(before_ms) if self._is_left(row, before_ms)}
+        if not left:
+            return []
 
         def expire(unit: Writing) -> list[TableRow]:
-            expired = [row for row in unit.nameless(State.STAGING) if row.created_ms < before_ms]
+            expired = [row for row in unit.nameless(State.STAGING) if row.id in left]
             for row in expired:
                 unit.update_table(row._replace(state=step(row.state, Event.EXPIRE)))
             return expired
@@ -490,6 +493,22 @@ class Registry:
         for row in expired:
             self.purge(row.id)
         return [row.id for row in expired]
+
+    def stale_staging(self, before_ms: int) -> list[TableRow]:
+        """Give the staging tables from before a time: nobody registered them."""
+        with self._store.read() as unit:
+            return [row for row in unit.nameless(State.STAGING) if row.created_ms < before_ms]
+
+    def _is_left(self, row: TableRow, before_ms: int) -> bool:
+        """Say whether nobody is at work in a staging table's place any more.
+
+        A long first write is still under way while files come. And a version after the first is of
+        a table that was registered: a catalog that does not know it is an older copy.
+        """
+        log = self._log_of(row.location)
+        if log.is_published(Version(1)):
+            return False
+        return all(item.modified_ms < before_ms for item in log.store.list("", recursive=True))
 
     def entries(self, namespace: SchemaName | None, *, dropped: bool) -> list[TableEntry]:
         """List tables, the dropped ones too if asked."""

@@ -29,11 +29,12 @@ from headgate.catalog.decision import (
     FilesToSeeError,
     Pending,
     as_commit,
+    keys_of,
     ratified_answer,
 )
 from headgate.catalog.describing import Described
 from headgate.catalog.feed import LARGEST_PAGE, Feed
-from headgate.catalog.fsck import Checker, counts, data_files, left_behind
+from headgate.catalog.fsck import Checker, counts, data_files, left_behind, never_registered
 from headgate.catalog.holders import name_of_this_process
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.keys import RequestKey
@@ -49,6 +50,7 @@ from headgate.catalog.registry import (
 )
 from headgate.catalog.status import gather
 from headgate.catalog.stores.port import CatalogStore, Reading, TableRow, Writing
+from headgate.catalog.sweeping import Sweeper
 from headgate.catalog.tokens import TokenKeeper
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -118,6 +120,7 @@ if TYPE_CHECKING:
 
 _LEFTOVERS_KEPT_MS = 24 * 3600 * 1000  # of writers that died
 _DOUBT_PAUSE_S = 0.1
+_STAGED_FILE_MISSING = "staged-file-missing"
 _LISTED = 32  # published commits still listed, at the most
 
 _log = logging.getLogger(__name__)
@@ -155,7 +158,13 @@ class Catalog:
         )
         self._checker = Checker(store, self._ratifier, self._decider, clock)
         self._housekeeper = Housekeeper(
-            store, self._ratifier, self._registry, clock, self._settings, holder
+            store,
+            self._ratifier,
+            self._registry,
+            Sweeper(store, self._ratifier, self._log_of, clock, self._settings),
+            clock,
+            self._settings,
+            holder,
         )
         self._feed = Feed(store, clock)
         self._listeners = Listeners(
@@ -311,7 +320,7 @@ class Catalog:
             for attempt in attempts:
                 self._look_for_files(attempt, proposal.txn_id)
         except _FileError as missing:
-            return self._refused(proposal, missing)
+            return self._lost_long_ago(proposal, missing) or self._refused(proposal, missing)
         except HeadgateError:
             # What was ratified is answered, also when its staged file or its table is gone
             # meanwhile, or an intruder's file lies ahead.
@@ -342,6 +351,25 @@ class Catalog:
         answer = self._submit(pending)
         answer.add_done_callback(self._wake_when_done)
         return answer
+
+    def _lost_long_ago(self, proposal: Proposal, missing: _FileError) -> VersionTaken | None:
+        """Tell who comes so late that its staged file was swept that its version is taken."""
+        with self._store.read() as unit:
+            if unit.ratified_under(proposal.txn_id) or unit.rejection(proposal.txn_id) is not None:
+                return None  # there is an answer already
+            rows = {part.table_id: unit.table(part.table_id) for part in proposal.parts}
+        latest = {
+            table_id: row.head
+            for table_id, row in rows.items()
+            if row is not None and row.state is State.ACTIVE
+        }
+        is_lost = missing.violation.rule == _STAGED_FILE_MISSING and any(
+            isinstance(part.content, Staged) and part.version <= latest.get(part.table_id, -1)
+            for part in proposal.parts
+        )
+        if not is_lost or latest.keys() != rows.keys():
+            return None
+        return VersionTaken(txn_id=proposal.txn_id, latest=latest)
 
     def _refused(self, proposal: Proposal, missing: _FileError) -> Answer:
         # For good: who is told so may delete its files, and a copy of the request that comes when
@@ -646,7 +674,7 @@ class Catalog:
                 and not is_unfinished(row)
                 and unit.overlapping(row.location) is None
             ]
-        found: list[Finding] = []
+        found = self._stale(repair=repair) if table_id is None else []
         for row in free:
             found += left_behind(row, self._store_for(row.location))
         for row in purging:
@@ -671,6 +699,16 @@ class Catalog:
             self._looked_ahead.discard(row.id)
         found += self._checker.torn({row.id: name for row, name in tables})
         return tuple(found)
+
+    def _stale(self, *, repair: bool) -> list[Finding]:
+        """Look for places that were staged and never registered; keep house if asked to mend."""
+        before_ms = self._clock.now_ms() - self._settings.staging_kept_ms
+        stale = self._registry.stale_staging(before_ms)
+        if repair:
+            with suppress(HeadgateError):  # what is left is told
+                self._housekeeper.keep_anyway()
+        left = {row.id for row in self._registry.stale_staging(before_ms)}
+        return [never_registered(row, repaired=row.id not in left) for row in stale]
 
     def _data_findings(self, table_id: TableId, name: str, *, repair: bool) -> list[Finding]:
         """Look at the data of the latest version, and at what was counted of it."""
@@ -950,7 +988,7 @@ class Catalog:
         store = self._log_of(row.location).store
         meta = store.head(commit.path)
         if meta is None:
-            raise _FileError("staged-file-missing", f"{commit.path} is not there")
+            raise _FileError(_STAGED_FILE_MISSING, f"{commit.path} is not there")
         if meta.size != staged.size:
             raise _FileError(
                 "staged-size",
@@ -1051,7 +1089,7 @@ class Catalog:
         return self._ratifier.submit(
             proposal.txn_id,
             partial(self._decider.decide, pending=pending),
-            txn_id=proposal.txn_id,
+            txn_ids=keys_of(proposal),
             table_ids=written | {scan.table_id for scan in proposal.scans},
         )
 

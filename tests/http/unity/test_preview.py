@@ -58,6 +58,7 @@ def test_a_new_table_has_no_commits_and_version_0(table: Stock) -> None:
     assert asked(table) == {"commits": [], "latest_table_version": 0}
 
 
+@shows("FX19")
 def test_every_version_of_the_range_is_named_newest_first(served: Served) -> None:
     stock = native_table(served)
     native(served, stock.table_id, 1)
