@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from headgate.catalog.filesystem_fsck import LogCheck
+from headgate.catalog.fsck import data_files
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
+    HeadgateError,
     InvalidCommitError,
     MalformedError,
     NotEmptyError,
@@ -37,18 +40,21 @@ from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.admission import Facts
 from headgate.protocol.catalog_port import (
     Answer,
+    Finding,
     KnownFile,
     Ratified,
     RatifiedCommits,
     Ref,
     Rejected,
     Resolved,
+    Severity,
     StagingTable,
     TableEntry,
     TimelineEntry,
     VersionTaken,
 )
 from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Way
+from headgate.protocol.encoding import replaced
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.tables import State
@@ -308,6 +314,89 @@ class FilesystemCatalog:
         self._snapshots.pop(table_id, None)
         return len(paths)
 
+    # Checking
+
+    def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+        """Hold one table's log or all against themselves; nothing else remembers what was.
+
+        So nothing can be mended but a purge that was cut short.
+        """
+        if table_id is not None:
+            return tuple(self._checked(self._find(table_id).name))
+        found: list[Finding] = []
+        for space in self.namespaces():
+            for item in self._files.list(_folder(space)):
+                if item.path.endswith(_DROPPED):
+                    found += self._checked_tombstone(_named_by(space, item.path), repair)
+            for folder in sorted(self._files.folders(_folder(space))):
+                name = _named_by(space, folder)
+                if self._files.head(_path(name) + _DROPPED) is None:
+                    found += self._checked(name)
+        return tuple(found)
+
+    def _checked_tombstone(self, name: TableName, repair: bool) -> Iterator[Finding]:
+        """Say what a tombstone stands for. What is dropped cannot come back, so no more is told."""
+        finding = Finding(
+            rule="CM-40",
+            severity=Severity.NOTE,
+            table=str(name),
+            path=_path(name) + _DROPPED,
+            says="is dropped, and its files are still there",
+            remedy="Run `headgate purge`.",
+        )
+        try:
+            table_id = self._tombstone(name)
+        except MalformedError as error:
+            remedy = "Delete it, and drop the table again if it is to go."
+            yield replaced(finding, severity=Severity.ERROR, says=error.message, remedy=remedy)
+            return
+        if table_id is None:  # purged meanwhile
+            return
+        try:
+            is_whole = _id_of(self._first(self._location(name))) == table_id
+        except (NotFoundError, MalformedError):
+            is_whole = False
+        if is_whole:
+            yield finding
+            return
+        if repair:
+            self.purge_table(table_id)
+        yield replaced(
+            finding,
+            severity=Severity.WARNING,
+            says="is the tombstone of a table that is gone: a purge was cut short",
+            remedy="Run `headgate fsck --repair`.",
+            repaired=repair,
+        )
+
+    def _checked(self, name: TableName) -> Iterator[Finding]:
+        store = self._store_for(self._location(name))
+        check = LogCheck(str(name), DeltaLog(store))
+        yield from check.findings()
+        listed = {item.path: item.size for item in store.list("", recursive=True)}
+        if check.latest < 0:
+            if listed:
+                yield Finding(
+                    rule="LC-01",
+                    severity=Severity.WARNING,
+                    table=str(name),
+                    says=f"has no version 0, and {len(listed)} files: it is no table",
+                    remedy="See who wrote them; if nobody needs them, delete them.",
+                )
+            return
+        try:
+            snapshot = snapshots.load(self, name, version=check.latest, store_for=self._store_for)
+            yield from data_files(str(name), snapshot, listed)
+        except HeadgateError as error:
+            yield Finding(
+                rule="RD-06",
+                severity=Severity.ERROR,
+                table=str(name),
+                version=check.latest,
+                says=f"cannot be read: {error.message}",
+                remedy=error.remedy,
+            )
+
     # How it is done
 
     def _put(self, location: str, path: str, content: bytes, txn_id: TxnId) -> bool:
@@ -330,10 +419,13 @@ class FilesystemCatalog:
     def _tombstone(self, name: TableName) -> TableId | None:
         """Give the id of the table that was dropped under a name and is not purged yet."""
         try:
-            said = json.loads(self._files.get(_path(name) + _DROPPED))
+            content = self._files.get(_path(name) + _DROPPED)
         except NotFoundError:
             return None
-        return TableId(said["tableId"])
+        try:
+            return TableId(json.loads(content)["tableId"])
+        except (ValueError, KeyError, TypeError):
+            raise MalformedError(f"{_path(name)}{_DROPPED} names no table.") from None
 
     def _is_anothers(self, name: TableName, table_id: TableId) -> bool:
         try:
@@ -487,7 +579,7 @@ class FilesystemCatalog:
     def _entries(self, spaces: tuple[SchemaName, ...], dropped: bool) -> Iterator[TableEntry]:
         for space in spaces:
             for folder in sorted(self._files.folders(_folder(space))):
-                name = TableName(space.catalog, space.schema, unquote(folder.rpartition("/")[2]))
+                name = _named_by(space, folder)
                 try:
                     place = self._seen(self._by_name(name))
                     is_dropped = self._tombstone(name) == place.table_id
@@ -511,9 +603,10 @@ class FilesystemCatalog:
         for space in self.namespaces():
             for item in self._files.list(_folder(space)):
                 if item.path.endswith(_DROPPED):
-                    table = unquote(item.path.removesuffix(_DROPPED).rpartition("/")[2])
-                    said = json.loads(self._files.get(item.path))
-                    yield TableName(space.catalog, space.schema, table), said["tableId"]
+                    name = _named_by(space, item.path)
+                    table_id = self._tombstone(name)
+                    if table_id is not None:
+                        yield name, table_id
 
 
 def _only_put(proposal: Proposal) -> tuple[Part, bytes]:
@@ -537,6 +630,12 @@ def _id_of(first: Examined) -> TableId:
     if first.metadata is None:
         raise MalformedError("Version 0 has no metaData.")
     return TableId(first.metadata.id)
+
+
+def _named_by(space: SchemaName, path: str) -> TableName:
+    """Read the name for which a table's directory, or its tombstone, stands."""
+    table = path.removesuffix(_DROPPED).rpartition("/")[2]
+    return TableName(space.catalog, space.schema, unquote(table))
 
 
 def _folder(name: SchemaName) -> str:

@@ -1,0 +1,106 @@
+"""A log held against itself, where no database remembers what it should be.
+
+In a filesystem catalog every file that was put has won, so nothing can be compared; what can be
+judged is whether the versions make one history: without a gap, each whole, of this very table, no
+transaction twice, timestamps rising. Checking changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headgate.catalog.fsck import RESTORE, beside, strays
+from headgate.errors import MalformedError
+from headgate.log.files import DeltaLog
+from headgate.protocol import examination, features
+from headgate.protocol.actions import TxnId, Version
+from headgate.protocol.catalog_port import Finding, Severity
+from headgate.protocol.examination import Examined
+from headgate.protocol.paths import PublishedCommit
+
+_NONE = Version(-1)
+_VIOLATIONS_TOLD = 3
+
+
+@dataclass(slots=True)
+class LogCheck:
+    """Goes through a table's versions in order."""
+
+    name: str
+    log: DeltaLog
+    latest: Version = _NONE  # the highest version that has every other before it
+    _table_id: str | None = None
+    _timestamp_ms: int | None = None
+    _txn_ids: dict[TxnId, Version] = field(default_factory=dict)
+
+    def findings(self) -> Iterator[Finding]:
+        """Check the whole log."""
+        listed = [item.file for item in self.log.list()]
+        following = Version(0)
+        for version in sorted(f.version for f in listed if isinstance(f, PublishedCommit)):
+            while following <= version:
+                content = self.log.read_published(following)  # a listing may be stale
+                if content is None:
+                    yield self._gap(following, version)
+                    following = version if following < version else Version(version + 1)
+                    continue
+                if self.latest == following - 1:
+                    self.latest = following
+                yield from self._commit(following, content)
+                following = Version(following + 1)
+        others = [file for file in listed if not isinstance(file, PublishedCommit)]
+        yield from beside(self.name, others, published=self.latest, head=self.latest)
+        yield from strays(self.name, self.log.strays())
+
+    def _commit(self, version: Version, content: bytes) -> Iterator[Finding]:
+        try:
+            examined = examination.examine_file(content)
+        except MalformedError as error:
+            yield self._finding("S20", version, f"cannot be read: {error.message}")
+            return
+        if examined.violations:
+            said = [str(violation) for violation in examined.violations[:_VIOLATIONS_TOLD]]
+            yield self._finding("S20", version, f"is no commit of such a table: {'; '.join(said)}")
+        yield from self._identity(version, examined)
+        if examined.txn_id is not None:
+            first = self._txn_ids.setdefault(examined.txn_id, version)
+            if first != version:
+                says = f"has the txnId of version {first}: a transaction is ratified once"
+                yield self._finding("S3", version, says)
+        if examined.timestamp_ms is not None:
+            if self._timestamp_ms is not None and examined.timestamp_ms <= self._timestamp_ms:
+                yield self._finding("S19", version, "is not later than the version before it")
+            self._timestamp_ms = examined.timestamp_ms
+
+    def _identity(self, version: Version, examined: Examined) -> Iterator[Finding]:
+        if version == 0 and (examined.metadata is None or examined.protocol is None):
+            yield self._finding("LC-01", version, "makes no table: it lacks metaData or protocol")
+        if examined.protocol is not None and not features.is_catalog_managed(examined.protocol):
+            yield self._finding("S20", version, "makes the table one that no catalog manages")
+        if examined.metadata is not None:
+            if self._table_id is None:
+                self._table_id = examined.metadata.id
+            if examined.metadata.id != self._table_id:
+                says = f"is of table {examined.metadata.id}, and not of {self._table_id}"
+                yield self._finding("S25", version, says)
+
+    def _gap(self, version: Version, later: Version) -> Finding:
+        return self._finding(
+            "S1",
+            version,
+            f"is not there, and version {later} is: readers end before it, and whoever commits "
+            "next puts another in its place",
+            f"Let nobody commit. {RESTORE}",
+        )
+
+    def _finding(self, rule: str, version: Version, says: str, remedy: str = RESTORE) -> Finding:
+        return Finding(
+            rule=rule,
+            severity=Severity.ERROR,
+            table=self.name,
+            version=version,
+            path=PublishedCommit(version).path,
+            says=says,
+            remedy=remedy,
+        )
