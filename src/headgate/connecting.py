@@ -112,7 +112,7 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
         case _Kind.DATABASE:
             root = None if root is None else locations.normalize(root)
             if is_postgres(text):
-                store: CatalogStore = _postgres(text, clock)
+                store: CatalogStore = _postgres(text, clock, Settings())
             else:
                 database = _database(text)
                 if _ready(database).exists():
@@ -147,7 +147,7 @@ def embedded_catalog(
     housekeeping: bool = False,
 ) -> Catalog:
     """Run the catalog of a lake in this process, on SQLite or on PostgreSQL."""
-    store, root = open_store(address, clock)
+    store, root = open_store(address, clock, settings)
     return Catalog(
         store,
         root,
@@ -160,8 +160,11 @@ def embedded_catalog(
     )
 
 
-def open_store(address: str, clock: Clock) -> tuple[CatalogStore, str]:
+def open_store(
+    address: str, clock: Clock, settings: Settings | None = None
+) -> tuple[CatalogStore, str]:
     """Open the store of a lake; give it, and where the lake's tables lie."""
+    settings = settings or Settings()
     if _kind(address) is not _Kind.DATABASE:
         raise InvalidArgumentError(
             f"{address!r} names no store.",
@@ -170,10 +173,11 @@ def open_store(address: str, clock: Clock) -> tuple[CatalogStore, str]:
     store: CatalogStore
     root: str | None = None
     if is_postgres(address):
-        store = _postgres(address, clock)
+        store = _postgres(address, clock, settings)
     else:
         database = _database(address)
-        store = SQLiteStore(str(_ready(database)), clock)
+        patience = settings.store_patience_ms / 1000
+        store = SQLiteStore(str(_ready(database)), clock, patience=patience)
         root = locations.normalize(str(database.parent.resolve()))
     try:
         return store, _root_of(store, root, clock)
@@ -205,10 +209,15 @@ def _kind(address: str) -> _Kind:
 # tables stands on pyarrow, which a server does without.
 
 
-def _postgres(address: str, clock: Clock) -> CatalogStore:
+def _postgres(address: str, clock: Clock, settings: Settings) -> CatalogStore:
     from headgate.catalog.stores.postgres import PostgresStore
 
-    return PostgresStore(address, clock)
+    return PostgresStore(
+        address,
+        clock,
+        patience=settings.store_patience_ms / 1000,
+        readers=settings.store_readers,
+    )
 
 
 def _remote(

@@ -25,6 +25,11 @@ _AT_LEAST_ONE = frozenset(
         "housekeeping_ms",
         "request_limit_bytes",
         "request_body_ms",
+        "request_headers_ms",
+        "answer_limit_bytes",
+        "connections",
+        "stop_ms",
+        "store_readers",
     }
 )
 
@@ -43,6 +48,8 @@ class Settings:
     verify_every: int = 0  # of inline commits every so-manieth has its largest file looked for
     verify_above_bytes: int = 64 << 20  # files of that size are always looked for
     rejections_kept_ms: int = 30 * 24 * 3600 * 1000
+    store_patience_ms: int = 30_000  # for others who hold the store; then it is unavailable
+    store_readers: int = 32  # connections to PostgreSQL that read; one more writes
     batch_proposals: int = 256
     batch_ms: int = 20
     ticket_after: int = 3  # lost versions in a row until a staged attempt goes first
@@ -62,7 +69,13 @@ class Settings:
     unproposed_kept_ms: int = 24 * 3600 * 1000  # a staged file that may still be proposed
     housekeeping_ms: int = 3600 * 1000
     request_limit_bytes: int = 16 << 20  # of a request's body
+    request_headers_ms: int = 10_000  # within which headers must have come
     request_body_ms: int = 30_000  # within which a body must have come
+    answer_limit_bytes: int = 16 << 20  # of commits' contents in one answer; more comes in pages
+    connections: int = 16_384  # open at once; others wait, also behind idle ones
+    stop_ms: int = (
+        40_000  # for requests under way when a server stops; longer than any is held back
+    )
     longest_wait_ms: int = 10_000  # for the next event, then ask again: a server that stops waits
 
     # Of tables that other engines make, besides what every managed table has: features they must

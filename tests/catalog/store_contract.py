@@ -694,6 +694,30 @@ class StoreContract:
 
     @req("CM-42")
     @shows("FC5")
+    def test_how_many_commits_fit_is_what_their_contents_add_up_to(
+        self, store: CatalogStore
+    ) -> None:
+        one, two = insert(store, 1, 2)
+        contents = [b"x" * 3, None, b"", b"x" * 5, b"x" * 2, None, b"x" * 9]
+        insert_commits(store, one, *(commit_row(v, content=c) for v, c in enumerate(contents)))
+        insert_commits(store, two, commit_row(0, txn="other", content=b"x" * 30))
+
+        def fitting(first: int, last: int, most: int) -> int:
+            step = 1 if first <= last else -1
+            reached, total = first, 0
+            for version in range(first, last + step, step):
+                if version < len(contents):
+                    total += len(contents[version] or b"")
+                    reached = version if total <= most else reached
+            return reached
+
+        with store.read() as unit:
+            for first in range(9):
+                for last in range(9):
+                    for most in (-1, 0, 1, 3, 7, 8, 10, 18, 19, 30):
+                        found = unit.fitting(one.key, Version(first), Version(last), most)
+                        assert found == fitting(first, last, most), (first, last, most)
+
     def test_what_was_ratified_under_a_txn_id_is_known_after_its_content_was_forgotten(
         self, store: CatalogStore
     ) -> None:

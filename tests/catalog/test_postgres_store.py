@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
@@ -16,14 +16,14 @@ import psycopg
 import pytest
 
 from headgate import failpoints
+from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres
 from headgate.catalog.stores import postgres_reading as reading
 from headgate.catalog.stores import postgres_writing as writing
-from headgate.catalog.stores.port import CatalogStore, Clock, DoubtError
+from headgate.catalog.stores.port import CatalogStore, Clock, DoubtError, TakenBackError, Writing
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import SystemClock
 from headgate.errors import (
-    BusyError,
     InvalidArgumentError,
     RefusedError,
     UnavailableError,
@@ -31,6 +31,7 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.tables import State
+from headgate.settings import Settings
 from tests.catalog.store_contract import (
     StoreContract,
     commit_row,
@@ -357,13 +358,13 @@ def test_a_number_that_postgresql_cannot_keep_is_refused_alone(store: PostgresSt
 
 
 @shows("FS4")
-def test_a_writer_that_finds_the_clock_held_for_too_long_is_told_it_is_busy(
+def test_a_writer_that_finds_the_clock_held_for_too_long_is_told_it_is_unavailable(
     store: PostgresStore, open_postgres: Opened
 ) -> None:
     other = open_postgres(patience=0.3)
     with store.write() as unit:
         unit.insert_table(table_row())
-        with pytest.raises(BusyError, match="held"), other.write():
+        with pytest.raises(UnavailableError, match="held"), other.write():
             pass
         with other.read() as reading:  # readers are not held up
             assert reading.table(table_id(1)) is None
@@ -391,7 +392,7 @@ def test_a_lock_of_somebody_else_undoes_the_unit_and_the_next_one_works(
     [row] = insert(store, 1)
     with postgres_server.connect() as other, other.transaction():
         other.execute(f"LOCK TABLE {store._schema}.commits".encode())
-        with pytest.raises(BusyError, match="held"):
+        with pytest.raises(TakenBackError, match="held"):
             insert_commits(store, row, commit_row(0))
     assert found(store).head == -1
     insert_commits(store, row, commit_row(0))
@@ -399,7 +400,7 @@ def test_a_lock_of_somebody_else_undoes_the_unit_and_the_next_one_works(
 
 
 @shows("FS4")
-def test_a_victim_of_a_deadlock_is_undone_and_told_it_is_busy(
+def test_a_victim_of_a_deadlock_is_undone_and_can_be_run_again(
     postgres_server: Postgres, store: PostgresStore
 ) -> None:
     [row] = insert(store, 1)
@@ -413,13 +414,72 @@ def test_a_victim_of_a_deadlock_is_undone_and_told_it_is_busy(
             def wait_for_the_clock() -> None:
                 other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
 
-            with pytest.raises(BusyError, match="deadlock"), store.write() as unit:  # noqa: PT012
+            with pytest.raises(TakenBackError, match="deadlock"), store.write() as unit:  # noqa: PT012
                 waiting = pool.submit(wait_for_the_clock)
                 time.sleep(0.3)
                 unit.insert_commit(row.key, commit_row(0))
             waiting.result()
         other.execute("ROLLBACK")
     insert_commits(store, row, commit_row(0))
+
+
+@shows("FS4", "S4")
+def test_work_that_was_the_victim_of_a_deadlock_is_done_all_the_same(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    [row] = insert(store, 1)
+    ratifier = Ratifier(store, SystemClock(), Settings())
+    tries = 0
+    with postgres_server.connect() as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SET deadlock_timeout = '30s'")  # so the unit is the victim
+        other.execute("BEGIN")
+        other.execute(f"LOCK TABLE {store._schema}.commits".encode())
+
+        def wait_and_let_go() -> None:
+            other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
+            other.execute("ROLLBACK")
+
+        def work(unit: Writing) -> str:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                waiting.append(pool.submit(wait_and_let_go))
+                time.sleep(0.3)
+            unit.insert_commit(row.key, commit_row(0))
+            return "done"
+
+        waiting: list[Future[None]] = []
+        answer = ratifier.submit("1", work)
+        assert answer.result(60) == "done"
+        waiting[0].result()
+    ratifier.close()
+    assert tries == 2
+    with store.read() as unit:
+        assert len(unit.commits(row.key, Version(0), Version(9), content=False)) == 1
+
+
+def test_no_more_connections_read_than_were_allowed_and_the_others_wait_for_them(
+    postgres_server: Postgres, open_postgres: Opened
+) -> None:
+    store = open_postgres(readers=2)
+    together = threading.Barrier(2)
+    most: list[int] = []
+
+    def read(_: int) -> None:
+        with store.read() as unit:
+            unit.clock()
+            together.wait(20)  # they come in pairs, and never in threes
+            most.append(len(store._lent))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
+    assert set(most) <= {1, 2}
+    impatient = open_postgres(readers=1, patience=0.2)
+    refused = pytest.raises(UnavailableError, match="All 1 connections")
+    with impatient.read(), refused, impatient.read():
+        pass
+    with impatient.read() as unit:  # what was refused took nothing with it
+        unit.clock()
 
 
 # Connections that break

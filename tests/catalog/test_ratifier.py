@@ -12,11 +12,16 @@ import pytest
 
 from headgate import failpoints
 from headgate.catalog.ratifier import Ratifier, WaitError
-from headgate.catalog.stores.port import CatalogStore, DoubtError, Reading, Writing
+from headgate.catalog.stores.port import (
+    CatalogStore,
+    DoubtError,
+    Reading,
+    TakenBackError,
+    Writing,
+)
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.errors import (
-    BusyError,
     NotFoundError,
     OutcomeUnknownError,
     Retry,
@@ -254,6 +259,31 @@ def test_doubt_about_the_commit_makes_every_answer_unknown_and_stops_the_catalog
     assert store.kept() == {"0", "1", "2"}  # here it had happened after all
 
 
+@shows("FC12")
+def test_whoever_runs_it_is_told_that_it_stopped_and_not_that_it_was_closed(
+    store: WatchedStore,
+) -> None:
+    told: list[str] = []
+    closed = Ratifier(store, ManualClock(), Settings(), told.append)
+    closed.close()
+    assert told == []
+
+    def doubt() -> None:
+        raise DoubtError("the sync failed")
+
+    store.after_commit = doubt
+    heard = threading.Event()
+    ratifier = Ratifier(
+        store, ManualClock(), Settings(), lambda why: (told.append(why), heard.set())
+    )
+    settled(ratifier.submit("1", keep(1)))
+    assert heard.wait(PATIENCE)
+    assert len(told) == 1
+    assert "the sync failed" in told[0]
+    with pytest.raises(UnavailableError, match="the sync failed"):
+        ratifier.refuse_if_stopped()
+
+
 @shows("FC12", "L1")
 def test_what_waits_behind_a_batch_in_doubt_is_told_that_nothing_happened(
     store: WatchedStore,
@@ -393,7 +423,7 @@ def test_a_database_held_by_others_is_told_to_who_waited_longest_and_the_rest_go
 
     def hold() -> None:
         store.before_begin = lambda: None
-        raise BusyError("Other processes held it.")
+        raise UnavailableError("Other processes held it.")
 
     def arm(_: Writing) -> str:
         store.before_begin = hold
@@ -402,9 +432,57 @@ def test_a_database_held_by_others_is_told_to_who_waited_longest_and_the_rest_go
     gate.open()
     settled(ratifier.submit("arm", arm))
     first = ratifier.submit("1", keep(1))
-    assert isinstance(settled(first)[0], BusyError)
+    assert isinstance(settled(first)[0], UnavailableError)
     assert settled(ratifier.submit("2", keep(2))) == ["answer 2"]
     assert store.kept() == {"2"}
+
+
+@shows("FS4", "L1")
+def test_a_unit_that_the_database_took_back_is_run_again_in_its_order(
+    store: WatchedStore, ratifier: Ratifier
+) -> None:
+    times = 0
+
+    def take_back() -> None:
+        nonlocal times
+        times += 1
+        if times < 3:
+            raise TakenBackError("A deadlock was found.")
+
+    store.before_commit = take_back
+    gate = Gate(ratifier)
+    answers = [
+        ratifier.submit("1", keep(1)),
+        ratifier.submit("2", refuse(2)),
+        ratifier.submit("3", keep(3)),
+    ]
+    gate.open()
+    one, two, three = settled(*answers)
+    assert (one, three) == ("answer 1", "answer 3")
+    assert isinstance(two, NotFoundError)
+    assert (times, store.commits) == (3, 1)
+    assert store.kept() == {"1", "3"}
+
+
+@shows("FS4", "L1")
+def test_what_the_database_takes_back_for_too_long_is_told_to_have_not_happened(
+    store: WatchedStore,
+) -> None:
+    clock = ManualClock()
+    ratifier = Ratifier(store, clock, Settings(store_patience_ms=1_000))
+
+    def take_back() -> None:
+        clock.sleep(0.3)
+        raise TakenBackError("A deadlock was found.")
+
+    store.before_commit = take_back
+    [told] = settled(ratifier.submit("1", keep(1)))
+    assert isinstance(told, UnavailableError)
+    assert 1.0 <= clock.waited_s < 2.0
+    store.before_commit = lambda: None
+    assert settled(ratifier.submit("2", keep(2))) == ["answer 2"]
+    assert store.kept() == {"2"}
+    ratifier.close()
 
 
 def test_work_that_must_wait_lets_others_go_first_and_comes_back(

@@ -19,7 +19,6 @@ from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.errors import (
     AlreadyExistsError,
-    BusyError,
     DamagedError,
     HeadgateError,
     RefusedError,
@@ -371,14 +370,14 @@ def test_a_store_closed_under_a_reader_lets_it_finish(store: SQLiteStore) -> Non
 
 
 @shows("FS4")
-def test_a_writer_that_finds_the_file_held_for_too_long_is_told_it_is_busy(
+def test_a_writer_that_finds_the_file_held_for_too_long_is_told_it_is_unavailable(
     store: SQLiteStore, path: Path
 ) -> None:
     clock = ManualClock()
     other = SQLiteStore(str(path), clock)
     with store.write() as unit:
         unit.insert_table(table_row())
-        with pytest.raises(BusyError, match="held"), other.write():
+        with pytest.raises(UnavailableError, match="held"), other.write():
             pass
         assert 30 <= clock.waited_s < 31
         with other.read() as reading:  # readers are not held up

@@ -53,7 +53,11 @@ class Served:
 
 
 def serving(
-    lake: Path, settings: Settings | None = None, *, auth: bool = False, publisher: bool = False
+    lake: Path | str,
+    settings: Settings | None = None,
+    *,
+    auth: bool = False,
+    publisher: bool = False,
 ) -> Iterator[Served]:
     settings = settings or Settings(verify_staged=0)
     clock = SystemClock()

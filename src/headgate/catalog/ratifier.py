@@ -4,7 +4,8 @@ One sync serves everything that waited (D2). Work runs in the order it came, eac
 savepoint of its own, so a refusal undoes itself alone. Answers go out after the commit, never
 before. When the commit fails in a way that leaves doubt, every answer is *unknown*; and the
 ratifier stops, unless the store says that it can go on: what a sync did not confirm once, a
-second sync cannot, but a connection that was lost is replaced.
+second sync cannot, but a connection that was lost is replaced. What the store took back for
+others' sake is run again, for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headgate.catalog.stores.port import CatalogStore, DoubtError, Writing
+from headgate.catalog.stores.port import CatalogStore, DoubtError, TakenBackError, Writing
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, OutcomeUnknownError, UnavailableError
 from headgate.failpoints import fail_point
@@ -47,10 +48,18 @@ class _Work(Generic[Result]):
 class Ratifier:
     """The one place where a catalog changes."""
 
-    def __init__(self, store: CatalogStore, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: CatalogStore,
+        clock: Clock,
+        settings: Settings,
+        on_stopped: Callable[[str], None] = lambda why: None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
+        self._on_stopped = on_stopped  # told why, unless it was closed
+        self._undone_since: float | None = None
         self._queue: queue.SimpleQueue[_Work[object] | None] = queue.SimpleQueue()
         self._taken: deque[_Work[object]] = deque()  # from the queue, and not begun yet
         self._stopped: str | None = None
@@ -76,12 +85,16 @@ class Ratifier:
                 remedy="Connect again in the new process.",
             )
         work = _Work(name, do, Future[Result](), txn_ids, table_ids)
-        if self._stopped is not None:
-            raise self._refusal()
+        self.refuse_if_stopped()
         self._queue.put(work)  # type: ignore[arg-type]  # the queue does not look at results
         if self._stopped is not None:  # it may have stopped between the look and the put
             self._drain()
         return work.answer
+
+    def refuse_if_stopped(self) -> None:
+        """Raise why nothing is decided here any more, if that is so."""
+        if self._stopped is not None:
+            raise self._refusal()
 
     def close(self) -> None:
         """Answer all that waits, then stop."""
@@ -95,12 +108,17 @@ class Ratifier:
                 self._batch(self._taken.popleft())
             self._stopped = "it was closed"
         except DoubtError as doubt:
-            self._stopped = f"its database left an outcome unknown ({doubt})"
+            self._fail(f"its database left an outcome unknown ({doubt})")
         except BaseException as error:
-            self._stopped = repr(error)
+            self._fail(repr(error))
             raise
         finally:
             self._drain()
+
+    def _fail(self, why: str) -> None:
+        self._stopped = why
+        self._drain()
+        self._on_stopped(why)
 
     def _batch(self, first: _Work[object]) -> None:
         batch: list[_Work[object]] = []
@@ -113,6 +131,7 @@ class Ratifier:
                 work: _Work[object] | None = first
                 while work is not None:
                     batch.append(work)
+                    work.error = None
                     try:
                         with unit.savepoint():
                             work.result = work.do(unit)
@@ -129,9 +148,13 @@ class Ratifier:
             fail_point("ratifier.after_commit")
             fail_point("ratifier.before_answer")
         except HeadgateError as error:  # nothing was written: the disk is full, the file is held
-            for work in batch or [first]:
-                work.error = error
             batch, waiting = batch or [first], []
+            if isinstance(error, TakenBackError) and self._has_time():
+                self._taken.extendleft(reversed(batch))
+                self._clock.sleep(0.001)
+                return
+            for work in batch:
+                work.error = error
         except BaseException as error:
             for work in batch or [first]:
                 unknown = OutcomeUnknownError(work.name, f"the database said {error}")
@@ -139,6 +162,7 @@ class Ratifier:
             if isinstance(error, DoubtError) and error.can_go_on:
                 return
             raise
+        self._undone_since = None
         for work in batch:
             if work not in waiting:
                 _answer(work, error=work.error)
@@ -146,6 +170,13 @@ class Ratifier:
             self._queue.put(work)
         if len(waiting) == len(batch):
             self._clock.sleep(0.001)
+
+    def _has_time(self) -> bool:
+        """Say whether what was taken back may be run again, or was so for too long."""
+        now = self._clock.monotonic()
+        if self._undone_since is None:
+            self._undone_since = now
+        return now - self._undone_since < self._settings.store_patience_ms / 1000
 
     def _wait(self) -> bool:
         """Wait for work; say whether there is any, and not the wish to stop."""

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from headgate.errors import UnavailableError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import KnownFile
@@ -33,6 +34,10 @@ class DoubtError(Exception):
     def __init__(self, why: str, *, can_go_on: bool = False) -> None:
         super().__init__(why)
         self.can_go_on = can_go_on
+
+
+class TakenBackError(UnavailableError):
+    """Others stood in the way, and the store took the whole unit back: it can be run again."""
 
 
 class Clock(NamedTuple):
@@ -185,6 +190,13 @@ class Reading(Protocol):
         self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
     ) -> list[CommitRow]: ...
     def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]: ...
+    def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
+        """Give the last version up to which contents are no more than so many bytes.
+
+        At least the first. With `first` above `last`, down from there: the lowest such version.
+        """
+        ...
+
     def version_at(self, key: int, at: Sequence) -> Version | None: ...
     def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]: ...
     def torn(self) -> list[TxnId]:

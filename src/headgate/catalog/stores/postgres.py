@@ -25,13 +25,19 @@ from psycopg import errors, sql
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
-from headgate.catalog.stores.port import Clock, DoubtError, Reading, TakenError, Writing
+from headgate.catalog.stores.port import (
+    Clock,
+    DoubtError,
+    Reading,
+    TakenBackError,
+    TakenError,
+    Writing,
+)
 from headgate.catalog.stores.postgres_bulk import Statement, Values
 from headgate.catalog.stores.postgres_reading import ReadingUnit, Row
 from headgate.catalog.stores.postgres_writing import WritingUnit
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
-    BusyError,
     DamagedError,
     HeadgateError,
     InvalidArgumentError,
@@ -45,6 +51,7 @@ _PATIENCE: Final = 30.0  # seconds until a writer is told that others hold the c
 _ONE_WAIT: Final = 5.0  # seconds of one wait for a lock; more of them fit into the patience
 _PAUSE: Final = 10.0  # seconds until the server ends a unit in which nothing happens
 _READERS_PAUSE: Final = 300.0  # and a reading in which nothing is asked, which holds up nobody
+_READERS: Final = 32  # who read at once, each on a connection; others wait for one of them
 _KEPT: Final = 16  # readers' connections that are kept while nobody reads
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -94,12 +101,15 @@ class PostgresStore:
         schema: str = "headgate",
         patience: float = _PATIENCE,
         pause: float = _PAUSE,
+        readers: int = _READERS,
     ) -> None:
         self._parameters = _parsed(dsn)
         self._schema = schema
         self._clock = clock
         self._patience = patience
         self._pause = pause
+        self._readers = readers
+        self._free = threading.BoundedSemaphore(readers)
         self._idle: list[Connection] = []  # of readers that are done
         self._lent: list[Connection] = []  # to readers that are not
         self._registering = threading.Lock()
@@ -121,11 +131,19 @@ class PostgresStore:
     def read(self) -> Iterator[Reading]:
         """One read transaction: everything in it is from one instant."""
         self._refuse_if_closed()
-        line = _ReadingLine(self._reader(), self._fresh_reader)
+        if not self._free.acquire(timeout=self._patience):
+            raise UnavailableError(
+                f"All {self._readers} connections for reading the catalog's database were in use "
+                f"for {self._patience:g} s."
+            )
         try:
-            yield ReadingUnit(line)
+            line = _ReadingLine(self._reader(), self._fresh_reader)
+            try:
+                yield ReadingUnit(line)
+            finally:
+                self._give_back(line.connection)
         finally:
-            self._give_back(line.connection)
+            self._free.release()
 
     @contextmanager
     def write(self) -> Iterator[Writing]:
@@ -279,8 +297,9 @@ class PostgresStore:
                 return do()
             except _NOT_APPLIED as error:
                 if self._clock.monotonic() >= deadline:
-                    raise BusyError(
-                        f"Others held the catalog's clock for {self._patience:.0f} s: {error}."
+                    raise UnavailableError(
+                        f"Others held the catalog's clock for {self._patience:g} s: "
+                        f"{_first_line(error)}."
                     ) from error
             except psycopg.Error as error:
                 raise _said(error) from error
@@ -509,9 +528,9 @@ def _said(error: psycopg.Error) -> HeadgateError:
     said = _first_line(error)
     match error:
         case errors.LockNotAvailable() | errors.DeadlockDetected() | errors.SerializationFailure():
-            return BusyError(f"The catalog's database is held by others: {said}.")
+            return TakenBackError(f"The catalog's database is held by others: {said}.")
         case errors.QueryCanceled() | errors.TooManyConnections():
-            return BusyError(f"The catalog's database has too much to do: {said}.")
+            return UnavailableError(f"The catalog's database has too much to do: {said}.")
         case errors.DiskFull():
             return UnavailableError(
                 f"The disk of the catalog's database is full: {said}.",

@@ -45,6 +45,11 @@ _FILES: Final = (
 )
 # Sequences rise with versions, so the tree over versions serves both; halving it in the server
 # is one round trip.
+_FITTING: Final = (
+    "SELECT {}(version) FROM (SELECT version, sum(coalesce(octet_length(content), 0)) OVER "
+    "(ORDER BY version {}) AS total FROM commits WHERE table_key = $1 "
+    "AND version BETWEEN $2 AND $3) fitted WHERE total <= $4"
+)
 _VERSION_AT: Final = (
     "WITH RECURSIVE search (low, high) AS ("
     "SELECT -1::bigint, coalesce((SELECT max(version) FROM commits WHERE table_key = $1), -1) "
@@ -263,6 +268,11 @@ class ReadingUnit:
                 ) in rows
             ]
         )
+
+    def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
+        sql = _FITTING.format(*(("max", "ASC") if first <= last else ("min", "DESC")))
+        [found] = self._one(sql, key, *sorted((first, last)), most_bytes) or (None,)
+        return first if found is None else found
 
     def version_at(self, key: int, at: Sequence) -> Version | None:
         row = self._one(_VERSION_AT, key, at)

@@ -39,7 +39,6 @@ from headgate.catalog.stores.port import (
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
     AlreadyExistsError,
-    BusyError,
     DamagedError,
     HeadgateError,
     RefusedError,
@@ -73,6 +72,11 @@ _RATIFIED: Final = (
     "SELECT version, way, txn_id, sequence, timestamp_ms, size, lower(hex(sha256)), file_name, "
     "modified_ms, content, published_ms FROM commits "
     "WHERE table_key = ? AND version BETWEEN ? AND ? ORDER BY version"
+)
+_FITTING: Final = (
+    "SELECT {}(version) FROM (SELECT version, sum(ifnull(length(content), 0)) OVER "
+    "(ORDER BY version {}) AS total FROM commits WHERE table_key = ? AND version BETWEEN ? AND ?) "
+    "WHERE total <= ?"
 )
 _RATIFIED_UNDER: Final = (
     f"SELECT id, {_COMMIT.replace('timestamp_ms', 'commits.timestamp_ms')}summary, content "
@@ -123,10 +127,13 @@ _UPDATE_TABLE: Final = (
 class SQLiteStore:
     """A catalog's store in one SQLite file."""
 
-    def __init__(self, path: str, clock: WallClock, *, vfs: str | None = None) -> None:
+    def __init__(
+        self, path: str, clock: WallClock, *, vfs: str | None = None, patience: float = _PATIENCE
+    ) -> None:
         self._path = path
         self._vfs = vfs
         self._clock = clock
+        self._patience = patience
         self._connections: list[apsw.Connection] = []
         self._idle: list[apsw.Connection] = []  # of readers that are done
         self._lent: list[apsw.Connection] = []  # to readers that are not
@@ -283,15 +290,16 @@ class SQLiteStore:
     def _begin(self) -> None:
         """Take the write lock, trying at even intervals so that no process starves."""
         self._writer.set_busy_timeout(0)
-        deadline = self._clock.monotonic() + _PATIENCE
+        deadline = self._clock.monotonic() + self._patience
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 return
             except apsw.BusyError:
                 if self._clock.monotonic() > deadline:
-                    raise BusyError(
-                        f"Other processes held {self._path} for {_PATIENCE:.0f} s."
+                    raise UnavailableError(
+                        f"Other processes held {self._path} for {self._patience:g} s.",
+                        remedy="Send the same again; if it stays, find out who holds it.",
                     ) from None
                 self._clock.sleep(_TRY_EVERY)
 
@@ -512,6 +520,11 @@ class _Reading:
                 ) in rows
             ]
         )
+
+    def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
+        sql = _FITTING.format(*(("max", "ASC") if first <= last else ("min", "DESC")))
+        [found] = self._one(sql, key, *sorted((first, last)), most_bytes) or (None,)
+        return first if found is None else found
 
     def version_at(self, key: int, at: Sequence) -> Version | None:
         # Sequences rise with versions, so the tree over versions serves both.
@@ -986,7 +999,7 @@ def _translation(error: BaseException) -> HeadgateError | None:
                 f"The catalog's disk is full: {error}.", remedy="Free space, then try again."
             )
         case apsw.BusyError():
-            return BusyError(f"The catalog's file is held by others: {error}.")
+            return UnavailableError(f"The catalog's file is held by others: {error}.")
         case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.AuthError():
             return UnavailableError(f"The catalog's file cannot be used: {error}.")
         case apsw.CorruptError() | apsw.NotADBError():
