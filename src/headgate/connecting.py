@@ -145,6 +145,8 @@ def embedded_catalog(
     clock: Clock,
     ids: Ids,
     housekeeping: bool = False,
+    proposers: int | None = None,
+    on_stopped: Callable[[str], None] = lambda why: None,
 ) -> Catalog:
     """Run the catalog of a lake in this process, on SQLite or on PostgreSQL."""
     store, root = open_store(address, clock, settings)
@@ -157,6 +159,8 @@ def embedded_catalog(
         settings=settings,
         publisher=publisher,
         housekeeping=housekeeping,
+        proposers=proposers,
+        on_stopped=on_stopped,
     )
 
 

@@ -63,7 +63,12 @@ def serving(
     clock = SystemClock()
     ids = RandomIds(clock)
     catalog = embedded_catalog(
-        str(lake), settings=settings, publisher=publisher, clock=clock, ids=ids
+        str(lake),
+        settings=settings,
+        publisher=publisher,
+        clock=clock,
+        ids=ids,
+        proposers=app.PROPOSERS,
     )
     tokens = Tokens(catalog.principal_of, clock) if auth else None
     server = app.Server(catalog=catalog, settings=settings, clock=clock, ids=ids, tokens=tokens)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.catalog import describing, remarks, reporting
+from headgate.catalog.crowding import Crowd
 from headgate.catalog.decision import (
     Attempt,
     BacklogError,
@@ -140,7 +141,15 @@ class Catalog:
         settings: Settings | None = None,
         publisher: bool = True,
         housekeeping: bool = False,
+        proposers: int | None = None,
+        on_stopped: Callable[[str], None] = lambda why: None,
     ) -> None:
+        """Begin.
+
+        Whoever has a bounded number of threads to propose with says how many: then no table gets
+        more than half of them, and no more than an eighth waits for its publisher. `on_stopped`
+        is told when nothing can be decided any more, unless it was closed.
+        """
         self._store = store
         self._store_for = store_for
         self._clock = clock
@@ -148,7 +157,7 @@ class Catalog:
         if not publisher:  # nobody will publish, so there is nobody to wait for
             settings = replace(settings, unpublished_soft=settings.unpublished_hard)
         self._decider = Decider(clock, settings)
-        self._ratifier = Ratifier(store, clock, self._settings)
+        self._ratifier = Ratifier(store, clock, self._settings, on_stopped)
         holder = name_of_this_process(ids.random())
         self._publisher = Publisher(
             store, self._ratifier, self._log_of, clock, self._settings, holder
@@ -173,6 +182,8 @@ class Catalog:
         self._tokens = TokenKeeper(store, self._ratifier, clock, ids)
         self._root = root
         self._looked_ahead: set[TableId] = set()
+        self._proposing = Crowd(None if proposers is None else max(1, proposers // 2))
+        self._held_back = Crowd(None if proposers is None else max(1, proposers // 8))
         if publisher:
             self._publisher.start()
         if housekeeping:
@@ -188,7 +199,8 @@ class Catalog:
         self._store.close()
 
     def ping(self) -> None:
-        """Reach the store, or raise."""
+        """Reach the store, and see that it can still be changed, or raise."""
+        self._ratifier.refuse_if_stopped()
         with self._store.read() as unit:
             unit.clock()
 
@@ -311,6 +323,11 @@ class Catalog:
 
         What it needs of storage is read before it waits for its turn, outside of any lock.
         """
+        self._refuse_if_too_large(proposal)
+        with self._proposing.at(part.table_id for part in proposal.parts):
+            return self._propose(proposal)
+
+    def _propose(self, proposal: Proposal) -> Answer:
         proposed_ms = self._clock.now_ms()
         self._refuse_if_too_large(proposal)
         try:
@@ -402,6 +419,12 @@ class Catalog:
         `VersionTaken`, whatever the two do. The same file at the same version gets the first
         answer, for ever. `judge` holds what the client said of the file against what is in it.
         """
+        with self._proposing.at((table_id,)):
+            return self._propose_staged(table_id, version, staged, judge)
+
+    def _propose_staged(
+        self, table_id: TableId, version: Version, staged: Staged, judge: Judge
+    ) -> Answer:
         proposed_ms = self._clock.now_ms()
         with self._store.read() as unit:
             row = _managed(_active(unit, table_id))
@@ -1109,12 +1132,11 @@ class Catalog:
         """
         wanted = Version(row.head - self._settings.unpublished_soft // 2)
         deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
-        try:
-            published = self._publisher.publish(row.id, wanted, deadline)
-        except BusyError:
-            raise
-        except HeadgateError:
-            return True
+        with self._held_back.at((row.id,)):
+            try:
+                published = self._publisher.publish(row.id, wanted, deadline)
+            except HeadgateError:
+                return True
         if published < wanted:
             raise BusyError(f"Table {row.id} has {row.head - published} unpublished commits.")
         return False

@@ -58,6 +58,8 @@ _log = logging.getLogger("headgate.http")
 _ID = re.compile(r"[\w.:-]{1,128}")
 _RETRY_AFTER = b"1"
 _SMALL = 64 << 10
+_FEW_EVENTS = 64
+PROPOSERS = 64  # threads for proposals that have to wait for something
 _KEY_HEADER = bodies.KEY_HEADER.encode()
 _REQUEST_HEADER = bodies.REQUEST_HEADER.encode()
 _REQUEST_ID = "headgate.request_id"  # where Starlette's part finds it, in the scope
@@ -86,7 +88,7 @@ class Server:
 
     def start(self) -> None:
         """Have threads ready."""
-        sizes = {Pool.READS: 8, Pool.CHANGES: 16, Pool.PROPOSALS: 64}
+        sizes = {Pool.READS: 8, Pool.CHANGES: 16, Pool.PROPOSALS: PROPOSERS}
         self.pools = {
             pool: ThreadPoolExecutor(size, thread_name_prefix=f"headgate-{pool.value}")
             for pool, size in sizes.items()
