@@ -12,6 +12,7 @@ import ipaddress
 import json
 import logging
 import logging.config
+import math
 import multiprocessing
 import os
 import resource
@@ -39,16 +40,15 @@ from headgate.http.auth import Tokens
 from headgate.http.webhooks import Webhook
 from headgate.protocol import features
 from headgate.settings import Settings
+from headgate.storage import local, locations
 
 DEFAULT_PORT = 8750
 _STORE = "HEADGATE_STORE"
 _AUTH = "HEADGATE_AUTH"
 _LOG_LEVEL = "HEADGATE_LOG_LEVEL"
-_GRACE_S = 40  # longer than any proposal is held back
-_HEADERS_MS = 10_000
 _WAITING = 2_048  # connections that the system keeps until they are accepted
-_CONNECTIONS = 16_384  # those above it wait, also behind idle ones
 _OTHER_FILES = 512
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ class Serving:
 def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None:
     """Run a server until it is told to stop; every request that came is answered first."""
     serving.refuse_if_wrong()
+    settings = Settings.from_environment(os.environ)
     _refuse_if_taken(serving)
     # Looked at here, so that what is wrong is said to who started it, and migrated once.
-    settings = Settings.from_environment(os.environ)
     for names in (settings.required_features, settings.suggested_features):
         features.named(names)
-    store, _ = open_store(serving.store, SystemClock())
+    store, _ = open_store(serving.store, SystemClock(), settings)
     store.close()
     os.environ |= {
         _STORE: serving.store,
@@ -134,11 +134,11 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
         websockets=False,
         workers=serving.workers,
         backlog=_WAITING,
-        backpressure=_allowed_connections(),
-        http1_settings=HTTP1Settings(header_read_timeout=_HEADERS_MS),
+        backpressure=_allowed_connections(settings.connections),
+        http1_settings=HTTP1Settings(header_read_timeout=settings.request_headers_ms),
         respawn_failed_workers=True,
         respawn_interval=0.1,
-        workers_kill_timeout=_GRACE_S,
+        workers_kill_timeout=math.ceil(settings.stop_ms / 1000),
         ssl_cert=serving.certificate,
         ssl_key=serving.key,
         log_level=LogLevels(serving.log_level),
@@ -154,12 +154,18 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
 
 def create_app() -> app.Application:
     """Make the application, in the worker's process."""
-    _leave_with_parent()
     environment = os.environ
     logging.config.dictConfig(_logging(environment.get(_LOG_LEVEL, "info")))
     settings = Settings.from_environment(environment)
+    _leave_with_parent(settings)
     clock = SystemClock()
     ids = RandomIds(clock)
+
+    def fail(why: str) -> None:
+        _log.critical("this worker can keep nothing any more, and leaves: %s", why)
+        threading.Thread(target=_leave, args=(settings,), daemon=True).start()
+
+    local.when_disk_fails(fail)
     catalog = embedded_catalog(
         environment[_STORE],
         settings=settings,
@@ -167,7 +173,14 @@ def create_app() -> app.Application:
         clock=clock,
         ids=ids,
         housekeeping=True,
+        proposers=app.PROPOSERS,
+        on_stopped=fail,
     )
+
+    def ping() -> None:
+        local.refuse_if_disk_failed()
+        catalog.ping()
+
     server = app.Server(
         catalog=catalog,
         settings=settings,
@@ -175,24 +188,25 @@ def create_app() -> app.Application:
         ids=ids,
         tokens=Tokens(catalog.principal_of, clock) if environment.get(_AUTH) else None,
         gauges=lambda: feed.gauges(catalog.status()),
+        ping=ping,
     )
     catalog.deliver(WEBHOOK, Webhook)
 
     return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
 
 
-def _allowed_connections() -> int:
+def _allowed_connections(most: int) -> int:
     """Have room for open connections, as far as the system lets us; say for how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _CONNECTIONS + _OTHER_FILES
+    wanted = most + _OTHER_FILES
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(wanted - _OTHER_FILES, _OTHER_FILES)
+    return max(wanted - _OTHER_FILES, min(most, _OTHER_FILES))
 
 
-def _leave_with_parent() -> None:
+def _leave_with_parent(settings: Settings) -> None:
     """Stop when the process that started this one is gone: nobody else would stop it."""
     parent = os.getppid()
 
@@ -200,11 +214,16 @@ def _leave_with_parent() -> None:
         clock = SystemClock()
         while os.getppid() == parent:
             clock.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGTERM)
-        clock.sleep(_GRACE_S)
-        os._exit(1)
+        _leave(settings)
 
     threading.Thread(target=watch, name="headgate-parent", daemon=True).start()
+
+
+def _leave(settings: Settings) -> None:
+    """End this process, once what came is answered; a parent that is there starts another."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    SystemClock().sleep(settings.stop_ms / 1000)
+    os._exit(1)
 
 
 def _refuse_if_taken(serving: Serving) -> None:

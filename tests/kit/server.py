@@ -30,6 +30,8 @@ def free_port() -> int:
 class RunningServer:
     """`headgate serve` on a store; use it in a `with`, which stops it."""
 
+    program: tuple[str, ...] = ("-m", "headgate.cli.main")
+
     def __init__(
         self,
         store: str,
@@ -65,7 +67,7 @@ class RunningServer:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "headgate.cli.main", "serve", "--store", self.store),
+                    *(sys.executable, *self.program, "serve", "--store", self.store),
                     *("--port", str(self.port), *self._options),
                 ],
                 env={**os.environ, **self._environment, **(environment or {})},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -84,8 +84,19 @@ class OsDisk:
     """The machine's own disk."""
 
     def __init__(self) -> None:
-        self.failed: str | None = None
+        self._failed: str | None = None
         self.durable = {"/"}
+        self.on_failed: Callable[[str], None] = lambda why: None
+
+    @property
+    def failed(self) -> str | None:
+        return self._failed
+
+    @failed.setter
+    def failed(self, why: str | None) -> None:
+        self._failed = why
+        if why is not None:
+            self.on_failed(why)
 
     def create(self, path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,20 @@ _FOR_EVER_MS: Final = 2**63
 _OPEN_AT_ONCE: Final = 128  # files of a batch held open together, well below usual limits
 
 _DISK: Final = OsDisk()  # one for the process: a disk that failed one store has failed them all
+
+
+def when_disk_fails(tell: Callable[[str], None]) -> None:
+    """Have somebody told when a sync failed: from then on this process writes nothing."""
+    _DISK.on_failed = tell
+
+
+def refuse_if_disk_failed() -> None:
+    """Raise if nothing is written any more, since a sync failed."""
+    if _DISK.failed is not None:
+        raise UnavailableError(
+            f"Nothing is written any more: {_DISK.failed}.",
+            remedy="Check the disk, then restart this process.",
+        )
 
 
 class LocalStore:
