@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import os
+import re
 from typing import Any
 
 import pytest
 
+from headgate.catalog.stores.port import DoubtError
 from headgate.clock import RandomIds
 from headgate.errors import UnavailableError
 from headgate.http import feed
+from headgate.http.metrics import Gauge, Metrics
 from headgate.protocol.actions import encode, join
 from tests.http.conftest import Served
 from tests.kit import shows
@@ -313,6 +317,45 @@ def test_a_store_that_cannot_be_reached_is_503_with_the_request_id_and_in_the_lo
     assert (line.levelname, line.request_id) == ("WARNING", "mine-3")  # type: ignore[attr-defined]
 
 
+@shows("FC12")
+def test_a_server_that_can_decide_nothing_any_more_is_not_healthy(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = make(served)["tableId"]
+    assert served.http.get("/health").status_code == 200
+
+    def doubt() -> None:
+        raise DoubtError("the sync failed")
+
+    monkeypatch.setattr(served.catalog._store, "_commit", doubt)
+    answer = propose(served, table_id, commit(1))
+    assert served.problem(answer)["code"] == "outcome-unknown"
+    served.catalog._ratifier._thread.join()
+    unhealthy = served.http.get("/health")
+    assert unhealthy.status_code == 503
+    assert "the sync failed" in served.problem(unhealthy)["detail"]
+
+
+def test_what_a_worker_counts_says_which_worker_counted_it(served: Served) -> None:
+    served.server.gauges = lambda: feed.gauges(served.catalog.status())
+    make(served)
+    lines = served.http.get("/metrics").text.splitlines()
+    told = [line for line in lines if not line.startswith("#")]
+    own = [line for line in told if f'{{worker="{os.getpid()}"' in line]
+    assert {re.split("[{ ]", line)[0] for line in own} == {
+        "headgate_requests_total",
+        "headgate_requests_under_way",
+        "headgate_publishing_failing_tables",
+        *(f"headgate_request_seconds_{part}" for part in ("bucket", "sum", "count")),
+    }
+    assert "headgate_sequence 1" in told  # of the catalog, whoever tells it
+
+
+def test_a_large_number_is_told_to_its_last_digit() -> None:
+    gauges = {"sequence": Gauge("The last sequence.", 123_456_789_012)}
+    assert "headgate_sequence 123456789012" in Metrics("1").text(gauges).splitlines()
+
+
 def test_a_refusal_is_found_in_the_log_by_its_request_id(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -366,5 +409,6 @@ def test_health_config_and_metrics_are_there(served: Served) -> None:
     assert served.http.get("/v1/config").json()["api"] == "v1"
     served.http.get("/v1/names/none")
     text = served.http.get("/metrics").text
-    assert 'headgate_requests_total{operation="resolve",status="404"} 1' in text
-    assert 'headgate_request_seconds_count{operation="resolve"} 1' in text
+    labels = f'worker="{os.getpid()}",operation="resolve"'
+    assert f'headgate_requests_total{{{labels},status="404"}} 1' in text
+    assert f"headgate_request_seconds_count{{{labels}}} 1" in text

@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import logging
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +42,7 @@ from headgate.errors import (
 from headgate.failpoints import fail_point
 from headgate.http import openapi
 from headgate.http.auth import Tokens
-from headgate.http.metrics import CONTENT_TYPE, Metrics
+from headgate.http.metrics import CONTENT_TYPE, Gauge, Metrics
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.routing import Routes
 from headgate.http.unity import preview, rest, v1
@@ -74,7 +75,7 @@ class Server:
     clock: Clock
     ids: Ids
     tokens: Tokens | None = None  # None: whoever can reach the server may use it
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: Metrics = field(default_factory=lambda: Metrics(str(os.getpid())))
     answers: Answers = field(default_factory=Answers)
     slowness: Slowness = field(init=False)
     name: str = field(init=False)  # begins the ids of requests, which are then counted

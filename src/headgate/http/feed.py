@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from headgate.catalog.feed import LARGEST_PAGE
+from headgate.http.metrics import Gauge
 from headgate.http.operations import Call, Operation, Parameter, Pool
 from headgate.protocol.actions import Sequence
 from headgate.protocol.events import Event
@@ -86,27 +87,30 @@ def operations(settings: Settings) -> list[Operation]:
     ]
 
 
-def gauges(status: Status) -> dict[str, tuple[str, float]]:
+def gauges(status: Status) -> dict[str, Gauge]:
     """Say a status in numbers, for whoever keeps an eye on them."""
     stopped = sum(trouble.is_stopped for trouble in status.troubles)
     failing = sum(listener.failing is not None for listener in status.listeners)
     return {
-        "sequence": ("The last sequence.", status.sequence),
-        "tables_active": ("Tables that can be used.", status.tables.get("active", 0)),
-        "tables_dropped": ("Tables that can be undropped.", status.tables.get("dropped", 0)),
-        "unpublished_commits": ("Ratified and not yet published.", status.unpublished),
-        "publisher_lag_seconds": (
+        "sequence": Gauge("The last sequence.", status.sequence),
+        "tables_active": Gauge("Tables that can be used.", status.tables.get("active", 0)),
+        "tables_dropped": Gauge("Tables that can be undropped.", status.tables.get("dropped", 0)),
+        "unpublished_commits": Gauge("Ratified and not yet published.", status.unpublished),
+        "publisher_lag_seconds": Gauge(
             "How long the oldest unpublished commit has been waiting.",
             status.publisher_lag_ms / 1000,
         ),
-        "publishing_stopped_tables": ("Tables whose publishing stopped until mended.", stopped),
-        "publishing_failing_tables": (
+        "publishing_stopped_tables": Gauge(
+            "Tables whose publishing stopped until mended.", stopped
+        ),
+        "publishing_failing_tables": Gauge(
             "Tables whose publishing fails and is tried again.",
             len(status.troubles) - stopped,
+            is_own=True,
         ),
-        "listeners": ("Registered listeners.", len(status.listeners)),
-        "listeners_failing": ("Listeners that could not be told at the last try.", failing),
-        "listeners_behind_events": (
+        "listeners": Gauge("Registered listeners.", len(status.listeners)),
+        "listeners_failing": Gauge("Listeners that could not be told at the last try.", failing),
+        "listeners_behind_events": Gauge(
             "Events that the listener farthest behind is still to be told.",
             max((listener.behind for listener in status.listeners), default=0),
         ),

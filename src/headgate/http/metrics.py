@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
 
 
-class Metrics:
-    """What a server counts. Only the event loop's thread touches it."""
+class Gauge(NamedTuple):
+    """A number that goes up and down; of the catalog, or of this process alone."""
 
-    def __init__(self) -> None:
+    says: str
+    value: float
+    is_own: bool = False
+
+
+class Metrics:
+    """What a server counts. Only the event loop's thread touches it.
+
+    Each worker counts for itself, and whoever asks meets one of them: so what is a worker's own
+    says whose it is.
+    """
+
+    def __init__(self, worker: str) -> None:
+        self._worker = f'worker="{worker}"'
         self._requests: dict[tuple[str, int], int] = {}
         self._buckets: dict[str, list[int]] = {}
         self._seconds: dict[str, float] = {}
@@ -29,14 +42,15 @@ class Metrics:
         buckets[bisect_left(_BOUNDS, seconds)] += 1
         self._seconds[operation] = self._seconds.get(operation, 0.0) + seconds
 
-    def text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
+    def text(self, gauges: Mapping[str, Gauge]) -> str:
         """Write everything, and what the catalog itself has to say."""
+        own = self._worker
         lines = [
             "# HELP headgate_requests_total Requests answered.",
             "# TYPE headgate_requests_total counter",
         ]
         for (operation, status), count in sorted(self._requests.items()):
-            labels = f'operation="{operation}",status="{status}"'
+            labels = f'{own},operation="{operation}",status="{status}"'
             lines.append(f"headgate_requests_total{{{labels}}} {count}")
         lines += [
             "# HELP headgate_request_seconds Time from the request to its answer.",
@@ -46,18 +60,16 @@ class Metrics:
             total = 0
             for bound, count in zip((*map(str, _BOUNDS), "+Inf"), buckets, strict=True):
                 total += count
-                labels = f'operation="{operation}",le="{bound}"'
+                labels = f'{own},operation="{operation}",le="{bound}"'
                 lines.append(f"headgate_request_seconds_bucket{{{labels}}} {total}")
-            label = f'operation="{operation}"'
-            lines.append(f"headgate_request_seconds_sum{{{label}}} {self._seconds[operation]:.6f}")
-            lines.append(f"headgate_request_seconds_count{{{label}}} {total}")
-        for name, (says, value) in {
-            "requests_under_way": ("Requests not yet answered.", float(self.under_way)),
-            **gauges,
-        }.items():
+            labels = f'{own},operation="{operation}"'
+            lines.append(f"headgate_request_seconds_sum{{{labels}}} {self._seconds[operation]:.6f}")
+            lines.append(f"headgate_request_seconds_count{{{labels}}} {total}")
+        under_way = Gauge("Requests not yet answered.", self.under_way, is_own=True)
+        for name, gauge in {"requests_under_way": under_way, **gauges}.items():
             lines += [
-                f"# HELP headgate_{name} {says}",
+                f"# HELP headgate_{name} {gauge.says}",
                 f"# TYPE headgate_{name} gauge",
-                f"headgate_{name} {value:g}",
+                f"headgate_{name}{f'{{{own}}}' if gauge.is_own else ''} {gauge.value:.15g}",
             ]
         return "\n".join(lines) + "\n"
