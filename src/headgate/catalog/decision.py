@@ -75,6 +75,7 @@ _CONFLICTS_TOLD = 100
 # Stands in place of an intent, which is a hash: a rejection of a file and of no transaction.
 GIVEN_UP = b"given up"
 _WINNERS_SENT = 1_000  # a client that is further behind reads the table anew
+_FEW_WINNERS = 16  # they are sent without asking for their sizes first
 
 
 class NotYetError(Exception):
@@ -542,11 +543,17 @@ class Decider:
         self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
     ) -> dict[TableId, tuple[RatifiedCommit, ...]]:
         winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
+        room = self._settings.answer_limit_bytes
         for attempt in pending.attempts:
-            row = rows[attempt.part.table_id]
-            if 0 <= row.head - attempt.part.version < _WINNERS_SENT:
-                found = unit.commits(row.key, attempt.part.version, row.head, content=True)
-                winners[row.id] = tuple(map(as_commit, found))
+            row, first = rows[attempt.part.table_id], attempt.part.version
+            behind = row.head - first
+            if not 0 <= behind < _WINNERS_SENT or room <= 0:
+                continue  # the client asks for them
+            if behind > _FEW_WINNERS and unit.fitting(row.key, first, row.head, room) < row.head:
+                continue
+            found = unit.commits(row.key, first, row.head, content=True)
+            room -= sum(len(commit.content or b"") for commit in found)
+            winners[row.id] = tuple(map(as_commit, found))
         return winners
 
     def _winning_changes(

@@ -123,6 +123,8 @@ _LEFTOVERS_KEPT_MS = 24 * 3600 * 1000  # of writers that died
 _DOUBT_PAUSE_S = 0.1
 _STAGED_FILE_MISSING = "staged-file-missing"
 _LISTED = 32  # published commits still listed, at the most
+_FEW = 16  # commits that are read without asking for their sizes first
+_PAGE = 10_000  # commits of one page
 
 _log = logging.getLogger(__name__)
 
@@ -213,8 +215,13 @@ class Catalog:
 
     def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
         """Resolve several tables as of one sequence. Spec: MT-02."""
+        found: list[Resolved] = []
+        room = self._settings.answer_limit_bytes
         with self._store.read() as unit:
-            return tuple(self._resolve(unit, ref, at) for ref in refs)
+            for ref in refs:
+                found.append(self._resolve(unit, ref, at, room))
+                room -= sum(len(commit.content or b"") for commit in found[-1].commits)
+        return tuple(found)
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
         """Give the newest sequence not later than a time."""
@@ -232,14 +239,22 @@ class Catalog:
     ) -> RatifiedCommits:
         """Give the ratified commits still held, and the latest version, always. Spec: CM-20."""
         with self._store.read() as unit:
-            row = unit.table(table_id)
-            if row is None or row.state not in (State.ACTIVE, State.DROPPED):
-                raise NotFoundError(f"There is no table {table_id}.")
-            # All that is held, when nothing was asked for; else what is held of the range.
-            start = row.held_from if first is None else max(first, row.held_from)
-            end = row.head if last is None else min(last, row.head)
-            commits = unit.ratified(row.key, Version(start), Version(end))
+            row, start, end = _held(unit, table_id, first, last)
+            commits = unit.ratified(row.key, start, end)
         return RatifiedCommits(latest=row.head, commits=commits)
+
+    def ratified_page(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> tuple[RatifiedCommits, Version | None]:
+        """Give the first of them, as many as one answer may hold, and where the rest begins."""
+        with self._store.read() as unit:
+            row, start, end = _held(unit, table_id, first, last)
+            stop = Version(min(end, start + _PAGE - 1))
+            if stop - start >= _FEW:
+                stop = unit.fitting(row.key, start, stop, self._settings.answer_limit_bytes)
+            commits = unit.ratified(row.key, start, stop)
+        following = Version(stop + 1) if stop < end else None
+        return RatifiedCommits(latest=row.head, commits=commits), following
 
     def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
         """Tell what became of a transaction; None if it was never decided."""
@@ -254,14 +269,25 @@ class Catalog:
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[TimelineEntry, ...]:
         """Give every commit of a range, ascending, without content."""
+        return self._timeline(table_id, first, last, None)[0]
+
+    def timeline_page(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
+        """Give the first of them, and the version at which the rest begins."""
+        return self._timeline(table_id, first, last, _PAGE)
+
+    def _timeline(
+        self, table_id: TableId, first: Version | None, last: Version | None, most: int | None
+    ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
         with self._store.read() as unit:
-            row = unit.table(table_id)
-            if row is None:
-                raise NotFoundError(f"There is no table {table_id}.")
+            row = _require(unit, table_id)
             start = Version(0) if first is None else first
-            end = row.head if last is None else last
-            commits = unit.commits(row.key, start, end, content=False)
-        return tuple(
+            end = stop = row.head if last is None else Version(min(last, row.head))
+            if most is not None:
+                stop = Version(min(end, start + most - 1))
+            commits = unit.commits(row.key, start, stop, content=False)
+        entries = tuple(
             TimelineEntry(
                 commit=as_commit(commit),
                 proposed_ms=commit.proposed_ms,
@@ -269,6 +295,7 @@ class Catalog:
             )
             for commit in commits
         )
+        return entries, Version(stop + 1) if stop < end else None
 
     def describe(self, ref: Ref, first: Version | None = None) -> Described:
         """Tell all that is known of a table, and of its commits from a version on."""
@@ -329,7 +356,6 @@ class Catalog:
 
     def _propose(self, proposal: Proposal) -> Answer:
         proposed_ms = self._clock.now_ms()
-        self._refuse_if_too_large(proposal)
         try:
             attempts = tuple(self._attempt(part) for part in proposal.parts)
             for part in proposal.parts:
@@ -852,7 +878,9 @@ class Catalog:
 
     # How a table is told
 
-    def _resolve(self, unit: Reading, ref: Ref, at: Sequence | None = None) -> Resolved:
+    def _resolve(
+        self, unit: Reading, ref: Ref, at: Sequence | None = None, room: int | None = None
+    ) -> Resolved:
         clock = unit.clock()
         if at is not None and at > clock.sequence:
             raise InTheFutureError(f"The catalog has not come to sequence {at} yet.")
@@ -872,7 +900,8 @@ class Catalog:
         latest = row.head if at is None else unit.version_at(row.key, at)
         if latest is None:
             raise NotFoundError(f"Table {table_id} did not exist at sequence {at}.")
-        listed = self._listed(unit, row, latest)
+        room = self._settings.answer_limit_bytes if room is None else room
+        listed = self._listed(unit, row, latest, room)
         name = unit.name_of(table_id, at)
         known = unit.files(row.key, latest)
         checkpoint = max(
@@ -894,7 +923,7 @@ class Catalog:
             timestamp_ms=listed[-1].timestamp_ms,
             sequence=clock.sequence if at is None else at,
             clock_ms=max(clock.clock_ms, self._clock.now_ms()),
-            commits=listed,
+            commits=listed if room > 0 else (),
             held_from=row.held_from,
             protocol=protocol,
             metadata=metadata,
@@ -925,13 +954,24 @@ class Catalog:
             metadata=metadata if _says_something(metadata) else None,
         )
 
-    def _listed(self, unit: Reading, row: TableRow, latest: Version) -> tuple[RatifiedCommit, ...]:
-        """Give the commits to list: the unpublished, and those published a moment ago."""
+    def _listed(
+        self, unit: Reading, row: TableRow, latest: Version, room: int
+    ) -> tuple[RatifiedCommit, ...]:
+        """Give the commits to list: the unpublished, and those published a moment ago.
+
+        The newest of them that there is room for: `ratified_commits` gives the others.
+        """
         first = Version(max(0, min(row.published, latest) - _LISTED + 1))
+        if latest - first > 2 * _LISTED:
+            first = unit.fitting(row.key, latest, first, room)
         rows = unit.ratified(row.key, first, latest)
         since_ms = self._clock.now_ms() - self._settings.listed_ms
         start = len(rows) - 1
+        room -= len(rows[start].content or b"")
         while start > 0 and _is_listed(rows[start - 1], since_ms):
+            room -= len(rows[start - 1].content or b"")
+            if room < 0:
+                break
             start -= 1
         return rows[start:]
 
@@ -1207,6 +1247,19 @@ class _FileError(Exception):
     def __init__(self, rule: str, says: str) -> None:
         super().__init__(says)
         self.violation = Violation(rule=rule, says=says)
+
+
+def _held(
+    unit: Reading, table_id: TableId, first: Version | None, last: Version | None
+) -> tuple[TableRow, Version, Version]:
+    """Give a table and the range of its commits that is held, of the one asked for."""
+    row = unit.table(table_id)
+    if row is None or row.state not in (State.ACTIVE, State.DROPPED):
+        raise NotFoundError(f"There is no table {table_id}.")
+    # All that is held, when nothing was asked for; else what is held of the range.
+    start = row.held_from if first is None else max(first, row.held_from)
+    end = row.head if last is None else min(last, row.head)
+    return row, Version(start), Version(end)
 
 
 def _require(unit: Reading, table_id: TableId) -> TableRow:

@@ -42,7 +42,7 @@ from headgate.protocol.catalog_port import (
     TimelineEntry,
     VersionTaken,
 )
-from headgate.protocol.commits import Inline, Proposal, Put
+from headgate.protocol.commits import Inline, Proposal, Put, RatifiedCommit
 from headgate.protocol.events import Event
 from headgate.protocol.overview import ListenerEntry, Status
 from headgate.wire import bodies, problems
@@ -134,14 +134,30 @@ class RemoteCatalog:
     ) -> RatifiedCommits:
         """Give the ratified commits still held, and the latest version, always."""
         path = f"{_table(table_id)}/commits"
-        return self._get(path, RatifiedCommits, first=first, last=last)
+        commits: list[RatifiedCommit] = []
+        while True:
+            page = self._get(path, bodies.CommitPage, first=first, last=last)
+            # What was held a moment ago may not be any more, and is published then: what is given
+            # is the end of the range, without a gap.
+            if commits and (not page.commits or page.commits[0].version != first):
+                commits.clear()
+            commits += page.commits
+            if page.next is None:
+                return RatifiedCommits(latest=page.latest, commits=tuple(commits))
+            first = page.next
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[TimelineEntry, ...]:
         """Give every commit of a range, ascending, without content."""
         path = f"{_table(table_id)}/timeline"
-        return self._get(path, bodies.Timeline, first=first, last=last).entries
+        entries: list[TimelineEntry] = []
+        while True:
+            page = self._get(path, bodies.Timeline, first=first, last=last)
+            entries += page.entries
+            if page.next is None:
+                return tuple(entries)
+            first = page.next
 
     def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
         """Tell what became of a transaction; None if it was never decided."""

@@ -52,8 +52,10 @@ from headgate.protocol.encoding import replaced
 from headgate.release import version
 from headgate.settings import Settings
 from headgate.wire import bodies, problems
+from headgate.wire.feed import EventPage
 
 Application = ASGIApp
+_Written = tuple[int, bytes, problems.Problem | None]
 
 _log = logging.getLogger("headgate.http")
 _ID = re.compile(r"[\w.:-]{1,128}")
@@ -216,13 +218,9 @@ class _Endpoint:
         refusal: HeadgateError | None = None
         status, content, kind = 500, b"", bodies.JSON
         try:
-            answer = await self._answered(scope, parts, receive, headers, request_id)
-            if isinstance(answer, problems.Problem):
-                problem = answer
-            elif answer is None:
-                status = 204
-            else:
-                status, content = 200, bodies.encode(answer)
+            status, content, problem = await self._answered(
+                scope, parts, receive, headers, request_id
+            )
         except AnsweredError as answered:
             status, content = (200, answered.answer) if answered.answer else (204, b"")
         except HeadgateError as error:
@@ -235,9 +233,9 @@ class _Endpoint:
         if refusal is not None and operation.refused is not None:
             status, content = operation.refused(refusal)
         elif refusal is not None:
-            problem = problems.from_error(refusal, request_id)
+            status, content, problem = _written(problems.from_error(refusal, request_id))
         if problem is not None:
-            status, content, kind = problem.status, bodies.encode(problem), bodies.PROBLEM
+            kind = bodies.PROBLEM
         if status in (429, 503):
             extra = ((b"retry-after", _RETRY_AFTER),)
         if status == 401:
@@ -257,7 +255,7 @@ class _Endpoint:
         receive: Receive,
         headers: dict[bytes, bytes],
         request_id: str,
-    ) -> object:
+    ) -> _Written:
         server, operation = self._server, self._operation
         loop = asyncio.get_running_loop()
         principal: str | None = None
@@ -275,23 +273,41 @@ class _Endpoint:
             catalog=server.catalog,
             path=parts,
             query=_query(scope["query_string"]) if scope["query_string"] else {},
-            body=None if operation.body is None else bodies.decode(raw, operation.body),
             raw=raw,
-            key=self._key(scope, headers, raw) if operation.is_changing else None,
             principal=principal,
             request_id=request_id,
             agent=headers.get(b"user-agent", b"").decode("latin-1"),
         )
-        # What is large takes long to judge, and the loop is everybody's.
-        if operation.soon is not None and len(raw) <= _SMALL:
+
+        def understand() -> None:
+            if operation.body is not None:
+                call.body = bodies.decode(raw, operation.body)
+            if operation.is_changing:
+                call.key = self._key(scope, headers, raw)
+
+        # What is large takes long to read, to judge and to write, and the loop is everybody's.
+        is_small = len(raw) <= _SMALL
+        if is_small:
+            understand()
+        if operation.soon is not None and is_small:
             soon = operation.soon(call)
             if soon is not None:
                 try:
                     came = await server.answers.awaited(soon)
-                    return came if operation.then is None else operation.then(call, came)
+                    answer = came if operation.then is None else operation.then(call, came)
+                    if not _is_large(answer):
+                        return _written(answer)
+                    pool = server.pools[Pool.READS]
+                    return await loop.run_in_executor(pool, _written, answer)
                 except NotYetError:
                     pass  # something has to be done first, and is done in a thread
-        return await loop.run_in_executor(server.pools[operation.pool], operation.do, call)
+
+        def carry_out() -> _Written:
+            if not is_small:
+                understand()
+            return _written(operation.do(call))
+
+        return await loop.run_in_executor(server.pools[operation.pool], carry_out)
 
     def _key(self, scope: Scope, headers: dict[bytes, bytes], raw: bytes) -> RequestKey | None:
         text = headers.get(_KEY_HEADER)
@@ -331,6 +347,25 @@ class _Endpoint:
 
     def _too_large(self) -> TooLargeError:
         return TooLargeError(f"A request has at most {self._limit} bytes.")
+
+
+def _written(answer: object) -> _Written:
+    """Write an answer: its status, its body, and the problem that it tells of."""
+    if answer is None:
+        return 204, b"", None
+    if isinstance(answer, problems.Problem):
+        return answer.status, bodies.encode(answer), answer
+    return 200, bodies.encode(answer), None
+
+
+def _is_large(answer: object) -> bool:
+    """Say whether it takes long to write: many events, or all that winners did."""
+    if isinstance(answer, EventPage):
+        return len(answer.events) > _FEW_EVENTS
+    if not isinstance(answer, problems.Problem) or answer.answer is None:
+        return False
+    told = answer.answer.winners.values()
+    return sum(commit.size for commits in told for commit in commits) > _SMALL
 
 
 async def _respond(

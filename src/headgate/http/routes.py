@@ -17,7 +17,6 @@ from headgate.protocol.catalog_port import (
     Answer,
     KnownFile,
     Ratified,
-    RatifiedCommits,
     Rejected,
     Resolved,
     StagingTable,
@@ -92,23 +91,17 @@ def operations(settings: Settings) -> list[Operation]:
             "GET",
             "/v1/tables/{tableId}/commits",
             "ratified_commits",
-            "Give the ratified commits still held, and the latest version, always.",
-            lambda call: call.catalog.ratified_commits(
-                call.table_id, call.version("first"), call.version("last")
-            ),
-            answer=RatifiedCommits,
+            "Give the ratified commits still held, by pages, and the latest version, always.",
+            _ratified_commits,
+            answer=bodies.CommitPage,
             query=(_FIRST, _LAST),
         ),
         Operation(
             "GET",
             "/v1/tables/{tableId}/timeline",
             "timeline",
-            "Tell when each commit of a range was proposed, ratified and published.",
-            lambda call: bodies.Timeline(
-                entries=call.catalog.timeline(
-                    call.table_id, call.version("first"), call.version("last")
-                )
-            ),
+            "Tell when each commit of a range was proposed, ratified and published, by pages.",
+            _timeline,
             answer=bodies.Timeline,
             query=(_FIRST, _LAST),
         ),
@@ -329,6 +322,20 @@ def _refuse_if_behind(call: Call, resolved: Resolved) -> None:
     least = call.number("minSequence")
     if least is not None and (resolved.sequence or 0) < least and call.number("at") is None:
         raise BusyError(f"This server's store is at sequence {resolved.sequence}, before {least}.")
+
+
+def _ratified_commits(call: Call) -> bodies.CommitPage:
+    found, following = call.catalog.ratified_page(
+        call.table_id, call.version("first"), call.version("last")
+    )
+    return bodies.CommitPage(latest=found.latest, commits=found.commits, next=following)
+
+
+def _timeline(call: Call) -> bodies.Timeline:
+    entries, following = call.catalog.timeline_page(
+        call.table_id, call.version("first"), call.version("last")
+    )
+    return bodies.Timeline(entries=entries, next=following)
 
 
 def _outcome(call: Call) -> Ratified | Rejected:

@@ -22,7 +22,7 @@ from headgate.protocol.catalog_port import (
     TableEntry,
     TimelineEntry,
 )
-from headgate.protocol.commits import Inline, Part, Proposal, Staged
+from headgate.protocol.commits import Inline, Part, Proposal, RatifiedCommit, Staged
 from headgate.protocol.conflicts import Isolation, Scan
 from headgate.protocol.encoding import to_json
 
@@ -146,10 +146,19 @@ class ResolvedTables(_Body, frozen=True, kw_only=True):
     tables: tuple[Resolved, ...]
 
 
+class CommitPage(_Body, frozen=True, kw_only=True):
+    """Ratified commits still held, ascending and contiguous; `next` is the first of the others."""
+
+    latest: Version
+    commits: tuple[RatifiedCommit, ...] = ()
+    next: Version | None = None
+
+
 class Timeline(_Body, frozen=True, kw_only=True):
-    """The life of each commit of a range."""
+    """The life of each commit of a range; `next` is the first of the others."""
 
     entries: tuple[TimelineEntry, ...]
+    next: Version | None = None
 
 
 class AtSequence(_Body, frozen=True, kw_only=True):
