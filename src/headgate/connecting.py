@@ -99,13 +99,13 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
     match _kind(text):
         case _Kind.SERVER:
             raise InvalidArgumentError(
-                f"{text!r} is a server, which made its lake itself.",
+                f"{locations.shown(text)!r} is a server, which made its lake itself.",
                 remedy="Run `headgate init` where the server runs, with the address of its store.",
             )
         case _Kind.FILESYSTEM:
             if root is not None:
                 raise InvalidArgumentError(
-                    f"The tables of {text!r} lie where it says, not at {root!r}.",
+                    f"The tables of {locations.shown(text)!r} lie where it says, not at {root!r}.",
                     remedy="Leave the root away.",
                 )
             return _filesystem_root(text)  # a filesystem catalog is made by its first table
@@ -171,7 +171,7 @@ def open_store(
     settings = settings or Settings()
     if _kind(address) is not _Kind.DATABASE:
         raise InvalidArgumentError(
-            f"{address!r} names no store.",
+            f"{locations.shown(address)!r} names no store.",
             remedy="Name a directory, sqlite:///FILE or postgresql://….",
         )
     store: CatalogStore
@@ -350,7 +350,8 @@ def _root_of(store: CatalogStore, root: str | None, clock: Clock) -> str:
 def _filesystem_root(address: str) -> str:
     parts = urlsplit(address)
     if parse_qs(parts.query).get("catalog") != ["filesystem"]:
-        raise InvalidArgumentError(f"{address!r} names no catalog.", remedy=_ADDRESSES)
+        said = f"{locations.shown(address)!r} names no catalog."
+        raise InvalidArgumentError(said, remedy=_ADDRESSES)
     try:
         return locations.normalize(address.partition("?")[0])
     except InvalidArgumentError as error:

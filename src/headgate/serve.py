@@ -85,9 +85,7 @@ class Serving:
     @property
     def shown_store(self) -> str:
         """The store's address without a password."""
-        scheme, _, rest = self.store.rpartition("://")
-        user, at, place = rest.rpartition("@")
-        return f"{scheme}://{user.partition(':')[0]}{at}{place}" if scheme else self.store
+        return locations.shown(self.store)
 
     def refuse_if_wrong(self) -> None:
         """Refuse what cannot be served, or should not be."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -21,8 +23,15 @@ from cryptography.x509.oid import NameOID
 
 import headgate
 from headgate.cli.main import main
-from headgate.errors import InvalidArgumentError, NotAuthenticatedError, UnavailableError
-from headgate.serve import Serving
+from headgate.clock import SystemClock
+from headgate.connecting import open_store
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    NotAuthenticatedError,
+    UnavailableError,
+)
+from headgate.serve import Serving, _allowed_connections
 from tests.kit.server import RunningServer, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
@@ -181,9 +190,62 @@ def test_a_server_says_where_it_listens_and_how_to_connect(tmp_path: Path) -> No
     assert "token create" in said
 
 
-def test_the_password_of_a_store_is_not_shown() -> None:
-    serving = Serving(store="postgresql://headgate:secret@db/lake")
-    assert serving.shown_store == "postgresql://headgate@db/lake"
+@pytest.mark.parametrize(
+    ("store", "shown"),
+    [
+        ("postgresql://headgate:secret@db/lake", "postgresql://headgate@db/lake"),
+        ("postgresql://db/lake?user=a&password=secret", "postgresql://db/lake?user=a"),
+        ("postgresql://db/lake?password=secret", "postgresql://db/lake"),
+        (
+            "postgresql://a:se?cret@db/lake?sslmode=require",
+            "postgresql://a@db/lake?sslmode=require",
+        ),
+        ("postgresql://db/lake?sslpass%77ord=secret&port=1", "postgresql://db/lake?port=1"),
+        ("postgresql://a:secret@one:1,two:2/lake", "postgresql://a@one:1,two:2/lake"),
+        ("/data/lake:1@x?password=1", "/data/lake:1@x?password=1"),
+        ("sqlite:///data/lake.db", "sqlite:///data/lake.db"),
+    ],
+)
+def test_the_password_of_a_store_is_not_shown(store: str, shown: str) -> None:
+    assert Serving(store=store).shown_store == shown
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://user:secret@server/",
+        "http://user:secret/x@server",
+        "http://server/?token=secret",
+        "ftp://user:secret@server/lake",
+        "s3://user:secret@bucket/lake?catalog=none",
+    ],
+)
+def test_an_address_that_is_refused_is_told_without_its_password(address: str) -> None:
+    with pytest.raises(HeadgateError) as refused:
+        headgate.connect(address)
+    assert "secret" not in str(refused.value)
+    with pytest.raises(HeadgateError) as refused:
+        open_store(address, SystemClock())
+    assert "secret" not in str(refused.value)
+
+
+def test_the_time_for_headers_and_for_stopping_can_be_set(tmp_path: Path) -> None:
+    limits = {"HEADGATE_REQUEST_HEADERS_MS": "300", "HEADGATE_STOP_MS": "5000"}
+    with RunningServer(str(tmp_path / "lake"), environment=limits) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as slow:
+            slow.sendall(b"GET /health HT")
+            began = time.monotonic()
+            with contextlib.suppress(ConnectionError):
+                slow.recv(1 << 16)
+            assert time.monotonic() - began < 4  # ten seconds, if nobody says otherwise
+        assert server.stop() == 0
+
+
+def test_as_many_connections_are_allowed_as_were_asked_for() -> None:
+    assert _allowed_connections(7) == 7
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY:
+        assert _allowed_connections(hard) < hard  # other files need room, too
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:

@@ -55,10 +55,12 @@ def init(
       headgate init /data/lake --root s3://bucket/lake
     """
     from headgate import connecting  # slow to load
+    from headgate.storage.locations import shown
 
     here: Globals = ctx.obj
     lake = here.lake if address is None else address
     made = connecting.init(lake, root)
+    lake = shown(lake)
     verb = "A lake is made by its first table" if "catalog=filesystem" in lake else "Made a lake"
     here.output.result(
         {"lake": lake, "root": made}, f"{verb} at {lake}; its tables will lie under {made}."

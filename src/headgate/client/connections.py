@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from headgate.errors import InvalidArgumentError, UnavailableError
+from headgate.storage.locations import shown
 
 _LONGEST_LINE: Final = 1 << 16
 _MOST_HEADERS: Final = 256
@@ -65,12 +66,10 @@ class Connections:
         try:
             parts = urlsplit(address)
             self._host, port = parts.hostname or "", parts.port
-        except ValueError as error:
-            raise InvalidArgumentError(f"{address!r} is no address: {error}.") from None
+        except ValueError:  # which may say a password, taken for a port
+            raise _no_address(address) from None
         if not self._host or parts.query or parts.fragment or "@" in parts.netloc:
-            raise InvalidArgumentError(
-                f"{address!r} is no address of a server.", remedy="Write http://HOST:PORT."
-            )
+            raise _no_address(address)
         self._port = port or _PORTS.get(parts.scheme, 80)
         self._prefix = parts.path.rstrip("/")
         self._always = f" HTTP/1.1\r\nhost: {parts.netloc}\r\naccept-encoding: identity\r\n"
@@ -232,6 +231,12 @@ class _Connection:
         if len(content) != size:
             raise ValueError("the answer was cut off")
         return content
+
+
+def _no_address(address: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{shown(address)!r} is no address of a server.", remedy="Write http://HOST:PORT."
+    )
 
 
 def _trusted(certificates: str | None) -> ssl.SSLContext:

@@ -14,7 +14,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 from headgate.errors import InvalidArgumentError
 from headgate.storage.local import LocalStore
@@ -23,6 +23,7 @@ from headgate.storage.objects import Folder, MemoryStore, ObjectStore, check_pat
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az"}
 _CLOUD: Final = frozenset({"s3", "gs", "az", "abfss"})
+_SECRET: Final = re.compile(r"password|secret|token|key|signature|sig\b", re.IGNORECASE)
 
 
 def normalize(location: str) -> str:
@@ -70,6 +71,20 @@ def decode(text: str) -> str:
         return unquote_to_bytes(text).decode()
     except UnicodeError:
         raise InvalidArgumentError(f"The path {text!r} does not decode to UTF-8.") from None
+
+
+def shown(address: str) -> str:
+    """Give an address to be shown: without a password, wherever it may stand in it."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return address
+    user, at, place = "", "", rest
+    if found := re.match("[^/@]*@", rest):  # also with a `?` before it, as PostgreSQL reads it
+        user, at, place = found[0][:-1].partition(":")[0], "@", rest[found.end() :]
+    place, mark, query = place.partition("?")
+    place = re.sub(":[^@]*@", "@", place)  # of one that is no address, and told as such
+    told = [one for one in query.split("&") if not _SECRET.search(unquote(one.partition("=")[0]))]
+    return f"{scheme}://{user}{at}{place}{mark if told else ''}{'&'.join(told)}"
 
 
 class PathKind(enum.Enum):
