@@ -15,7 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headgate import connecting
 from headgate.catalog.filesystem import FilesystemCatalog
+from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.transaction import Patience
@@ -27,11 +29,14 @@ from headgate.protocol.catalog_port import ManagingCatalog
 from headgate.protocol.commits import Way
 from headgate.protocol.schema import to_json
 from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.tables import State
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.objects import MemoryStore, ObjectStore
 from tests.http.conftest import serving
 from tests.kit.faulty import CountingStore
+from tests.kit.postgres import Postgres
+from tests.kit.server import RunningServer
 from tests.kit.toy import LosingCatalog, ToyCatalog
 
 START_MS = 1_772_000_000_000
@@ -164,10 +169,56 @@ def toy_world(tmp_path: Path) -> Iterator[World]:
     yield from worlds("toy", tmp_path)
 
 
-@pytest.fixture(params=["embedded", "server"])
+SOCKET = "postgresql over a socket"
+
+
+@pytest.fixture(
+    params=[
+        "embedded",
+        "server",
+        pytest.param(SOCKET, marks=[pytest.mark.slow, pytest.mark.faults]),
+    ]
+)
 def full_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """A world whose catalog can do all that a catalog may, in process and behind a server."""
+    if request.param == SOCKET:
+        yield from distant_worlds(request.getfixturevalue("distant_server"))
+        return
     yield from worlds(request.param, tmp_path)
+
+
+@pytest.fixture(params=["embedded", "server"])
+def near_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """A full world all of which is in this process, and whose lake is a directory."""
+    yield from worlds(request.param, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def distant_server(
+    postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """A server in processes of its own, on PostgreSQL, which leaves publishing to its clients."""
+    address = postgres_server.new_database()
+    connecting.init(address, root=str(tmp_path_factory.mktemp("distant") / "lake"))
+    never = "3600000"
+    quiet = {"HEADGATE_PUBLISH_EVERY_MS": never, "HEADGATE_PUBLISH_LINGER_MS": never}
+    with RunningServer(address, environment=quiet) as server:
+        yield server
+
+
+def distant_worlds(server: RunningServer) -> Iterator[World]:
+    """Give a world on a server that others had before, and will have after."""
+    clock = SystemClock()
+    remote = RemoteCatalog(server.address, clock=clock, ids=RandomIds(clock))
+    yield World(SOCKET, remote, clock, RandomIds(clock), locations.store_for)
+    for entry in remote.tables(dropped=True):
+        if entry.state is State.ACTIVE:
+            remote.drop_table(entry.table_id)
+        remote.purge_table(entry.table_id)
+    for namespace in remote.namespaces():
+        if str(namespace) != "main.default":
+            remote.drop_namespace(namespace)
+    remote.close()
 
 
 def worlds(kind: str, tmp_path: Path) -> Iterator[World]:

@@ -289,9 +289,9 @@ class TestCreation:
         ],
     )
     def test_who_dies_before_the_third_phase_leaves_nothing_anybody_can_name(
-        self, full_world: World, point: str
+        self, near_world: World, point: str
     ) -> None:
-        session = full_world.session()
+        session = near_world.session()
         arm(f"{point}:raise")
         try:
             with pytest.raises(FailPointError):

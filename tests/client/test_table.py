@@ -566,11 +566,11 @@ class TestByPath:
         assert not [call for call in list(store.calls)[len(before) :] if call.is_write]
 
     @req("RD-02")
-    def test_inside_a_lake_the_refusal_names_the_lake(self, full_world: World) -> None:
-        table = full_world.make()
-        full_world.publish(table)
+    def test_inside_a_lake_the_refusal_names_the_lake(self, near_world: World) -> None:
+        table = near_world.make()
+        near_world.publish(table)
         with pytest.raises(PathAccessError, match="lake'"):
-            open_path(table.location, store_for=full_world.store_for)
+            open_path(table.location, store_for=near_world.store_for)
 
     def test_a_plain_table_is_read_by_path(self, toy_world: World) -> None:
         table = plain(toy_world)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 import headgate
+from headgate import connecting
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
@@ -36,6 +37,7 @@ from tests.faults.serving import (
 )
 from tests.kit import req, shows
 from tests.kit.builders import inline
+from tests.kit.postgres import Postgres
 from tests.kit.server import RunningServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
@@ -84,7 +86,7 @@ class Life:
         self.acknowledged.append(what)
         return result
 
-    def check(self, lake: Path) -> None:
+    def check(self, lake: str | Path) -> None:
         """Hold what is there against what was said."""
         numbers = {value for value in self.tried if isinstance(value, int)}
         sure = {value for value in self.acknowledged if isinstance(value, int)}
@@ -127,8 +129,33 @@ SERVER_POINTS = [
 def test_a_server_killed_anywhere_loses_nothing_and_its_clients_go_on_by_themselves(
     tmp_path: Path, fail: str
 ) -> None:
-    lake, life = tmp_path / "lake", Life()
-    with serving(lake, fail=fail) as server:
+    live_through(tmp_path / "lake", fail)
+
+
+# The points between a unit of the database and what follows it; the others know of no database.
+DATABASE_POINTS = [
+    *at("ratifier.before_commit", 6),
+    *at("ratifier.after_commit", 2),
+    *at("server.before_answer", 12),
+    *at("publisher.before_record", 2),
+]
+
+
+@req("CM-12", "CM-42")
+@shows("FC9", "FC4", "FM1", "FP1", "S4", "S6", "S7", "L1", "L3", "L8")
+@pytest.mark.parametrize("fail", DATABASE_POINTS)
+def test_a_server_on_postgresql_killed_anywhere_loses_nothing_either(
+    postgres_server: Postgres, tmp_path: Path, fail: str
+) -> None:
+    store = postgres_server.new_database()
+    connecting.init(store, root=str(tmp_path / "lake"))
+    live_through(store, fail)
+
+
+def live_through(store: str | Path, fail: str) -> None:
+    """Have a server die in the middle of a client's life, and the client live on."""
+    life = Life()
+    with serving(store, fail=fail) as server:
         [first] = server.workers
 
         def work(_: Writer) -> None:
@@ -146,8 +173,8 @@ def test_a_server_killed_anywhere_loses_nothing_and_its_clients_go_on_by_themsel
         writer.end()
         assert life.tried == life.acknowledged
         server.kill()
-    life.check(lake)
-    hold(lake)
+    life.check(store)
+    hold(store)
 
 
 @shows("FS8", "L8")
