@@ -93,9 +93,11 @@ def test_status_says_how_the_lake_stands(orders: Run) -> None:
     assert ran.code == 0, ran.err
     assert "tables  1 active" in ran.lines
     assert "unpublished  nothing" in ran.lines
+    assert "open transactions  0" in ran.lines
     found = json.loads(orders("status", "--json").out)
     assert found["tables"] == {"active": 1}
     assert (found["sequence"], found["unpublished"], found["publisherLagMs"]) == (3, 0, 0)
+    assert found["openTransactions"] == 0
     assert "SQLite" in found["store"]
 
 

@@ -33,6 +33,7 @@ def show_status(output: Output, status: Status) -> int:
         ("sequence", f"{status.sequence:,}, now {moment(status.clock_ms)}"),
         ("tables", f"{states or 'none'}{external}"),
         ("unpublished", _unpublished(status)),
+        ("open transactions", f"{status.open_transactions:,}"),
         ("tokens", f"{status.tokens:,}"),
     ]
     text = [facts(known)]
@@ -59,6 +60,7 @@ def show_status(output: Output, status: Status) -> int:
             "tables": dict(status.tables),
             "external": status.external,
             "unpublished": status.unpublished,
+            "openTransactions": status.open_transactions,
             "tails": [
                 {"table": tail.name, "tableId": tail.table_id, "unpublished": tail.unpublished}
                 for tail in status.tails

@@ -99,6 +99,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     external: int = 0  # of the active ones
     unpublished: int = 0
     tails: tuple[Tail, ...] = ()  # the longest first
+    open_transactions: int = 0  # begun with the catalog, and not decided
     publisher_lag_ms: int = 0  # how long the oldest unpublished commit has been waiting
     troubles: tuple[Trouble, ...] = ()
     listeners: tuple[ListenerEntry, ...] = ()
