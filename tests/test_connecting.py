@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -270,6 +271,29 @@ def test_a_filesystem_catalog_needs_no_database(tmp_path: Path) -> None:
     with connect(address) as session:
         assert session.table("t").to_arrow()["id"].to_pylist() == [1]
     assert (tmp_path / "lake" / "main" / "default" / "t" / "_delta_log").is_dir()
+
+
+@req("RD-02")
+@pytest.mark.parametrize("name", ["t", "sales.Größe"])
+def test_a_table_of_a_filesystem_catalog_is_refused_by_path_with_the_way_to_it(
+    tmp_path: Path, name: str
+) -> None:
+    address = f"file://{tmp_path}/my%20lake?catalog=filesystem"
+    with connect(address) as session:
+        session.create_namespace("sales")
+        made = session.create_table(name, "id long")
+    with pytest.raises(PathAccessError) as refused:
+        headgate.open(made.location)
+    assert f"it is table {made.id} of the lake at {address}." in refused.value.message
+    way = re.search(r"headgate\.connect\('(.+)'\)\.table\('(.+)'\)", refused.value.remedy)
+    assert way is not None
+    with connect(way[1]) as session:
+        assert session.table(way[2]).id == made.id
+    shutil.copytree(tmp_path / "my lake" / "main", tmp_path / "copy")
+    for copy in (tmp_path / "copy").rglob("_delta_log"):
+        if copy.parents[1].name == "default":  # what lies elsewhere is in no lake
+            with pytest.raises(PathAccessError, match="ADDRESS"):
+                headgate.open(copy.parent)
 
 
 # Making a lake

@@ -846,8 +846,9 @@ class StoreContract:
                 files = unit.files(key, Version(last))
             return sorted(files, key=lambda file: (file.last, file.first))
 
-        # What a checkpoint covers nobody asks for, and checksums are served from the row.
+        # What a checkpoint covers nobody asks for, and of checksums only that of the version.
         assert known(9) == [checkpoint, above]
+        assert known(5) == [checkpoint, crc]
         assert known(4) == [checkpoint]
         assert known(3) == [first, second]
         assert known(2) == []

@@ -379,6 +379,35 @@ def test_a_checksum_that_is_no_longer_certain_is_absent_and_stays_so() -> None:
         assert house.catalog.resolve(table_id).checksum is None
 
 
+@req("RD-04")
+def test_a_checksum_the_catalog_was_told_of_is_served_where_it_has_none_of_its_own() -> None:
+    with new_house() as house:
+        table_id = house.create().table_id
+        file: AddFile = add()
+        house.propose(table_id, 1, file)
+        crc = told_checksum(house, table_id, 1)
+        resolved = house.catalog.resolve(table_id)
+        assert (resolved.checksum is not None, resolved.checksum_file) == (True, None)
+        vague = RemoveFile(path=file.path, deletion_timestamp=1, data_change=True)
+        assert isinstance(house.propose(table_id, 2, vague), Ratified)
+        assert house.catalog.resolve(table_id).checksum_file is None  # there is none of version 2
+        second = told_checksum(house, table_id, 2)
+        resolved = house.catalog.resolve(table_id)
+        assert (resolved.checksum, resolved.checksum_file) == (None, second)
+        before = Sequence((resolved.sequence or 0) - 1)
+        assert house.catalog.resolve(table_id, before).checksum_file == crc
+
+
+def told_checksum(house: House, table_id: TableId, version: int) -> KnownFile:
+    path = f"{LOG}/{version:020d}.crc"
+    house.log(table_id).store.put_if_absent(path, b"{}")
+    file = KnownFile(
+        kind=FileKind.CHECKSUM, first=Version(version), last=Version(version), paths=(path,)
+    )
+    house.database.add_file(table_id, file)
+    return file
+
+
 @shows("S17")
 def test_every_sequence_gives_the_versions_and_names_of_then() -> None:
     with new_house() as house:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -92,3 +93,7 @@ def test_a_bucket_is_a_catalog_where_the_first_put_wins(bucket: str) -> None:
             list(pool.map(append, range(12)))
         assert ids(table) == list(range(12))
         assert table.version == 12
+        session.create_namespace("sales")
+        for opened in (table, session.create_table("sales.t", "id long")):
+            with pytest.raises(PathAccessError, match=f"{re.escape(address)}.*{opened.name}"):
+                headgate.open(opened.location)

@@ -50,6 +50,7 @@ class FakeCatalog:
         self.checkpoint: KnownFile | None = None
         self.compactions: tuple[KnownFile, ...] = ()
         self.checksum: VersionChecksum | None = None
+        self.checksum_file: KnownFile | None = None
         self.protocol: Protocol | None = None
         self.metadata: Metadata | None = None
         self.tells = False  # whether `resolve` brings protocol, metadata and counts. Spec: CM-22
@@ -119,6 +120,7 @@ class FakeCatalog:
             checkpoint=self.checkpoint,
             compactions=self.compactions,
             checksum=self.checksum,
+            checksum_file=self.checksum_file,
             protocol=self.protocol,
             metadata=self.metadata,
         )

@@ -16,6 +16,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, w
 from duckdb_extensions import import_extension
 
 from headgate.log.snapshots import Snapshot, load_path
+from headgate.protocol import checksums
 from headgate.protocol.actions import Version
 from headgate.storage.local import LocalStore
 from headgate.storage.locations import data_path
@@ -71,7 +72,9 @@ def agrees_with_deltalake(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_deltalake_writes_is_read_with_the_same_files_at_every_version(tmp_path: Path) -> None:
+def test_what_deltalake_writes_is_read_with_the_same_files_at_every_version(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     root = tmp_path / "t"
     write_deltalake(root, rows(30), partition_by=["part"])
     write_deltalake(
@@ -87,6 +90,8 @@ def test_what_deltalake_writes_is_read_with_the_same_files_at_every_version(tmp_
     DeltaTable(root).optimize.compact()
     write_deltalake(root, rows(3, 500), mode="overwrite")
     agrees_with_deltalake(root)
+    assert not list(root.glob("_delta_log/*.crc"))  # nothing to hold it against, nothing said
+    assert caplog.messages == []
     snapshot = load_path(str(root))
     assert snapshot.set_transactions["stream"].version == 5
     assert snapshot.partition_columns == ("part",)
@@ -199,14 +204,19 @@ def test_a_table_of_delta_spark_has_the_records_spark_read(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_version_checksum_of_delta_spark_comes_out_the_same(case: str) -> None:
+def test_a_version_checksum_of_delta_spark_comes_out_the_same(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
     root = TABLES / case / "table"
     for path in sorted(root.glob("_delta_log/*.crc")):
         version = Version(int(path.stem))
         if version < about(case).get("first_version", 0):
             continue
         said = json.loads(path.read_text())
+        caplog.clear()
         snapshot = load_path(str(root), version=version)
+        assert caplog.messages == []  # it was held against what stands there, down to the schema
+        assert checksums.parse(path.read_bytes()).num_files == said["numFiles"]
         assert (snapshot.num_files, snapshot.size_in_bytes) == (
             said["numFiles"],
             said["tableSizeBytes"],

@@ -914,6 +914,8 @@ class Catalog:
         protocol, metadata = (
             self._decider.protocol_and_metadata(row) if is_current else (None, None)
         )
+        checksum = self._checksum(unit, row) if latest == row.head else None
+        checksum_file = next((file for file in known if file.kind is FileKind.CHECKSUM), None)
         return Resolved(
             table_id=row.id,
             location=row.location,
@@ -934,7 +936,8 @@ class Catalog:
                     key=lambda file: file.first,
                 )
             ),
-            checksum=self._checksum(unit, row) if latest == row.head else None,
+            checksum=checksum,
+            checksum_file=checksum_file if checksum is None else None,
         )
 
     def _external(self, unit: Reading, row: TableRow, at: Sequence | None) -> Resolved:

@@ -11,12 +11,15 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
+from urllib.parse import unquote
 
 from headgate.errors import (
+    HeadgateError,
     InTheFutureError,
     InvariantError,
     LogDivergedError,
@@ -29,13 +32,16 @@ from headgate.errors import (
 from headgate.log.checkpoints import UnusableError, read_checkpoint
 from headgate.log.files import DeltaLog, Listed, log_files
 from headgate.log.time_travel import TimeTravel, in_commit_timestamp
-from headgate.protocol import features, replay
+from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
+from headgate.protocol import checksums, features, replay
 from headgate.protocol.actions import Metadata, Protocol, Version, decode
 from headgate.protocol.catalog_port import KnownFile, ManagingCatalog, Resolved
+from headgate.protocol.checksums import VersionChecksum
 from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     STAGED,
+    Checksum,
     Compaction,
     PublishedCommit,
     parse_staged_name,
@@ -44,7 +50,9 @@ from headgate.protocol.replay import TableState
 from headgate.protocol.segment import Entry, Gap, Segment, newest_checkpoint, plan
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.protocol.timestamps import moment
+from headgate.storage import locations
 
+_NAMESPACE: Final = "namespace.json"  # by which a catalog without a database knows its namespaces
 _GREATEST: Final = Version(2**63 - 1)
 _BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
 _READERS: Final = 16
@@ -204,6 +212,17 @@ class Source(ABC):
         except NotFoundError:
             return None, where
 
+    def checksum(self, version: Version) -> VersionChecksum | None:
+        """Read `<v>.crc` if it was seen; whatever is wrong with it, there is none."""
+        file = Checksum(version)
+        told = any(file.path in known.paths for known in self.known)
+        if not told and file not in log_files(self.listing or ()):
+            return None
+        try:
+            return checksums.parse(self.log.read(file.path))
+        except HeadgateError:
+            return None
+
     def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
         """Find the last version committed not after a time. Spec: CM-38."""
         travel = TimeTravel(self.label, self.log, self.in_commit_timestamp)
@@ -224,7 +243,8 @@ class ManagedSource(Source):
         self._resolved = resolved
         self._has_asked = False
         self.held = {commit.version: commit for commit in resolved.commits}
-        self.known = [f for f in (resolved.checkpoint, *resolved.compactions) if f is not None]
+        told = (resolved.checkpoint, *resolved.compactions, resolved.checksum_file)
+        self.known = [file for file in told if file is not None]
 
     def fill(self, gap: Gap, *, from_base: bool) -> bool:
         """Ask the catalog, then go by names, then list. Spec: CM-16, RD-04."""
@@ -353,19 +373,36 @@ class PlainSource(Source):
             return
         metadata = state.metadata
         table_id = metadata and metadata.configuration.get(TABLE_ID_PROPERTY, metadata.id)
-        lake = self._lake()
+        lake, name = self._lake() or self._filesystem_lake() or (None, None)
         within = "" if lake is None else f" of the lake at {lake}"
-        address = "ADDRESS" if lake is None else repr(str(lake))
+        address = "ADDRESS" if lake is None else repr(lake)
+        called = "NAME" if name is None else repr(name)
         raise PathAccessError(
             f"{self.label} is catalog-managed: it is table {table_id}{within}.",
-            remedy=f"Open it through its catalog: headgate.connect({address}).table(NAME).",
+            remedy=f"Open it through its catalog: headgate.connect({address}).table({called}).",
         )
 
-    def _lake(self) -> Path | None:
+    def _lake(self) -> tuple[str, None] | None:
+        """Find the lake with a database that the table lies in; only that tells its name."""
         local = self.log.store.local_path(LAST_CHECKPOINT)
         if local is None:
             return None
-        return next((p for p in Path(local).parents if (p / "headgate.db").is_file()), None)
+        lakes = (p for p in Path(local).parents if (p / "headgate.db").is_file())
+        return next(((str(lake), None) for lake in lakes), None)
+
+    def _filesystem_lake(self) -> tuple[str, str] | None:
+        """Find the lake without a database that the table lies in; there its path is its name."""
+        root, *folders = self.log.store.url.rsplit("/", 3)
+        if "://" not in root:
+            return None
+        with suppress(HeadgateError):  # what cannot be looked at, or be a name, is no lake
+            name = ".".join(unquote(locations.decode(folder)) for folder in folders)
+            is_default = TableName.parse(name).namespace.key == (DEFAULT_CATALOG, DEFAULT_SCHEMA)
+            place = "/".join((root, *folders[:-1]))
+            if is_default or locations.store_for(place).head(_NAMESPACE) is not None:
+                root += "/" * root.endswith("/")  # of the whole disk only the slash is left
+                return f"{root}?catalog=filesystem", name
+        return None
 
 
 def _replayed(

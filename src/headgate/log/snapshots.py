@@ -22,7 +22,14 @@ from headgate.errors import InTheFutureError, InvariantError, NotFoundError
 from headgate.log import pruning
 from headgate.log.file_columns import add_files, ground_files, live_files
 from headgate.log.files import DeltaLog
-from headgate.log.gathering import ManagedSource, PlainSource, known, readable, refuse_unreadable
+from headgate.log.gathering import (
+    ManagedSource,
+    PlainSource,
+    Source,
+    known,
+    readable,
+    refuse_unreadable,
+)
 from headgate.log.statistics import num_records
 from headgate.log.statistics_columns import count_rows
 from headgate.log.time_travel import in_commit_timestamp
@@ -399,6 +406,7 @@ def follow(
         protocol=protocol,
         metadata=metadata,
         checksum=checksum,
+        checksum_file=None,
     )
     source = ManagedSource(catalog, resolved, DeltaLog(base.store))
     return _managed(catalog, source, resolved, resolved.latest, base)
@@ -461,8 +469,11 @@ def _read(
 ) -> TableState:
     state = readable(source.state(version, before), source.label)
     _refuse_another(cast("Metadata", state.metadata), resolved, source.label)
-    if version == resolved.latest:
+    is_latest = version == resolved.latest
+    if is_latest:
         _hold_against(resolved, state, source.label)
+    if not is_latest or resolved.checksum is None:  # else the catalog has counted: no file is read
+        _hold_against_file(source, state)
     return state
 
 
@@ -476,6 +487,7 @@ def _refuse_another(metadata: Metadata, resolved: Resolved, label: str) -> None:
 
 def _plain(source: PlainSource, state: TableState) -> Snapshot:
     state = readable(state, source.label)
+    _hold_against_file(source, state)
     return Snapshot(location=source.label, store=source.log.store, state=state)
 
 
@@ -520,6 +532,27 @@ def _hold_against(resolved: Resolved, state: TableState, label: str) -> None:
             label,
             " and ".join(found),
             state.version,
+        )
+
+
+def _hold_against_file(source: Source, state: TableState) -> None:
+    """Hold a snapshot against `<v>.crc` where that was seen: a sum that is off stops no reader."""
+    checksum = source.checksum(state.version)
+    if checksum is None:
+        return
+    found = checksums.mismatches(
+        checksum,
+        state.size_in_bytes,
+        state.num_files,
+        cast("Metadata", state.metadata),
+        cast("Protocol", state.protocol),
+    )
+    if found:
+        _log.warning(
+            "%s version %d is not what its .crc says: %s",
+            source.label,
+            state.version,
+            " and ".join(found),
         )
 
 

@@ -106,6 +106,7 @@ class Resolved(_Message, frozen=True, kw_only=True):
     checkpoint: KnownFile | None = None
     compactions: tuple[KnownFile, ...] = ()
     checksum: VersionChecksum | None = None
+    checksum_file: KnownFile | None = None  # of the latest version, if the catalog did not count
 
 
 class RatifiedCommits(_Message, frozen=True, kw_only=True):

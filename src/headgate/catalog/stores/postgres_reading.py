@@ -41,7 +41,9 @@ _FILES: Final = (
     "AND kind = 'checkpoint' AND last <= $2 ORDER BY last DESC LIMIT 1) "
     "UNION ALL SELECT kind, first, last, paths FROM files WHERE table_key = $1 "
     "AND kind = 'compaction' AND last <= $2 AND first > coalesce((SELECT max(last) FROM files "
-    "WHERE table_key = $1 AND kind = 'checkpoint' AND last <= $2), -1)"
+    "WHERE table_key = $1 AND kind = 'checkpoint' AND last <= $2), -1) "
+    "UNION ALL SELECT kind, first, last, paths FROM files WHERE table_key = $1 "
+    "AND kind = 'checksum' AND last = $2"
 )
 # Sequences rise with versions, so the tree over versions serves both; halving it in the server
 # is one round trip.

@@ -66,7 +66,9 @@ _FILES: Final = (
     "AND kind = 'checkpoint' AND last <= ? ORDER BY last DESC LIMIT 1) "
     "UNION ALL SELECT kind, first, last, paths FROM files WHERE table_key = ? "
     "AND kind = 'compaction' AND last <= ? AND first > ifnull((SELECT max(last) FROM files "
-    "WHERE table_key = ? AND kind = 'checkpoint' AND last <= ?), -1)"
+    "WHERE table_key = ? AND kind = 'checkpoint' AND last <= ?), -1) "
+    "UNION ALL SELECT kind, first, last, paths FROM files WHERE table_key = ? "
+    "AND kind = 'checksum' AND last = ?"
 )
 _RATIFIED: Final = (
     "SELECT version, way, txn_id, sequence, timestamp_ms, size, lower(hex(sha256)), file_name, "
@@ -552,7 +554,7 @@ class _Reading:
         return None if row is None else RejectionRow(*row)
 
     def files(self, key: int, last: Version) -> list[KnownFile]:
-        rows = self._all(_FILES, key, last, key, last, key, last)
+        rows = self._all(_FILES, *(key, last) * 4)
         return [
             KnownFile(kind=FileKind(kind), first=first, last=last, paths=tuple(json.loads(paths)))
             for kind, first, last, paths in rows
