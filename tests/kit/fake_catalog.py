@@ -43,6 +43,7 @@ class FakeCatalog:
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
+        self.name = "main.default.t"
         self.commits: list[RatifiedCommit] = []
         self.contents: list[bytes] = []
         self.listed_from = 0  # `resolve` gives the commits from here on
@@ -112,7 +113,7 @@ class FakeCatalog:
         resolved = Resolved(
             table_id=ID,
             location=LOCATION,
-            name="main.default.t",
+            name=self.name,
             latest=Version(latest),
             timestamp_ms=self.commits[latest].timestamp_ms,
             commits=tuple(self.commits[self.listed_from : latest + 1]),

@@ -776,8 +776,8 @@ def test_a_cache_gives_the_same_snapshot_again_and_forgets_the_oldest() -> None:
     assert cache.newest(ID, Version(4)) is first
     catalog.load(version=Version(2), cache=cache)
     latest = catalog.load(cache=cache)
-    assert cache.get(ID, Version(1)) is None
-    assert cache.get(ID, Version(5)) is latest
+    assert cache.newest(ID, Version(1)) is None
+    assert cache.newest(ID, Version(5)) is latest
     assert catalog.load(version=Version(1), cache=cache) is not first
     assert paths(catalog.load(version=Version(4), cache=cache)) == f(1, 2, 3, 4)
 
@@ -787,7 +787,7 @@ def test_a_cache_is_bounded_by_files() -> None:
     cache = SnapshotCache(max_files=5)
     for version in range(6):
         catalog.load(version=Version(version), cache=cache)
-    assert [v for v in range(6) if cache.get(ID, Version(v)) is not None] == [5]
+    assert [v for v in range(6) if cache.newest(ID, Version(v)) is not None] == [5]
 
 
 # Files for a filter

@@ -387,9 +387,22 @@ def test_a_cache_counts_what_is_read_and_reads_nothing_for_it() -> None:
     assert len(second.files()) == 31
     catalog.ratify(add("f32"))
     third = catalog.load(cache=cache)
-    assert cache.get(ID, first.version) is None  # 61 files were too many
-    assert cache.get(ID, second.version) is second
-    assert cache.get(ID, third.version) is third
+    assert cache.newest(ID, first.version) is None  # 61 files were too many
+    assert cache.newest(ID, second.version) is second
+    assert cache.newest(ID, third.version) is third
+
+
+def test_a_cache_keeps_no_more_than_one_snapshot_that_nobody_read() -> None:
+    catalog = telling(5)
+    cache = SnapshotCache()
+    read = catalog.load(cache=cache)
+    assert read.num_files == len(read.files()) == 5
+    for number in range(6, 10):
+        catalog.ratify(add(f"f{number}"))
+        latest = catalog.load(cache=cache)
+    assert cache.newest(ID, latest.version) is latest
+    assert cache.newest(ID, Version(latest.version - 1)) is read
+    assert (latest.is_gathered, latest.in_hand) == (False, read.state)
 
 
 def test_a_snapshot_that_is_read_lets_go_of_the_commits_it_was_told_of() -> None:

@@ -34,7 +34,7 @@ from headgate.errors import (
 )
 from headgate.failpoints import fail_point
 from headgate.log import snapshots
-from headgate.log.snapshots import Snapshot
+from headgate.log.snapshots import Snapshot, SnapshotCache
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName
 from headgate.protocol import composing, examination, features
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
@@ -94,6 +94,7 @@ class Session:
         self.clock = clock
         self.ids = ids
         self._store_for = store_for
+        self._cache = SnapshotCache()
         self._committer = Committer(catalog, clock, ids, patience)
         self._on_close: Callable[[], None] | None = on_close
 
@@ -299,7 +300,9 @@ class Session:
         asked = list(dict.fromkeys(names))
         resolved = cuts.resolve_many([self._table_name(name) for name in asked], at)
         return {
-            name: snapshots.load_resolved(self.catalog, found, store_for=self._store_for)
+            name: snapshots.load_resolved(
+                self.catalog, found, cache=self._cache, store_for=self._store_for
+            )
             for name, found in zip(asked, resolved, strict=True)
         }
 
@@ -443,7 +446,7 @@ class Session:
         return self._as_table(resolved)
 
     def _as_table(self, resolved: Resolved) -> Table:
-        return Table(self._committer, self._store_for, resolved)
+        return Table(self._committer, self._store_for, resolved, self._cache)
 
     def _gone(self, registry: Registry, table: str, *states: State) -> list[TableEntry]:
         entries = [e for e in registry.tables(dropped=True) if e.state in states]

@@ -45,7 +45,7 @@ from headgate.errors import (
 )
 from headgate.log import snapshots
 from headgate.log.files import DeltaLog
-from headgate.log.snapshots import Snapshot
+from headgate.log.snapshots import Snapshot, SnapshotCache
 from headgate.protocol import features
 from headgate.protocol.actions import (
     Action,
@@ -120,16 +120,21 @@ class Table:
     """
 
     def __init__(
-        self, committer: Committer, store_for: Callable[[str], ObjectStore], resolved: Resolved
+        self,
+        committer: Committer,
+        store_for: Callable[[str], ObjectStore],
+        resolved: Resolved,
+        cache: SnapshotCache,
     ) -> None:
         self.committer = committer  # whose clock and ids also engines go by
         self._catalog = committer.catalog
         self._store_for = store_for
+        self._cache = cache  # of the whole session
         self._lock = threading.Lock()
         self._id = resolved.table_id
         self._name = resolved.name
         self._ways = resolved.ways
-        self._latest = snapshots.load_resolved(self._catalog, resolved, store_for=store_for)
+        self._latest = self._load(resolved)
         self._reached = self._latest.version  # of commits made here, perhaps not seen yet
 
     def __repr__(self) -> str:
@@ -185,6 +190,7 @@ class Table:
             as_of_ms=None if as_of is None else milliseconds(as_of),
             sequence=None if sequence is None else SequenceNumber(sequence),
             base=self._latest,
+            cache=self._cache,
             store_for=self._store_for,
         )
 
@@ -463,8 +469,11 @@ class Table:
             raise InvariantError(
                 f"{self.name} went back from version {reached} to {resolved.latest}."
             )
-        return self._saw(
-            snapshots.load_resolved(self._catalog, resolved, base=latest, store_for=self._store_for)
+        return self._saw(self._load(resolved, latest))
+
+    def _load(self, resolved: Resolved, base: Snapshot | None = None) -> Snapshot:
+        return snapshots.load_resolved(
+            self._catalog, resolved, base=base, cache=self._cache, store_for=self._store_for
         )
 
     def _saw(self, snapshot: Snapshot) -> Snapshot:

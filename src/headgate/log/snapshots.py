@@ -64,6 +64,7 @@ _log = logging.getLogger(__name__)
 StoreFor = Callable[[str], ObjectStore]
 
 _IN_HAND: Final = 32  # commits kept for who reads the log at last; the others are asked for then
+_NEAR: Final = 64  # commits read to go on from a snapshot where a checkpoint lies between
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,13 @@ class Snapshot:
     def label(self) -> str:
         """What to call the table in messages."""
         return self.name or self.location
+
+    @property
+    def read_timestamp_ms(self) -> int | None:
+        """When the version was committed, as far as that was told or read with it."""
+        if self._timestamp_ms is not None or isinstance(self._held, Unread):
+            return self._timestamp_ms
+        return self._held.timestamp_ms
 
     @cached_property
     def timestamp_ms(self) -> int | None:
@@ -239,19 +247,11 @@ class Snapshot:
 class SnapshotCache:
     """Snapshots by table id and version; those not used for longest go first."""
 
-    def __init__(self, max_files: int = 4_000_000, max_snapshots: int = 256) -> None:
+    def __init__(self, max_files: int = 1_000_000, max_snapshots: int = 64) -> None:
         self._max_files = max_files
         self._max_snapshots = max_snapshots
         self._lock = threading.Lock()
         self._held: OrderedDict[tuple[TableId, Version], Snapshot] = OrderedDict()
-
-    def get(self, table_id: TableId, version: Version) -> Snapshot | None:
-        """Give the snapshot of this very version."""
-        with self._lock:
-            found = self._held.get((table_id, version))
-            if found is not None:
-                self._held.move_to_end((table_id, version))
-            return found
 
     def newest(self, table_id: TableId, version: Version) -> Snapshot | None:
         """Give the newest snapshot not above a version, to go on from."""
@@ -263,9 +263,15 @@ class SnapshotCache:
         """Keep a snapshot of a catalog's table."""
         if snapshot.table_id is None:
             return
+        key = (snapshot.table_id, snapshot.version)
         with self._lock:
-            self._held[snapshot.table_id, snapshot.version] = snapshot
-            self._held.move_to_end((snapshot.table_id, snapshot.version))
+            if not snapshot.is_gathered:
+                # Of those that nobody read one is enough: each keeps the commits it was told of.
+                for other, held in list(self._held.items()):
+                    if other[0] == key[0] and not held.is_gathered:
+                        del self._held[other]
+            self._held[key] = snapshot
+            self._held.move_to_end(key)
             files = sum(map(_files_in_hand, self._held.values()))
             while len(self._held) > 1 and (
                 files > self._max_files or len(self._held) > self._max_snapshots
@@ -326,18 +332,20 @@ def load_resolved(
         raise NotFoundError(
             f"{source.label} has no version {version}.", remedy="Versions begin at 0."
         )
-    known = [base, None if cache is None else cache.newest(resolved.table_id, version)]
-    usable = [
-        snapshot
-        for snapshot in known
-        if snapshot is not None
-        and snapshot.table_id == resolved.table_id
-        and snapshot.version <= version
-    ]
-    base = max(usable, key=lambda snapshot: snapshot.version, default=None)
+    if base is not None and (base.table_id != resolved.table_id or base.version > version):
+        base = None
+    if cache is None:
+        return _managed(catalog, source, resolved, version, base)
+    found = cache.newest(resolved.table_id, version)
+    if (
+        found is not None
+        and (base is None or found.version > base.version)
+        and _is_near(found, version, resolved)
+        and _is_still_there(found, source)
+    ):
+        base = found
     snapshot = _managed(catalog, source, resolved, version, base)
-    if cache is not None:
-        cache.put(snapshot)
+    cache.put(snapshot)
     return snapshot
 
 
@@ -419,7 +427,7 @@ def _managed(
     version: Version,
     base: Snapshot | None,
 ) -> Snapshot:
-    if base is not None and base.version == version:
+    if base is not None and (base.version, base.name) == (version, resolved.name):
         return base
     before = None if base is None else base.in_hand
     is_latest = version == resolved.latest
@@ -554,6 +562,24 @@ def _hold_against_file(source: Source, state: TableState) -> None:
             state.version,
             " and ".join(found),
         )
+
+
+def _is_near(snapshot: Snapshot, version: Version, resolved: Resolved) -> bool:
+    """Say whether going on from a snapshot reads less than beginning at the newest checkpoint."""
+    checkpoint = resolved.checkpoint
+    if checkpoint is None or checkpoint.last > version:
+        return True
+    return snapshot.version >= checkpoint.last or version - snapshot.version <= _NEAR
+
+
+def _is_still_there(snapshot: Snapshot, source: ManagedSource) -> bool:
+    """Say whether the version a snapshot was read at is still the same commit.
+
+    A catalog that was restored from a backup gives the versions it lost to other commits, later
+    ones. And what was cleaned away is gone, though it may be in memory.
+    """
+    read_ms = snapshot.read_timestamp_ms
+    return read_ms is not None and source.in_commit_timestamp(snapshot.version) == read_ms
 
 
 def _files_in_hand(snapshot: Snapshot) -> int:
