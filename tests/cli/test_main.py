@@ -147,18 +147,19 @@ def test_progress_shows_once_a_second_has_passed(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(drawing, "_PATIENCE_S", 0.01)
-    with render.Output(as_json=False).progress("Appending", "rows") as advance:
+    with render.Output(as_json=False).progress("Publishing", "commits") as progress:
         time.sleep(0.2)
-        advance(1234)
+        progress(1234, 4321)
     shown = capsys.readouterr()
-    assert "Appending" in shown.err
-    assert "1,234 rows" in shown.err
+    assert "Publishing" in shown.err
+    assert "1,234 of 4,321 commits" in shown.err
     assert shown.out == ""
 
 
-def test_progress_is_silent_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    with render.Output(as_json=True).progress("Appending") as advance:
-        advance(1)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_progress_is_silent_for_programs(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    with render.Output(as_json).progress("Appending", "bytes") as progress:
+        progress(1, 2)
     assert capsys.readouterr().err == ""
 
 

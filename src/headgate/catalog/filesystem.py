@@ -42,6 +42,7 @@ from headgate.protocol.catalog_port import (
     Answer,
     Finding,
     KnownFile,
+    Progress,
     Ratified,
     RatifiedCommits,
     Ref,
@@ -289,7 +290,7 @@ class FilesystemCatalog:
         """Refuse: a tombstone stays until the table is purged."""
         raise UnsupportedByCatalogError("A filesystem catalog undrops no tables.")
 
-    def purge_table(self, table_id: TableId) -> int:
+    def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
         """Delete a dropped table's files, its tombstone last, so that it can go on. Spec: CM-40."""
         name = next((name for name, found in self._dropped() if found == table_id), None)
         if name is None:
@@ -301,11 +302,14 @@ class FilesystemCatalog:
             return 0
         paths = sorted(item.path for item in self._files.list(_path(name), recursive=True))
         in_log = f"{_path(name)}/{LOG}/"
-        for path in sorted(paths, key=lambda path: path.startswith(in_log)):
+        paths.sort(key=lambda path: path.startswith(in_log))
+        for done, path in enumerate(paths, start=1):
             fail_point("registry.purge_between_files")
             if self._tombstone(name) != table_id:
                 return 0  # another purge has finished, and the name may be another table's by now
             self._files.delete(path)
+            if progress is not None:
+                progress(done, len(paths))
         self._files.sync(paths)
         fail_point("registry.before_forget_purged")
         self._files.delete(tombstone)

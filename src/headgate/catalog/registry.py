@@ -48,7 +48,7 @@ from headgate.protocol import (
 )
 from headgate.protocol import schema as schemas
 from headgate.protocol.actions import Format, Metadata, Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import Resolved, StagingTable, TableEntry
+from headgate.protocol.catalog_port import Progress, Resolved, StagingTable, TableEntry
 from headgate.protocol.commits import Inline, Way
 from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.examination import Examined, Violation
@@ -427,7 +427,12 @@ class Registry:
 
         self._do(table_id, undrop, key)
 
-    def purge(self, table_id: TableId, key: RequestKey | None = None) -> int:
+    def purge(
+        self,
+        table_id: TableId,
+        key: RequestKey | None = None,
+        progress: Progress | None = None,
+    ) -> int:
         """Delete a dropped table's files, resumably; give how many went. Spec: CM-40.
 
         The table is purged in the catalog first: what is deleted can no longer be undropped,
@@ -462,9 +467,12 @@ class Registry:
         files = self._log_of(row.location).store
         paths = sorted(item.path for item in files.list("", recursive=True))
         # Data before the log: what is left of a purge cut short is still known for a table.
-        for path in sorted(paths, key=lambda path: path.startswith(f"{LOG}/")):
+        paths.sort(key=lambda path: path.startswith(f"{LOG}/"))
+        for done, path in enumerate(paths, start=1):
             fail_point("registry.purge_between_files")
             files.delete(path)
+            if progress is not None:
+                progress(done, len(paths))
         files.sync(paths)
         files.remove_folders()
         fail_point("registry.before_forget_purged")

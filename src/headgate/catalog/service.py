@@ -86,6 +86,7 @@ from headgate.protocol.catalog_port import (
     FileKind,
     Finding,
     KnownFile,
+    Progress,
     Ratified,
     RatifiedCommits,
     Ref,
@@ -688,9 +689,15 @@ class Catalog:
         self._registry.undrop(table_id, name, key)
         self._publisher.wake(table_id)
 
-    def purge_table(self, table_id: TableId, *, key: RequestKey | None = None) -> int:
+    def purge_table(
+        self,
+        table_id: TableId,
+        *,
+        key: RequestKey | None = None,
+        progress: Progress | None = None,
+    ) -> int:
         """Delete a dropped table's files, resumably; give how many went. Spec: CM-40."""
-        return self._registry.purge(table_id, key)
+        return self._registry.purge(table_id, key, progress)
 
     def expire_staging(self, older_than_ms: int) -> tuple[TableId, ...]:
         """Give up places that were staged and never registered."""
@@ -702,7 +709,13 @@ class Catalog:
 
     # Checking
 
-    def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+    def fsck(
+        self,
+        table_id: TableId | None = None,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Finding, ...]:
         """Hold one table or all against their logs; mend what can be mended if asked."""
         with self._store.read() as unit:
             if table_id is None:
@@ -739,13 +752,15 @@ class Catalog:
                     repaired=repair,
                 )
             )
-        for row, name in tables:
+        for done, (row, name) in enumerate(tables, start=1):
             if repair and row.published < row.head and row.diverged is None:
                 with suppress(HeadgateError):  # what stands in the way is found below
                     self._publisher.publish(row.id)
             found += self._checker.check(row, name, self._log_of(row.location), repair=repair)
             found += self._data_findings(row.id, name, repair=repair)
             self._looked_ahead.discard(row.id)
+            if progress is not None:
+                progress(done, len(tables))
         found += self._checker.torn({row.id: name for row, name in tables})
         return tuple(found)
 

@@ -13,23 +13,17 @@ from typing import Annotated
 import typer
 
 from headgate.cli import views
+from headgate.cli.arguments import DroppedArgument, TableArgument, names, pairs
+from headgate.cli.changing import append, comment, overwrite, properties
 from headgate.cli.context import Globals
-from headgate.cli.inputs import Rows, format_of, on_disk
 from headgate.cli.operating import backup, events, listener, restore, status, token
 from headgate.cli.querying import sql
-from headgate.cli.render import many, moment
+from headgate.cli.render import many
 from headgate.cli.serving import serve
-from headgate.errors import InvalidArgumentError, RefusedError
+from headgate.errors import AlreadyExistsError, RefusedError
 from headgate.names import SchemaName, TableName
 
 _EXAMPLES = "\nFor example:\n"
-
-TableArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="table, schema.table or catalog.schema.table.")
-]
-DroppedArgument = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The name it had, or its id: `headgate show -d`.")
-]
 
 
 # A lake
@@ -121,6 +115,9 @@ def create(
     create_namespace: Annotated[
         bool, typer.Option("--create-namespace", help="Make the namespace if it is not there.")
     ] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a table that is there as it is.")
+    ] = False,
 ) -> None:
     """Make a table.
 
@@ -130,19 +127,28 @@ def create(
     For example:
       headgate create orders "id long not null, item string"
       headgate create sales.orders "id long, day date" --partition-by day --create-namespace
+      headgate create sales.orders "id long, day date" --if-not-exists
       headgate create events "id long, n int" --property delta.constraints.positive="n > 0"
     """
     here: Globals = ctx.obj
-    settled = dict(_pair(text) for text in properties or ())
+    settled = pairs(properties)
     with here.session("Making a table") as session:
         if create_namespace:
             namespace = TableName.parse(name).namespace
             if namespace.key not in {known.key for known in session.namespaces()}:
                 session.create_namespace(str(namespace))
-        made = session.create_table(name, schema, _split(partition_by), settled, comment)
+        is_new = True
+        try:
+            made = session.create_table(name, schema, names(partition_by), settled, comment)
+        except AlreadyExistsError:
+            if not if_not_exists or session.find_name(name) is None:
+                raise
+            made, is_new = session.table(name), False
     here.output.result(
-        {"table": made.name, "tableId": made.id, "location": made.location},
-        f"Made {made.name}, id {made.id}.",
+        {"table": made.name, "tableId": made.id, "location": made.location, "created": is_new},
+        f"Made {made.name}, id {made.id}."
+        if is_new
+        else f"{made.name} is there already, id {made.id}: nothing was done.",
     )
 
 
@@ -171,61 +177,6 @@ def register_external(
     here.output.result(
         {"table": made.name, "tableId": made.table_id, "location": made.location},
         f"Named {made.name}, an external {made.format} table at {made.location}.",
-    )
-
-
-def append(
-    ctx: typer.Context,
-    name: TableArgument,
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Files; - is standard input.")],
-    format: Annotated[
-        str, typer.Option(metavar="FORMAT", help="csv, json, parquet; auto: by the file's ending.")
-    ] = "auto",
-) -> None:
-    """Add rows from files to a table.
-
-    All of them in one commit, or none.
-
-    CSV has a heading with the names of columns, JSON is one object a line. Columns may come in any
-    order; those that are missing become NULL. Values are read as the table's columns say.
-
-    For example:
-      headgate append sales.orders monday.csv tuesday.csv
-      headgate append sales.orders rows.parquet
-      cat rows.jsonl | headgate append sales.orders - --format json
-    """
-    from headgate.client.arrow import read_input  # slow to load
-
-    here: Globals = ctx.obj
-    inputs = [(file, format_of(file, format)) for file in files]
-    with (
-        on_disk(inputs) as paths,
-        here.output.progress(f"Appending to {name}", "rows") as advance,
-        here.opened() as session,
-    ):
-        target = session.table(name)
-        readers = [read_input(path, kind, target.schema) for path, kind in paths]
-        rows = Rows([path for path, _ in paths], readers, advance)
-        committed = rows.append_to(target)
-    if committed is None:
-        here.output.result(
-            {"table": target.name, "version": None, "rows": 0},
-            "There are no rows: nothing was committed.",
-        )
-        return
-    commit = committed.commits[target.id]
-    here.output.result(
-        {
-            "table": target.name,
-            "version": commit.version,
-            "rows": rows.count,
-            "way": commit.way.value,
-            "txnId": committed.txn_id,
-            "sequence": committed.sequence,
-            "timestamp": moment(committed.timestamp_ms),
-        },
-        f"{target.name} is at version {commit.version}: {many(rows.count, 'row')} appended,"
-        f" {commit.way.value}, txnId {committed.txn_id}.",
     )
 
 
@@ -286,7 +237,7 @@ def show(
         snapshot = found.snapshot(version, as_of, sequence)
         entry = next((e for e in session.tables() if e.table_id == found.id), None)
         # One row more than asked for tells whether there are more.
-        rows = to_arrow(snapshot, _split(columns) or None, limit=limit + 1)
+        rows = to_arrow(snapshot, names(columns) or None, limit=limit + 1)
     views.show_table(here.output, found.name, snapshot, entry, rows, limit)
 
 
@@ -330,9 +281,9 @@ def publish(
       headgate publish sales.orders --up-to 9
     """
     here: Globals = ctx.obj
-    with here.session("Publishing") as session:
+    with here.output.progress("Publishing", "commits") as progress, here.opened() as session:
         found = session.table(name)
-        last = found.publish(up_to)
+        last = found.publish(up_to, progress)
     here.output.result(
         {"table": found.name, "published": last},
         f"{found.name} is published up to version {last}.",
@@ -440,8 +391,8 @@ def purge(
     here: Globals = ctx.obj
     if not yes and not here.output.confirm(f"Delete all files of the dropped table {name}?"):
         raise RefusedError("Nothing was purged.", remedy="Say --yes to be asked nothing.")
-    with here.session("Purging") as session:
-        gone = session.purge(name)
+    with here.output.progress("Purging", "files") as progress, here.opened() as session:
+        gone = session.purge(name, progress)
     here.output.result(
         {"table": name, "files": gone}, f"Purged {name}: {many(gone, 'file')} deleted."
     )
@@ -464,8 +415,8 @@ def fsck(
       headgate fsck sales.orders --repair
     """
     here: Globals = ctx.obj
-    with here.session("Checking") as session:
-        found = session.fsck(name, repair=repair)
+    with here.output.progress("Checking", "tables") as progress, here.opened() as session:
+        found = session.fsck(name, repair=repair, progress=progress)
     if views.show_findings(here.output, found):
         raise typer.Exit(1)
 
@@ -478,6 +429,9 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     create,
     register_external,
     append,
+    overwrite,
+    properties,
+    comment,
     show,
     log,
     sql,
@@ -510,14 +464,3 @@ def help_of(command: Callable[..., None]) -> str:
 def examples_of(command: Callable[..., None]) -> str:
     """Give a command's examples, laid out as they are written."""
     return "\b" + _EXAMPLES + (inspect.getdoc(command) or "").partition(_EXAMPLES)[2]
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _pair(text: str) -> tuple[str, str]:
-    key, found, value = text.partition("=")
-    if not found or not key:
-        raise InvalidArgumentError(f"{text!r} is no property.", remedy="Write it as KEY=VALUE.")
-    return key, value

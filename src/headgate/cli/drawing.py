@@ -24,24 +24,29 @@ _STYLES = {"ratified": "yellow", "published": "green", "dropped": "red"}
 
 
 @contextmanager
-def progress(doing: str, unit: str) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal that work goes on, once it takes over a second."""
-    counted = TextColumn("{task.completed:,} " + unit) if unit else TextColumn("")
+def progress(
+    doing: str, counted: Callable[[int, int], str]
+) -> Iterator[Callable[[int, int], None]]:
+    """Show on a terminal that work goes on, and how far it is, once it takes over a second."""
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        counted,
+        TextColumn("{task.fields[counted]}"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(doing, total=None)
+    task = bar.add_task(doing, total=None, counted="")  # until somebody says how much there is
+
+    def tell(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total, counted=counted(done, total))
+
     timer = threading.Timer(_PATIENCE_S, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda steps: bar.advance(task, steps)
+        yield tell
     finally:
         timer.cancel()
         timer.join()  # else it might begin after the end

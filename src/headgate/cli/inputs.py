@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ import typer
 from headgate.errors import InvalidDataError
 
 if TYPE_CHECKING:  # these are slow to load
-    from headgate.client.table import Table
     from headgate.client.transaction import Committed
+    from headgate.protocol.catalog_port import Progress
+    from headgate.protocol.schema import StructType
 
 _FORMATS = {
     ".csv": "csv",
@@ -32,26 +34,40 @@ class Rows:
     """The rows of several files, one after the other, and how far along they are."""
 
     def __init__(
-        self, files: Sequence[str], readers: Sequence[Any], advance: Callable[[int], None]
+        self, files: Sequence[tuple[str, str]], schema: StructType, progress: Progress
     ) -> None:
-        self._files = files
-        self._readers = readers
-        self._advance = advance
+        from headgate.client.arrow import read_input  # slow to load
+
+        self._files = [path for path, _ in files]
+        self._readers = [
+            read_input(path, kind, schema, partial(self._heard, place))
+            for place, (path, kind) in enumerate(files)
+        ]
+        self._sizes = [Path(path).stat().st_size for path in self._files]
+        self._progress = progress
         self._where = ""
+        self._waiting = self._batches()
         self.count = 0
 
-    def append_to(self, target: Table) -> Committed | None:
-        """Append all rows in one commit; without any, none is made."""
-        batches = self._batches()
-        first = next(batches, None)
+    @property
+    def are_any(self) -> bool:
+        """Whether there is a row."""
+        first = next(self._waiting, None)
         if first is None:
-            return None
-        kind = type(self._readers[0])
+            return False
+        self._waiting = chain([first], self._waiting)
+        return True
+
+    def write(self, write: Callable[[Any], Committed]) -> Committed:
+        """Have all rows written in one commit."""
+        from headgate.client.arrow import InputError  # slow to load
+
+        kind, schema = type(self._readers[0]), self._readers[0].schema
         try:
-            return target.append(kind.from_batches(first.schema, chain([first], batches)))
+            return write(kind.from_batches(schema, self._waiting))
+        except InputError:  # says itself where in which file
+            raise
         except InvalidDataError as error:
-            if error.message.startswith(tuple(self._files)):
-                raise
             # A rule of the table was broken, not one of the format: say by which rows.
             message = f"{self._where}: {error.message}"
             raise InvalidDataError(message, remedy=error.remedy) from error
@@ -64,8 +80,10 @@ class Rows:
                     self._where = f"{file}, rows {before + 1:,} to {before + batch.num_rows:,}"
                     before += batch.num_rows
                     self.count += batch.num_rows
-                    self._advance(batch.num_rows)
                     yield batch
+
+    def _heard(self, place: int, position: int) -> None:
+        self._progress(sum(self._sizes[:place]) + position, sum(self._sizes))
 
 
 def format_of(file: str, asked: str) -> str:

@@ -12,15 +12,20 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING
 
 import typer
 
 from headgate.errors import HeadgateError
+
+if TYPE_CHECKING:  # slow to load
+    from headgate.protocol.catalog_port import Progress
 
 CLOSED_PIPE = 141
 _LONGEST_CELL = 60
@@ -98,15 +103,15 @@ class Output:
         self._fail(said, f"{message}\n{remedy}")
 
     @contextmanager
-    def progress(self, doing: str, unit: str = "") -> Iterator[Callable[[int], None]]:
-        """Show that work goes on once it takes over a second; call what is given to count."""
+    def progress(self, doing: str, unit: str = "") -> Iterator[Progress]:
+        """Show that work goes on once it takes over a second; call what is given to say how far."""
         if self.as_json or not sys.stderr.isatty():
-            yield lambda _: None
+            yield lambda done, total: None
             return
         from headgate.cli import drawing  # slow to load
 
-        with drawing.progress(doing, unit) as advance:
-            yield advance
+        with drawing.progress(doing, partial(_counted, unit)) as progress:
+            yield progress
 
     def _fail(self, said: Mapping[str, object], prose: str) -> None:
         print(as_json({"error": said}) if self.as_json else prose, file=sys.stderr)
@@ -178,6 +183,12 @@ def size(count: int) -> str:
     """Write a number of bytes as people say it."""
     power = min(int(math.log10(count)) // 3 if count else 0, len(_UNITS) - 1)
     return f"{count / 1000**power:,.1f} {_UNITS[power]}" if power else f"{count} bytes"
+
+
+def _counted(unit: str, done: int, total: int) -> str:
+    if unit == "bytes":
+        return f"{size(done)} of {size(total)}"
+    return f"{done:,} of {total:,} {unit}"
 
 
 def many(count: int, thing: str) -> str:

@@ -20,7 +20,7 @@ from headgate.errors import InvalidArgumentError, InvalidSchemaError, Unsupporte
 from headgate.log.arrow_types import arrow_schema, arrow_type, delta_schema
 from headgate.log.constraints import Constraint, parse_constraint
 from headgate.log.datafiles import Layout, read_rows
-from headgate.log.inputs import read_input
+from headgate.log.inputs import InputError, read_input
 from headgate.log.rows import check_rows, conform, constraints_of
 from headgate.log.statistics import num_records
 from headgate.log.writing import TARGET_FILE_SIZE, DataFiles
@@ -37,6 +37,7 @@ from headgate.storage.objects import ObjectStore
 
 __all__ = [
     "TARGET_FILE_SIZE",
+    "InputError",
     "Rows",
     "arrow_schema",
     "arrow_type",

@@ -32,6 +32,7 @@ from headgate.protocol.catalog_port import (
     Answer,
     Finding,
     KnownFile,
+    Progress,
     Ratified,
     RatifiedCommits,
     Ref,
@@ -291,15 +292,24 @@ class RemoteCatalog:
         body = bodies.TableChange(name=wanted, state=bodies.Wanted.ACTIVE)
         self._changed("PATCH", _table(table_id), body)
 
-    def purge_table(self, table_id: TableId) -> int:
-        """Delete a dropped table's files, resumably; give how many went."""
+    def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
+        """Delete a dropped table's files, resumably; give how many went. Only at the end."""
         path = f"{_table(table_id)}?purge=true"
         return self._change("DELETE", path, None, bodies.Purged).files
 
     # Checking
 
-    def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
-        """Hold one table or all against their logs; mend what can be mended if asked."""
+    def fsck(
+        self,
+        table_id: TableId | None = None,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Finding, ...]:
+        """Hold one table or all against their logs; mend what can be mended if asked.
+
+        A server answers when all is done: how far it is, nobody hears.
+        """
         body = bodies.Check(table_id=table_id, repair=repair)
         return self._change("POST", "/v1/checks", body, bodies.Findings).findings
 

@@ -51,6 +51,7 @@ from headgate.protocol.catalog_port import (
     Listeners,
     ManagingCatalog,
     Outcomes,
+    Progress,
     Ratified,
     Ref,
     Registry,
@@ -272,8 +273,11 @@ class Session:
         registry.undrop_table(found.table_id, None if to is None else self._table_name(to))
         return self._open(found.table_id)
 
-    def purge(self, table: str) -> int:
-        """Delete a dropped table's files for good; give how many went. Spec: CM-40."""
+    def purge(self, table: str, progress: Progress | None = None) -> int:
+        """Delete a dropped table's files for good; give how many went. Spec: CM-40.
+
+        `progress` is called with how many files are gone, and how many there were.
+        """
         registry = self._registry()
         # A purge that was cut short is found, too, and goes on.
         found = self._gone(registry, table, State.DROPPED, State.PURGED)
@@ -283,7 +287,7 @@ class Session:
                 f"{len(found)} dropped tables were named {table}: {ids}.",
                 remedy="Name the one to purge by its id.",
             )
-        return registry.purge_table(found[0].table_id)
+        return registry.purge_table(found[0].table_id, progress=progress)
 
     # Several tables, and transactions
 
@@ -311,11 +315,16 @@ class Session:
         outcomes = require(self.catalog, Outcomes)  # type: ignore[type-abstract]  # as in `_registry`
         return outcomes.outcome(TxnId(txn_id))
 
-    def fsck(self, name: str | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
-        """Hold one table or all against their logs; mend what can be mended if asked."""
+    def fsck(
+        self, name: str | None = None, *, repair: bool = False, progress: Progress | None = None
+    ) -> tuple[Finding, ...]:
+        """Hold one table or all against their logs; mend what can be mended if asked.
+
+        `progress` is called with how many tables were looked at, and how many there are.
+        """
         checks = require(self.catalog, Checks)  # type: ignore[type-abstract]  # as in `_registry`
         table_id = None if name is None else self.table(name).id
-        return checks.fsck(table_id, repair=repair)
+        return checks.fsck(table_id, repair=repair, progress=progress)
 
     # Events and who is told
 

@@ -57,6 +57,7 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.catalog_port import (
+    Progress,
     Publishing,
     Resolved,
     TimelineEntry,
@@ -93,6 +94,7 @@ _PROTECTED = frozenset(
     }
 )
 _PROTECTED_PREFIXES = (features.ASKING, CONSTRAINTS, ROW_TRACKING_PREFIX)
+_PUBLISHED_AT_ONCE = 250  # commits, where somebody wants to hear how far it is
 _MOST_UNSEEN = 64  # commits an append is built behind before the handle looks at the table again
 
 
@@ -434,11 +436,25 @@ class Table:
 
     # Upkeep
 
-    def publish(self, upto: int | None = None) -> Version:
-        """Have ratified commits copied into the log; give the last version that is there."""
+    def publish(self, upto: int | None = None, progress: Progress | None = None) -> Version:
+        """Have ratified commits copied into the log; give the last version that is there.
+
+        `progress` is called with how many are, and how many were due.
+        """
         # A protocol is what is asked for, and not a class to be made.
         publishing = require(self._catalog, Publishing)  # type: ignore[type-abstract]
-        return publishing.publish(self._id, None if upto is None else Version(upto))
+        target = None if upto is None else Version(upto)
+        if progress is None:
+            return publishing.publish(self._id, target)
+        latest = self.snapshot().version
+        if target is not None and target > latest:
+            return publishing.publish(self._id, target)  # refused before anything is done
+        target = latest if target is None else target
+        first = done = publishing.publish(self._id, Version(0))  # which only asks how far it is
+        while done < target:
+            done = publishing.publish(self._id, Version(min(done + _PUBLISHED_AT_ONCE, target)))
+            progress(min(done, target) - first, target - first)
+        return done
 
     def checkpoint(self, version: int | None = None, kind: str | None = None) -> Version:
         """Write a checkpoint of a published version, by default in the form the table asks for.

@@ -11,7 +11,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from itertools import islice
@@ -50,8 +50,20 @@ _HAS_ZONE: Final = r"(?:Z|[+-]\d\d(?::?\d\d)?)$"
 _MENDED: Final = "Mend the file, then append it again. Nothing was committed."
 
 
-def read_input(path: str | Path, format: str, schema: StructType) -> pa.RecordBatchReader:
-    """Read a file as rows of a table's schema: a stream, so that its size does not matter."""
+class InputError(InvalidDataError):
+    """What a file holds are no rows of the table; says where in which file."""
+
+
+Heard = Callable[[int], None]  # how many bytes of a file have been read
+
+
+def read_input(
+    path: str | Path, format: str, schema: StructType, heard: Heard = lambda _: None
+) -> pa.RecordBatchReader:
+    """Read a file as rows of a table's schema: a stream, so that its size does not matter.
+
+    `heard` is called now and then with how many bytes of the file have been read.
+    """
     readers = {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet}
     if format not in readers:
         raise InvalidArgumentError(
@@ -60,7 +72,7 @@ def read_input(path: str | Path, format: str, schema: StructType) -> pa.RecordBa
     path = Path(path)
     if not path.is_file():
         raise NotFoundError(f"There is no file {path}.", remedy="Check the path.")
-    batches = _conformed(path, readers[format](path, schema), schema)
+    batches = _conformed(path, readers[format](path, schema, heard), schema)
     return pa.RecordBatchReader.from_batches(arrow_schema(schema), batches)
 
 
@@ -71,7 +83,7 @@ def _conformed(
         try:
             yield conform(batch, schema)
         except InvalidDataError as error:
-            raise InvalidDataError(f"{path}: {error.message}", remedy=_MENDED) from error
+            raise InputError(f"{path}: {error.message}", remedy=_MENDED) from error
 
 
 @contextmanager
@@ -86,13 +98,13 @@ def _telling(path: Path, names: list[str]) -> Iterator[None]:
         if column := re.match(r"In CSV column #(\d+): ", said):
             said = said[column.end() :]
             where += f" column {names[int(column[1])]!r}" if names else ""
-        raise InvalidDataError(f"{path}{where}: {said}.", remedy=_MENDED) from error
+        raise InputError(f"{path}{where}: {said}.", remedy=_MENDED) from error
 
 
 # Parquet
 
 
-def _read_parquet(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
+def _read_parquet(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.RecordBatch]:
     with (
         _telling(path, []),
         pq.ParquetFile(
@@ -101,7 +113,10 @@ def _read_parquet(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
     ):
         leaves = (file.schema.column(i) for i in range(len(file.schema)))
         instants = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+        size, rows, done = path.stat().st_size, file.metadata.num_rows, 0
         for batch in file.iter_batches():
+            done += batch.num_rows
+            heard(size * done // rows if rows else size)  # by rows: columns lie here and there
             for name in instants:  # this old form is an instant, although it does not say so
                 index = batch.schema.get_field_index(name)
                 if index >= 0:
@@ -114,9 +129,10 @@ def _read_parquet(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
 
 _IN_ORDER: Final = pv.ReadOptions(use_threads=False)  # else errors do not tell the row
 _WITH_LINES: Final = pv.ParseOptions(newlines_in_values=True)
+_CODECS: Final = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}  # as Arrow has them
 
 
-def _read_csv(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
+def _read_csv(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.RecordBatch]:
     known = {fold(item.name): item for item in schema.fields}
     names = _heading(path)
     types: dict[str, pa.DataType] = {}
@@ -124,7 +140,7 @@ def _read_csv(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
     for name in names:
         item = known.get(fold(name))
         if item is None:
-            raise InvalidDataError(
+            raise InputError(
                 f"{path} has a column {name!r}, and the table has"
                 f" {', '.join(item.name for item in schema.fields)}.",
                 remedy=_MENDED,
@@ -139,8 +155,9 @@ def _read_csv(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
             types[name], moments[name] = pa.string(), item.type
     with (
         _telling(path, names),
+        pa.OSFile(str(path)) as file,
         pv.open_csv(
-            path,
+            _decompressed(path, file),
             read_options=_IN_ORDER,
             parse_options=_WITH_LINES,
             convert_options=pv.ConvertOptions(
@@ -152,7 +169,14 @@ def _read_csv(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
         ) as reader,
     ):
         for batch in reader:
+            heard(file.tell())
             yield _with_moments(batch, moments, path)
+
+
+def _decompressed(path: Path, file: pa.OSFile) -> pa.NativeFile:
+    """Give the text of a file that is compressed, if its ending says so."""
+    codec = _CODECS.get(path.suffix)
+    return file if codec is None else pa.CompressedInputStream(file, codec)
 
 
 def _heading(path: Path) -> list[str]:
@@ -175,7 +199,7 @@ def _with_moments(
         try:
             moment = values.cast(arrow_type(data_type))
         except pa.ArrowInvalid as error:
-            raise InvalidDataError(f"{path} column {name!r}: {error}.", remedy=_MENDED) from error
+            raise InputError(f"{path} column {name!r}: {error}.", remedy=_MENDED) from error
         batch = batch.set_column(batch.schema.get_field_index(name), name, moment)
     return batch
 
@@ -183,11 +207,12 @@ def _with_moments(
 # JSON lines
 
 
-def _read_json(path: Path, schema: StructType) -> Iterator[pa.RecordBatch]:
+def _read_json(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.RecordBatch]:
     columns = arrow_schema(schema)
     with path.open("rb") as lines:
         numbered = enumerate(lines, start=1)
         while chunk := list(islice(numbered, _JSON_LINES)):
+            heard(lines.tell())
             rows = [_row(path, number, raw, schema) for number, raw in chunk if raw.strip()]
             arrays = [
                 pa.array([row.get(field.name) for row in rows], field.type) for field in columns
@@ -205,7 +230,7 @@ def _row(path: Path, number: int, raw: bytes, schema: StructType) -> dict[str, A
         where = f"{path} line {number}"
         if isinstance(error, _WrongError) and error.path:
             where += f" column {'.'.join(error.path)!r}"
-        raise InvalidDataError(f"{where}: {error}.", remedy=_MENDED) from error
+        raise InputError(f"{where}: {error}.", remedy=_MENDED) from error
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ by its name. Spec: CA-02, CA-05.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -166,6 +166,10 @@ class Finding(_Message, frozen=True, kw_only=True):
     repaired: bool = False
 
 
+# How much of a long work is done, and of how much: told to whoever waits for it.
+Progress = Callable[[int, int], None]
+
+
 class ManagingCatalog(Protocol):
     """The least a catalog must do to manage a table."""
 
@@ -282,7 +286,7 @@ class Registry(Protocol):
         """Bring a dropped table back, under its old name or another. Spec: LC-03."""
         ...
 
-    def purge_table(self, table_id: TableId) -> int:
+    def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
         """Delete a dropped table's files, resumably; give how many went. Spec: CM-40."""
         ...
 
@@ -306,7 +310,13 @@ class Externals(Protocol):
 class Checks(Protocol):
     """Catalogs that can be held against the logs of their tables."""
 
-    def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+    def fsck(
+        self,
+        table_id: TableId | None = None,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Finding, ...]:
         """Check one table or all; mend what can be mended if asked."""
         ...
 
