@@ -1,12 +1,13 @@
 """Write the pages that are made from the code, the ledgers and the tests.
 
 `python docs/generate.py` writes them, `--check` only says which ones are stale. Whole pages:
-`conformance.md`, `errors.md`, `cli.md`, `openapi.json`. In `commit-life.md` and `http.md` only what
-stands between their marks is replaced.
+`conformance.md`, `errors.md`, `cli.md`, `settings.md`, `openapi.json`. In `commit-life.md` and
+`http.md` only what stands between their marks is replaced.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import re
@@ -87,6 +88,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "conformance.md", conformance()
     yield DOCS / "errors.md", error_page()
     yield DOCS / "cli.md", command_page()
+    yield DOCS / "settings.md", settings_page()
     life = DOCS / "commit-life.md"
     text = life.read_text()
     text = fill(text, "commit", drawing(commits.LIFECYCLE))
@@ -230,6 +232,43 @@ def options_of(command: Any) -> Iterator[str]:
             value = f" `{option.metavar}`" if option.metavar else ""
             default = f" Default: `{option.default}`." if option.default else ""
             yield f"- {spelled}{value}: {option.help}{default}\n"
+
+
+def settings_page() -> str:
+    """Return the page of settings, in the order in which they are written."""
+    out = [
+        NOTE,
+        "# Settings\n\n",
+        "How a catalog and its clients behave. Each setting is read from its variable when a\n",
+        "session or a server starts; a program may give them instead:\n",
+        "`headgate.connect(address, settings=Settings(listed_ms=0))`, with `Settings` of\n",
+        "`headgate.settings`. On a server the catalog's are the server's.\n\n",
+        "Other variables: `HEADGATE_LAKE` is the lake of commands, `HEADGATE_TOKEN` the secret\n",
+        "for a server, `HEADGATE_STORE` the store of `headgate serve`; `HEADGATE_DEBUG=1` shows\n",
+        "where a bug is. Where credentials for object stores come from is told in\n",
+        "[Operating](operating.md#object-stores).\n\n",
+        "| variable | default | what it is |\n|---|---|---|\n",
+    ]
+    told = setting_comments((ROOT / "src" / "headgate" / "settings.py").read_text())
+    for field in dataclasses.fields(Settings):
+        value = "none" if field.default == "" else f"`{field.default}`"
+        unit = {"ms": " milliseconds", "bytes": " bytes"}.get(field.name.rpartition("_")[2], "")
+        if not (said := told.get(field.name)):
+            raise SystemExit(f"Nothing is said of the setting {field.name}.")
+        out.append(f"| `HEADGATE_{field.name.upper()}` | {value}{unit} | {said} |\n")
+    return "".join(out)
+
+
+def setting_comments(source: str) -> dict[str, str]:
+    """Return what stands behind each setting in the source, or above a group of them."""
+    told, above = {}, ""
+    for line in source.partition("class Settings:")[2].splitlines():
+        setting = re.match(r"    (\w+): (?:int|str) = [^#]*(?:# (.+))?$", line)
+        if setting is not None:
+            told[setting[1]] = setting[2] or above
+        comment = re.match(r"    # (.+)$", line)
+        above = f"{above} {comment[1]}".strip() if comment else above if setting else ""
+    return told
 
 
 def operation_table(rows: Sequence[Operation]) -> str:

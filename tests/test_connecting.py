@@ -37,8 +37,8 @@ from headgate.storage import local, locations
 from tests.kit import req, shows
 
 WHAT_WORKS = (
-    "Name a directory, sqlite:///FILE, postgresql://…, http://…, or "
-    "file:///DIRECTORY?catalog=filesystem."
+    "Name a directory, sqlite:///FILE, postgresql://…, http://…, "
+    "file:///DIRECTORY?catalog=filesystem or s3://BUCKET/PREFIX?catalog=filesystem."
 )
 
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 DATABASE = "headgate.db"
 _ROOT = "root"
 _ADDRESSES = (
-    "Name a directory, sqlite:///FILE, postgresql://…, http://…, or "
-    "file:///DIRECTORY?catalog=filesystem."
+    "Name a directory, sqlite:///FILE, postgresql://…, http://…, "
+    "file:///DIRECTORY?catalog=filesystem or s3://BUCKET/PREFIX?catalog=filesystem."
 )
 
 

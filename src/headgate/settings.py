@@ -39,43 +39,41 @@ class Settings:
     """How a catalog and its clients behave. Times end in their unit."""
 
     inline_limit_bytes: int = 1 << 20  # above it the client stages
-    transaction_limit_bytes: int = 8 << 20  # inline content of all tables together
-    commit_limit_bytes: int = 64 << 20  # a staged commit
-    transaction_tables: int = 1_000
+    transaction_limit_bytes: int = 8 << 20  # inline content of all tables of a transaction
+    commit_limit_bytes: int = 64 << 20  # the largest commit that may be staged
+    transaction_tables: int = 1_000  # tables that one transaction may write to
     max_ahead_ms: int = 300_000  # how far a staged timestamp may be ahead of the clock
     drift_ms: int = 1_000  # how far the catalog's clock may follow timestamps ahead of real time
     verify_staged: int = 16  # how many files of a staged commit are looked for, the largest first
     verify_every: int = 0  # of inline commits every so-manieth has its largest file looked for
     verify_above_bytes: int = 64 << 20  # files of that size are always looked for
-    rejections_kept_ms: int = 30 * 24 * 3600 * 1000
+    rejections_kept_ms: int = 30 * 24 * 3600 * 1000  # how long a rejection is remembered
     store_patience_ms: int = 30_000  # for others who hold the store; then it is unavailable
     store_readers: int = 32  # connections to PostgreSQL that read; one more writes
-    batch_proposals: int = 256
-    batch_ms: int = 20
+    batch_proposals: int = 256  # proposals decided in one transaction of the database
+    batch_ms: int = 20  # within which such a batch ends
     ticket_after: int = 3  # lost versions in a row until a staged attempt goes first
-    ticket_ms: int = 2_000
+    ticket_ms: int = 2_000  # for which it goes first
     unpublished_soft: int = 1_000  # above it writers wait for the publisher
     unpublished_hard: int = 100_000  # above it writers are refused
-    unpublished_wait_ms: int = 30_000
-    publish_batch: int = 1_000
+    unpublished_wait_ms: int = 30_000  # for which a writer waits, at the most
+    publish_batch: int = 1_000  # commits that are put and synced together
     publish_every_ms: int = 1_000  # how often tails of other processes are looked for
     publish_linger_ms: int = 20  # commits gathered before a batch is published
-    publish_on_close_ms: int = 2_000
-    lease_ms: int = 10_000
+    publish_on_close_ms: int = 2_000  # for which a session that closes still publishes
+    lease_ms: int = 10_000  # for which one publisher has a table to itself
     publish_stalled_ms: int = 2_000  # without progress, another's lease is passed over
     listed_ms: int = 60_000  # how long a published commit is still listed
     staging_kept_ms: int = 24 * 3600 * 1000  # a place that was staged and never registered
     lost_kept_ms: int = 3600 * 1000  # a staged file whose version another commit has
     unproposed_kept_ms: int = 24 * 3600 * 1000  # a staged file that may still be proposed
-    housekeeping_ms: int = 3600 * 1000
-    request_limit_bytes: int = 16 << 20  # of a request's body
+    housekeeping_ms: int = 3600 * 1000  # how often what nobody came back for is given up
+    request_limit_bytes: int = 16 << 20  # the largest body of a request
     request_headers_ms: int = 10_000  # within which headers must have come
     request_body_ms: int = 30_000  # within which a body must have come
     answer_limit_bytes: int = 16 << 20  # of commits' contents in one answer; more comes in pages
     connections: int = 16_384  # open at once; others wait, also behind idle ones
-    stop_ms: int = (
-        40_000  # for requests under way when a server stops; longer than any is held back
-    )
+    stop_ms: int = 40_000  # for what is under way when a server stops; longer than any waits
     longest_wait_ms: int = 10_000  # for the next event, then ask again: a server that stops waits
 
     # Of tables that other engines make, besides what every managed table has: features they must

@@ -55,8 +55,8 @@ def _globals(
             "--lake",
             metavar="ADDRESS",
             envvar="HEADGATE_LAKE",
-            help="A directory, sqlite:///FILE, postgresql://…, http://…, or "
-            "file:///DIRECTORY?catalog=filesystem.",
+            help="A directory, sqlite:///FILE, postgresql://…, http://…, "
+            "file:///DIRECTORY?catalog=filesystem or s3://BUCKET/PREFIX?catalog=filesystem.",
         ),
     ] = "lake",
     as_json: Annotated[

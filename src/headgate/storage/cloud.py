@@ -1,7 +1,8 @@
 """Objects of S3, Google Cloud Storage and Azure, through obstore.
 
 Put-if-absent is the bucket's own conditional put. Credentials, region and endpoint come from the
-environment under the names the vendors gave them (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, ...).
+environment under the names the vendors gave them (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, ...); which
+ones is told in `docs/operating.md`.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class CloudStore:
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise PermissionDeniedError(
                 f"{self.url} does not let us at {path}.",
-                remedy="Check the credentials in the environment and what they permit.",
+                remedy="Check the credentials in the environment and what they permit: "
+                "see docs/operating.md, Object stores.",
             ) from error
         except exceptions.BaseError as error:
             said = f"{path} in {self.url}: {str(error).splitlines()[0]}."
