@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate
+from headgate.client.transaction import Patience
 from headgate.clock import RandomIds
 from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.catalog_port import (
@@ -95,10 +96,16 @@ class Lake:
         self._sessions.append(session)
         return session
 
-    def through(self, catalog: ManagingCatalog) -> headgate.Session:
+    def through(
+        self, catalog: ManagingCatalog, patience: Patience | None = None
+    ) -> headgate.Session:
         """Connect a client to a catalog that stands before ours."""
         return headgate.Session(
-            catalog, clock=self.clock, ids=RandomIds(self.clock), store_for=locations.store_for
+            catalog,
+            clock=self.clock,
+            ids=RandomIds(self.clock),
+            store_for=locations.store_for,
+            patience=patience,
         )
 
     def story(self, name: str = "orders", **how: Any) -> Story:
@@ -109,7 +116,8 @@ class Lake:
 
     def table(self, name: str = "orders", way: Way = Way.INLINE) -> headgate.Table:
         """Open a table anew: nothing read before is known to it."""
-        return self.sessions[way].table(name)
+        patience = Patience(inline_bytes=0) if way is Way.STAGED else None
+        return self.through(self.sessions[way].catalog, patience).table(name)
 
     def resolve(self, name: str = "orders") -> Resolved:
         return self.catalog.resolve(self.table(name).id)
