@@ -47,6 +47,21 @@ def test_rows_that_do_not_fit_replace_nothing(orders: Run, tmp_path: Path) -> No
     assert ids(tmp_path) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("command", ["append", "overwrite"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_file_that_cannot_be_read_is_named_and_no_other(
+    orders: Run, tmp_path: Path, command: str, place: int
+) -> None:
+    (tmp_path / "good.csv").write_text("id,item\n1,bolt\n")
+    (tmp_path / "bad.csv").write_text("id,item\n1,bolt\nx,nut\n")
+    files = ["good.csv", "good.csv"]
+    files[place] = "bad.csv"
+    refused = orders(command, "orders", *files)
+    assert (refused.code, refused.err.startswith("bad.csv row 3 ")) == (1, True)
+    assert "good.csv" not in refused.err
+    assert ids(tmp_path) == [1, 2, 3]
+
+
 def test_a_file_whose_name_begins_like_the_message_is_told_of_once(
     orders: Run, tmp_path: Path
 ) -> None:
