@@ -300,15 +300,16 @@ class Catalog:
 
     def describe(self, ref: Ref, first: Version | None = None) -> Described:
         """Tell all that is known of a table, and of its commits from a version on."""
+        now_ms = self._clock.now_ms()
         with self._store.read() as unit:
-            table_id = unit.named(ref) if isinstance(ref, TableName) else ref
-            if table_id is None:
-                raise NotFoundError(f"There is no table {ref}.")
-            row = _active(unit, table_id)
-            name = unit.name_of(table_id)
-            assert name is not None  # it is active
-            now_ms = self._clock.now_ms()
+            row, name = _named_row(unit, ref)
             return describing.describe(unit, self._decider, row, name, first, now_ms)
+
+    def describe_briefly(self, ref: Ref) -> Described:
+        """Tell of a table without its commits, which cost most of describing it."""
+        with self._store.read() as unit:
+            row, name = _named_row(unit, ref)
+            return describing.describe_briefly(unit, self._decider, row, name)
 
     def describe_in_files(self, ref: Ref, first: Version | None = None) -> Described:
         """Describe a table for who reads files alone: what came inline is published first.
@@ -1285,6 +1286,16 @@ def _require(unit: Reading, table_id: TableId) -> TableRow:
     if row is None:
         raise NotFoundError(f"There is no table {table_id}.")
     return row
+
+
+def _named_row(unit: Reading, ref: Ref) -> tuple[TableRow, TableName]:
+    table_id = unit.named(ref) if isinstance(ref, TableName) else ref
+    if table_id is None:
+        raise NotFoundError(f"There is no table {ref}.")
+    row = _active(unit, table_id)
+    name = unit.name_of(table_id)
+    assert name is not None  # it is active
+    return row, name
 
 
 def _active(unit: Reading, table_id: TableId) -> TableRow:

@@ -121,9 +121,9 @@ def require_catalog(catalog: Catalog, name: str) -> str:
 def find(
     catalog: Catalog, name: TableName, look: Callable[[TableName], Described] | None = None
 ) -> Described:
-    """Describe a table, or say what of its name is missing."""
+    """Describe a table, briefly if not otherwise, or say what of its name is missing."""
     try:
-        return (look or catalog.describe)(name)
+        return (look or catalog.describe_briefly)(name)
     except NotFoundError:
         require_schema(catalog, name.namespace)
         raise SaidError(Case.NO_TABLE, f"There is no table {name}.") from None
