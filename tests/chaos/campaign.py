@@ -22,7 +22,7 @@ from headgate import connecting
 from tests.chaos import checks
 from tests.chaos.history import load
 from tests.chaos.writer import ANSWER_S, TABLES, UNKNOWN_S
-from tests.faults.harness import ROOT
+from tests.faults.harness import ROOT, TREE
 from tests.faults.serving import SOON, session_at
 from tests.kit.postgres import Postgres
 from tests.kit.proxy import ByteProxy, Cut, Fault, HttpProxy, Request, passing
@@ -150,7 +150,7 @@ class Campaign:
                     *(line.address for line in self._lines),
                 ],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": TREE},
                 stderr=log,
             )
         self._writers.append(writer)

@@ -21,6 +21,7 @@ from headgate.protocol.catalog_port import Severity
 from tests.kit import plain_replay
 
 ROOT = Path(__file__).parents[2]
+TREE = os.pathsep.join([str(ROOT / "src"), str(ROOT)])  # what processes run: this very code
 
 
 @dataclass
@@ -69,7 +70,7 @@ def start(scenario: str, lake: Path | str, number: int = 0, *, fail: str = "") -
         **os.environ,
         "HEADGATE_FAIL": fail,
         "HEADGATE_LEASE_MS": "300",  # what a killed publisher held lapses soon
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": TREE,
     }
     return Running(
         subprocess.Popen(

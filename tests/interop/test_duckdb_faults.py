@@ -111,6 +111,7 @@ def test_its_staged_file_is_removed_before_it_comes_again(
 
 
 @shows("FC4")
+@pytest.mark.slow
 @pytest.mark.usefixtures("table")
 def test_others_went_on_before_it_comes_again(server: RunningServer, session: Session) -> None:
     plan = Between(lambda: append(session, (2, "us"), (3, "us")))
