@@ -320,7 +320,13 @@ class FilesystemCatalog:
 
     # Checking
 
-    def fsck(self, table_id: TableId | None = None, *, repair: bool = False) -> tuple[Finding, ...]:
+    def fsck(
+        self,
+        table_id: TableId | None = None,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Finding, ...]:
         """Hold one table's log or all against themselves; nothing else remembers what was.
 
         So nothing can be mended but a purge that was cut short.
@@ -328,14 +334,17 @@ class FilesystemCatalog:
         if table_id is not None:
             return tuple(self._checked(self._find(table_id).name))
         found: list[Finding] = []
+        names: list[TableName] = []
         for space in self.namespaces():
             for item in self._files.list(_folder(space)):
                 if item.path.endswith(_DROPPED):
                     found += self._checked_tombstone(_named_by(space, item.path), repair)
-            for folder in sorted(self._files.folders(_folder(space))):
-                name = _named_by(space, folder)
-                if self._files.head(_path(name) + _DROPPED) is None:
-                    found += self._checked(name)
+            names += [_named_by(space, f) for f in sorted(self._files.folders(_folder(space)))]
+        for done, name in enumerate(names, start=1):
+            if self._files.head(_path(name) + _DROPPED) is None:
+                found += self._checked(name)
+            if progress is not None:
+                progress(done, len(names))
         return tuple(found)
 
     def _checked_tombstone(self, name: TableName, repair: bool) -> Iterator[Finding]:
