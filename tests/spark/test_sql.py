@@ -400,3 +400,20 @@ def test_who_writes_a_count_has_read_the_table(water: Water) -> None:
     with pytest.raises(ConflictError):
         water.lake.overwrite("t", counted)
     assert water.sql("SELECT id FROM t") == [(1,)]
+
+
+def test_other_tables_are_read_as_of_now_however_long_the_target_stayed_as_it_is(
+    any_water: Water,
+) -> None:
+    """A session remembers what it saw of a table; not when."""
+    water = any_water
+    water.make("raw", "id long")
+    water.make("fine", "id long")
+    assert water.rows("fine") == []
+    water.lake.append("raw", water.frame("SELECT 1L AS id"))
+    water.other().append("raw", water.frame("SELECT 2L AS id"))
+    water.lake.sql("INSERT INTO fine SELECT id FROM raw")
+    assert water.rows("fine") == [(1,), (2,)]
+    water.other().append("raw", water.frame("SELECT 3L AS id"))
+    water.lake.sql("DELETE FROM fine WHERE id + 1 IN (SELECT id FROM raw)")
+    assert water.rows("fine") == []

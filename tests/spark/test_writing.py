@@ -149,7 +149,7 @@ def test_an_overwrite_replaces_all_or_what_matches_or_partitions_that_get_rows(
     assert table.history(1)[0].parameters["mode"] == "Overwrite"
     lake.overwrite("t", water.frame("SELECT 1 id, 'x' p WHERE false"))
     assert water.rows() == []
-    with pytest.raises(InvalidArgumentError, match="p"):
+    with pytest.raises(InvalidDataError, match="does not match p = 'a'"):  # it would be NULL
         lake.overwrite("t", water.frame("SELECT 1 id"), where="p = 'a'")
     with pytest.raises(InvalidArgumentError, match="of one"):
         lake.overwrite("t", water.frame("SELECT 1 id"), where="id = 1", dynamic=True)

@@ -107,6 +107,8 @@ class Snapshot:
         self.protocol: Protocol = state.protocol
         self.metadata: Metadata = state.metadata
         self.answer = answer  # the catalog's, without the commits that were read
+        # As of which the table was seen to be so: it rises while the same version is found again.
+        self.sequence = None if answer is None else answer.sequence
         self._timestamp_ms = timestamp_ms
         self._held = state
         self._gathering = threading.Lock()
@@ -428,6 +430,9 @@ def _managed(
     base: Snapshot | None,
 ) -> Snapshot:
     if base is not None and (base.version, base.name) == (version, resolved.name):
+        seen = resolved.sequence if version == resolved.latest else None
+        if seen is not None and base.sequence is not None:
+            base.sequence = max(base.sequence, seen)
         return base
     before = None if base is None else base.in_hand
     is_latest = version == resolved.latest

@@ -81,6 +81,8 @@ class Statement:
         self.spark = spark
         self.table = table
         self.base = base or table.snapshot()
+        # As of which the table is as it is here; other tables are read as of it too.
+        self.sequence = self.base.sequence
         self._committer = table.committer
         self._writing = writing
         self._txn_id = self._committer.new_txn_id()
@@ -111,12 +113,6 @@ class Statement:
     def folder(self) -> str:
         """Where its files go, inside the table."""
         return str(self._txn_id)
-
-    @property
-    def sequence(self) -> int | None:
-        """As of which sequence the table is as it is here; other tables are read as of it too."""
-        answer = self.base.answer
-        return None if answer is None else answer.sequence
 
     @property
     def now_ms(self) -> int:
