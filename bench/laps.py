@@ -2,7 +2,8 @@
 
 `python -m bench.laps --port N` is our server with clocks around its steps; the clocks are put
 around functions from here, and the product has none. They cost a few microseconds a commit
-themselves. A step's time is its own, without the steps inside it. `GET /laps` tells the sums.
+themselves. A step's time is its own, without the steps inside it. A unit of work in which nothing
+was decided is the publisher's, with its BEGIN and its COMMIT. `GET /laps` tells the sums.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _DECIDING = "deciding"
 _STATEMENTS = "its statements"
 _COMMIT = "COMMIT and sync"
 _OTHERS = "publisher's statements"
+# The publisher's own among the statements of a unit that it shares with proposals.
+_ITS_OWN = (" leases ", "UPDATE commits SET published_ms", "UPDATE tables SET published")
 _READING, _JUDGING, _ANSWERING = "decoding", "judging content", "encoding"
 _SOCKETS, _LOOP, _PUBLISHING = "granian", "ASGI and hops", "publishing"
 
@@ -46,6 +49,28 @@ class _Sums:
 
 
 _sums = _Sums()
+
+
+class _Unit:
+    """The statements of the ratifier's unit of work: at its COMMIT it is known whose they were."""
+
+    def __init__(self) -> None:
+        self.has_decided = False
+        self._kept: list[tuple[str, float, float]] = []
+
+    def add(self, statements: str, seconds: float, cpu: float) -> None:
+        """Keep the time of a statement; with the last one book them all."""
+        step = _COMMIT if statements == "COMMIT" else _STATEMENTS
+        if any(words in statements for words in _ITS_OWN):
+            step = _OTHERS
+        self._kept.append((step, seconds, cpu))
+        if statements == "COMMIT":
+            for step, *spent in self._kept:
+                _sums.add(step if self.has_decided else _OTHERS, *spent)
+            self.has_decided, self._kept = False, []
+
+
+_unit = _Unit()
 
 
 def laps(tables: int, count: int) -> Counts:
@@ -159,29 +184,33 @@ def _put_clocks() -> None:
 
     class Connection(apsw.Connection):
         def execute(self, statements: str, *arguments: Any, **options: Any) -> Any:
-            step = _step_of(statements)
-            if step is None:
+            # Those of readers and of the threads that publish are nobody's.
+            if threading.current_thread().name != "headgate-ratifier":
                 return super().execute(statements, *arguments, **options)
-            return _timed(step, super().execute, statements, *arguments, **options)
+            book = functools.partial(_unit.add, statements)
+            return _timed(_STATEMENTS, super().execute, statements, *arguments, book=book)
 
     apsw.Connection = Connection  # type: ignore[misc]
     bodies.decode = functools.partial(_timed, _READING, bodies.decode)
     bodies.encode = functools.partial(_timed, _ANSWERING, bodies.encode)
     examination.examine = functools.partial(_timed, _JUDGING, examination.examine)
     decide = Decider.decide
-    Decider.decide = lambda *a, **k: _timed(_DECIDING, decide, *a, **k)  # type: ignore[method-assign]
+
+    def decided(*arguments: Any, **options: Any) -> Any:
+        _unit.has_decided = True
+        return _timed(_DECIDING, decide, *arguments, **options)
+
+    Decider.decide = decided  # type: ignore[method-assign]
 
 
-def _step_of(statements: str) -> str | None:
-    """Tell whose a statement is; those of readers and of the threads that publish are nobody's."""
-    if threading.current_thread().name != "headgate-ratifier":
-        return None
-    if statements == "COMMIT":
-        return _COMMIT
-    return _STATEMENTS if _DECIDING in _stack() or "POINT" in statements else _OTHERS
-
-
-def _timed(step: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def _timed(
+    step: str,
+    function: Callable[..., Any],
+    *arguments: Any,
+    book: Callable[[float, float], None] | None = None,
+    **options: Any,
+) -> Any:
+    """Call a function, and book the time it takes itself: for its step, or as `book` does."""
     stack = _stack()
     inner = stack[step] = [0.0, 0.0]
     cpu, start = time.thread_time(), time.perf_counter()
@@ -190,7 +219,11 @@ def _timed(step: str, function: Callable[..., Any], *arguments: Any, **options: 
     finally:
         seconds, used = time.perf_counter() - start, time.thread_time() - cpu
         del stack[step]
-        _sums.add(step, seconds - inner[0], used - inner[1])
+        own = (seconds - inner[0], used - inner[1])
+        if book is None:
+            _sums.add(step, *own)
+        else:
+            book(*own)
         if stack:
             outer = next(reversed(stack.values()))
             outer[0] += seconds
