@@ -162,6 +162,39 @@ def test_all_that_waits_shares_one_commit(store: WatchedStore, ratifier: Ratifie
     assert len(store.kept()) == 100
 
 
+def test_everybody_of_a_batch_is_told_before_what_follows_and_that_is_done_once(
+    store: WatchedStore, ratifier: Ratifier
+) -> None:
+    heard: list[object] = []
+    is_over = threading.Event()
+
+    class Waiter:
+        def set_result(self, result: str, /) -> None:
+            heard.append((result, store.commits))
+
+        def set_exception(self, error: BaseException, /) -> None:
+            heard.append(type(error))
+
+    def stumble() -> None:
+        heard.append("stumbled")
+        raise ZeroDivisionError
+
+    gate = Gate(ratifier)
+    for key, work in enumerate([keep(0), refuse(1), keep(2)]):
+        ratifier.submit_for(
+            Waiter(),
+            str(key),
+            work,
+            txn_id=TxnId(str(key)),
+            table_ids=(),
+            afterwards=(stumble, is_over.set),
+        )
+    gate.open()
+    assert is_over.wait(PATIENCE)
+    assert heard == [("answer 0", 1), NotFoundError, ("answer 2", 1), "stumbled"]
+    assert settled(ratifier.submit("3", keep(3))) == ["answer 3"]
+
+
 def test_work_runs_in_the_order_it_came_and_sees_what_came_before_it(
     ratifier: Ratifier,
 ) -> None:

@@ -10,6 +10,7 @@ others' sake is run again, for a while.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
@@ -18,7 +19,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from headgate.catalog.stores.port import CatalogStore, DoubtError, TakenBackError, Writing
 from headgate.clock import Clock
@@ -27,20 +28,33 @@ from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, TxnId
 from headgate.settings import Settings
 
+_log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
+Told = TypeVar("Told", contravariant=True)
+Step = Callable[[], None]
 
 
 class WaitError(Exception):
     """Raised by work that must let others go first; it comes back a moment later."""
 
 
+class Waiter(Protocol[Told]):
+    """Who is told an answer, in the writer's thread: it must be quick. A future is one."""
+
+    def set_result(self, result: Told, /) -> None: ...
+
+    def set_exception(self, error: BaseException, /) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class _Work(Generic[Result]):
     name: str  # a txnId, or what else to ask for when the outcome is unknown
     do: Callable[[Writing], Result]
-    answer: Future[Result]
-    txn_ids: Collection[TxnId]  # what it will ask the store for, as far as that is known
-    table_ids: Collection[TableId]
+    waiter: Waiter[Result]
+    txn_ids: Collection[TxnId] = ()  # what it will ask the store for, as far as that is known
+    table_ids: Collection[TableId] = ()
+    afterwards: tuple[Step, ...] = ()  # once for a batch, when all of it are told
     result: Result | None = None
     error: BaseException | None = None
 
@@ -79,17 +93,36 @@ class Ratifier:
 
         Who says which rows it will ask for is served faster where the database is far away.
         """
+        answer = Future[Result]()
+        self._take(_Work(name, do, answer, txn_ids, table_ids))
+        return answer
+
+    def submit_for(
+        self,
+        waiter: Waiter[Result],
+        name: str,
+        do: Callable[[Writing], Result],
+        *,
+        txn_ids: Collection[TxnId],
+        table_ids: Collection[TableId],
+        afterwards: tuple[Step, ...] = (),
+    ) -> None:
+        """The same for who can be told without a future, which costs as much as deciding.
+
+        `afterwards` is done once for everybody answered in the same moment, in this order.
+        """
+        self._take(_Work(name, do, waiter, txn_ids, table_ids, afterwards))
+
+    def _take(self, work: _Work[Result]) -> None:
         if os.getpid() != self._process:
             raise UnavailableError(
                 "This process was forked, and the catalog's writer stayed behind.",
                 remedy="Connect again in the new process.",
             )
-        work = _Work(name, do, Future[Result](), txn_ids, table_ids)
         self.refuse_if_stopped()
         self._queue.put(work)  # type: ignore[arg-type]  # the queue does not look at results
         if self._stopped is not None:  # it may have stopped between the look and the put
             self._drain()
-        return work.answer
 
     def refuse_if_stopped(self) -> None:
         """Raise why nothing is decided here any more, if that is so."""
@@ -157,15 +190,13 @@ class Ratifier:
                 work.error = error
         except BaseException as error:
             for work in batch or [first]:
-                unknown = OutcomeUnknownError(work.name, f"the database said {error}")
-                _answer(work, error=unknown)
+                work.error = OutcomeUnknownError(work.name, f"the database said {error}")
+            _answer(batch or [first])
             if isinstance(error, DoubtError) and error.can_go_on:
                 return
             raise
         self._undone_since = None
-        for work in batch:
-            if work not in waiting:
-                _answer(work, error=work.error)
+        _answer([work for work in batch if work not in waiting] if waiting else batch)
         for work in waiting:
             self._queue.put(work)
         if len(waiting) == len(batch):
@@ -214,7 +245,8 @@ class Ratifier:
                 while True:
                     work = take()
                     if work is not None:
-                        _answer(work, error=self._refusal())
+                        work.error = self._refusal()
+                        _answer([work])
 
     def _refusal(self) -> UnavailableError:
         return UnavailableError(
@@ -222,11 +254,19 @@ class Ratifier:
         )
 
 
-def _answer(work: _Work[object], error: BaseException | None) -> None:
-    try:
-        if error is not None:
-            work.answer.set_exception(error)
-        else:
-            work.answer.set_result(work.result)
-    except InvalidStateError:  # nobody waits for it any more; what was done stays done
-        work.answer.set_running_or_notify_cancel()
+def _answer(batch: Collection[_Work[object]]) -> None:
+    """Tell everybody first: what comes afterwards wakes threads that would compete with them."""
+    for work in batch:
+        try:
+            if work.error is not None:
+                work.waiter.set_exception(work.error)
+            else:
+                work.waiter.set_result(work.result)
+        except InvalidStateError:  # nobody waits for it any more; what was done stays done
+            assert isinstance(work.waiter, Future)
+            work.waiter.set_running_or_notify_cancel()
+    for step in dict.fromkeys([step for work in batch for step in work.afterwards]):
+        try:
+            step()
+        except Exception:  # a writer that dies decides nothing any more
+            _log.exception("what follows a batch failed")

@@ -41,7 +41,7 @@ from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.keys import RequestKey
 from headgate.catalog.listeners import Listeners
 from headgate.catalog.publisher import Publisher
-from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.ratifier import Ratifier, Waiter
 from headgate.catalog.registry import (
     ExternalTable,
     Judge,
@@ -187,6 +187,7 @@ class Catalog:
         self._looked_ahead: set[TableId] = set()
         self._proposing = Crowd(None if proposers is None else max(1, proposers // 2))
         self._held_back = Crowd(None if proposers is None else max(1, proposers // 8))
+        self._noted: set[TableId] = set()  # with a commit that nobody was woken for yet
         if publisher:
             self._publisher.start()
         if housekeeping:
@@ -377,25 +378,48 @@ class Catalog:
         self._wake(answer)
         return answer
 
-    def propose_soon(self, proposal: Proposal) -> Future[Answer] | None:
-        """Put a proposal into the queue without waiting for anything; None if it needs to.
+    def propose_soon(
+        self, proposal: Proposal, waiter: Waiter[Answer], afterwards: Callable[[], None]
+    ) -> bool:
+        """Put a proposal into the queue without waiting for anything; say no if it needs to.
 
         What comes inline and adds no file that must be looked for needs nothing but its turn. The
-        future may end in `NotYetError`: then `propose` does what has to be done first.
+        waiter may be told a `NotYetError`: then `propose` does what has to be done first. It is
+        told in the ratifier's thread; `afterwards` is done once for all told in the same moment.
         """
         if not self._looked_ahead.issuperset(part.table_id for part in proposal.parts):
-            return None
+            return False
         if not all(isinstance(part.content, Inline) for part in proposal.parts):
-            return None
+            return False
         proposed_ms = self._clock.now_ms()
         self._refuse_if_too_large(proposal)
         attempts = tuple(self._attempt(part) for part in proposal.parts)
         if any(self._wanted_files(attempt, proposal.txn_id) for attempt in attempts):
-            return None
+            return False
         pending = Pending(proposal, attempts, proposed_ms, replaced=None)
-        answer = self._submit(pending)
-        answer.add_done_callback(self._wake_when_done)
+        self._ratifier.submit_for(
+            waiter,
+            proposal.txn_id,
+            partial(self._decide_and_note, pending=pending),
+            txn_ids=keys_of(proposal),
+            table_ids=_concerned(proposal),
+            afterwards=(afterwards, self._wake_noted),
+        )
+        return True
+
+    def _decide_and_note(self, unit: Writing, pending: Pending) -> Answer:
+        answer = self._decider.decide(unit, pending)
+        if isinstance(answer, Ratified):
+            self._noted.update(answer.commits)
         return answer
+
+    def _wake_noted(self) -> None:
+        """Wake who follows on commits, after everybody who waits for one was told."""
+        if self._noted:
+            noted, self._noted = self._noted, set()
+            for table_id in noted:
+                self._publisher.wake(table_id)
+            self._feed.tell()
 
     def _lost_long_ago(self, proposal: Proposal, missing: _FileError) -> VersionTaken | None:
         """Tell who comes so late that its staged file was swept that its version is taken."""
@@ -423,10 +447,6 @@ class Catalog:
             proposal.txn_id,
             partial(self._decider.refuse, proposal=proposal, violation=missing.violation),
         ).result()
-
-    def _wake_when_done(self, answer: Future[Answer]) -> None:
-        if answer.exception() is None:
-            self._wake(answer.result())
 
     def _wake(self, answer: Answer) -> None:
         if isinstance(answer, Ratified):
@@ -1167,12 +1187,11 @@ class Catalog:
 
     def _submit(self, pending: Pending) -> Future[Answer]:
         proposal = pending.proposal
-        written = {part.table_id for part in proposal.parts}
         return self._ratifier.submit(
             proposal.txn_id,
             partial(self._decider.decide, pending=pending),
             txn_ids=keys_of(proposal),
-            table_ids=written | {scan.table_id for scan in proposal.scans},
+            table_ids=_concerned(proposal),
         )
 
     def _checked(self, pending: Pending) -> Pending:
@@ -1279,6 +1298,12 @@ def _held(
     start = row.held_from if first is None else max(first, row.held_from)
     end = row.head if last is None else min(last, row.head)
     return row, Version(start), Version(end)
+
+
+def _concerned(proposal: Proposal) -> set[TableId]:
+    """Name the tables that a proposal writes or read."""
+    written = {part.table_id for part in proposal.parts}
+    return written.union([scan.table_id for scan in proposal.scans]) if proposal.scans else written
 
 
 def _require(unit: Reading, table_id: TableId) -> TableRow:

@@ -290,10 +290,10 @@ class _Endpoint:
         if is_small:
             understand()
         if operation.soon is not None and is_small:
-            soon = operation.soon(call)
-            if soon is not None:
+            coming = server.answers.expected()
+            if operation.soon(call, coming):
                 try:
-                    came = await server.answers.awaited(soon)
+                    came = await coming.here
                     answer = came if operation.then is None else operation.then(call, came)
                     if not _is_large(answer):
                         return _written(answer)

@@ -11,6 +11,7 @@ from typing import Any
 from headgate.catalog.feed import LARGEST_PAGE
 from headgate.http.metrics import Gauge
 from headgate.http.operations import Call, Operation, Parameter, Pool
+from headgate.http.waiting import Coming
 from headgate.protocol.actions import Sequence
 from headgate.protocol.events import Event
 from headgate.protocol.overview import ListenerEntry, Status
@@ -22,14 +23,13 @@ def operations(settings: Settings) -> list[Operation]:
     """List what can be asked of events, listeners and the catalog itself."""
     longest_s = settings.longest_wait_ms // 1000
 
-    def soon(call: Call) -> Future[Any] | None:
+    def soon(call: Call, coming: Coming) -> bool:
         wait_s = min(call.number("wait") or 0, longest_s)
         if not wait_s:
-            return None
-        page: Future[EventPage] = Future()
+            return False
         events = call.catalog.events_soon(_after(call), _limit(call), wait_s)
-        events.add_done_callback(lambda done: _hand_on(done, page))
-        return page
+        events.add_done_callback(lambda done: _hand_on(done, coming))
+        return True
 
     return [
         Operation(
@@ -126,11 +126,10 @@ def _limit(call: Call) -> int:
     return LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE)
 
 
-def _hand_on(done: Future[tuple[Event, ...]], page: Future[EventPage]) -> None:
-    if not page.set_running_or_notify_cancel():
-        return  # whoever asked is gone
+def _hand_on(done: Future[tuple[Event, ...]], coming: Coming) -> None:
     error = done.exception()
     if error is not None:
-        page.set_exception(error)
+        coming.set_exception(error)
     else:
-        page.set_result(EventPage(events=done.result()))
+        coming.set_result(EventPage(events=done.result()))
+    coming.call()

@@ -15,6 +15,7 @@ from typing import Any
 from headgate.catalog.keys import RequestKey
 from headgate.catalog.service import Catalog
 from headgate.errors import HeadgateError, InvalidArgumentError
+from headgate.http.waiting import Coming
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.catalog_port import Ref
@@ -127,8 +128,8 @@ class Operation:
     body: Any = None
     query: tuple[Parameter, ...] = ()
     pool: Pool = Pool.READS
-    # Straight into the queue, with the answer to come; None when it has to wait for something.
-    soon: Callable[[Call], Future[Any] | None] | None = None
+    # Straight into the queue, with the answer to come; no if it has to wait for something.
+    soon: Callable[[Call, Coming], bool] | None = None
     then: Callable[[Call, Any], object] | None = None  # makes a body of what came
     problems: tuple[str, ...] = field(default=())  # codes beyond those anything can answer
     # How a dialect says an error, as a status and a body; None: as a problem document.

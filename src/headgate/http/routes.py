@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +10,7 @@ from headgate.catalog.keys import AnsweredError
 from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
 from headgate.http import feed
 from headgate.http.operations import Call, Kind, Operation, Parameter, Pool
+from headgate.http.waiting import Coming
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import TxnId
 from headgate.protocol.catalog_port import (
@@ -51,7 +51,7 @@ def operations(settings: Settings) -> list[Operation]:
             body=bodies.OnePart,
             answer=Ratified,
             pool=Pool.PROPOSALS,
-            soon=lambda call: _soon(call, call.body.proposal(call.table_id)),
+            soon=lambda call, coming: _soon(call, call.body.proposal(call.table_id), coming),
             then=lambda call, answer: _as_body(call, _parts_of(call), answer),
             problems=("conflict", "version-taken", "must-restage", "txn-id-reused", *_REFUSED),
         ),
@@ -122,7 +122,7 @@ def operations(settings: Settings) -> list[Operation]:
             body=Proposal,
             answer=Ratified,
             pool=Pool.PROPOSALS,
-            soon=lambda call: _soon(call, _whole(call)),
+            soon=lambda call, coming: _soon(call, _whole(call), coming),
             then=lambda call, answer: _as_body(call, _parts_of(call), answer),
             problems=("conflict", "version-taken", "must-restage", "txn-id-reused", *_REFUSED),
         ),
@@ -399,9 +399,9 @@ def _whole(call: Call) -> Proposal:
     return proposal
 
 
-def _soon(call: Call, proposal: Proposal) -> Future[Answer] | None:
+def _soon(call: Call, proposal: Proposal, coming: Coming) -> bool:
     _refuse_other_key(call, proposal)
-    return call.catalog.propose_soon(proposal)
+    return call.catalog.propose_soon(proposal, coming, coming.call)
 
 
 def _propose(call: Call, proposal: Proposal) -> Ratified | problems.Problem:

@@ -4,13 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from headgate.clock import Clock
 from headgate.errors import TooSlowError
+
+
+class Coming:
+    """An answer that another thread will give, awaited in the loop."""
+
+    __slots__ = ("_answers", "error", "here", "result")
+
+    def __init__(self, answers: Answers, here: asyncio.Future[Any]) -> None:
+        self._answers = answers
+        self.here = here
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def set_result(self, result: Any, /) -> None:
+        """Give it; the loop sees it when it is called."""
+        self.result = result
+        self._answers.came.append(self)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Say why there is none."""
+        self.error = error
+        self._answers.came.append(self)
+
+    @property
+    def call(self) -> Callable[[], None]:
+        """What has the loop look: equal for all, so once is enough for many."""
+        return self._answers.call
 
 
 class Answers:
@@ -21,36 +47,33 @@ class Answers:
     """
 
     def __init__(self) -> None:
-        self._came: deque[tuple[asyncio.Future[Any], Future[Any]]] = deque()
+        self.came: deque[Coming] = deque()
         self._is_called = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def awaited(self, soon: Future[Any]) -> asyncio.Future[Any]:
-        """Give a future of the loop for one of a thread."""
-        loop = asyncio.get_running_loop()
-        here: asyncio.Future[Any] = loop.create_future()
+    def expected(self) -> Coming:
+        """Expect one, in the loop that will await it."""
+        self._loop = asyncio.get_running_loop()
+        return Coming(self, self._loop.create_future())
 
-        def tell(done: Future[Any]) -> None:
-            self._came.append((here, done))
-            if not self._is_called:
-                self._is_called = True
-                with suppress(RuntimeError):  # the loop is gone, and with it who asked
-                    loop.call_soon_threadsafe(self._tell)
-
-        soon.add_done_callback(tell)
-        return here
+    def call(self) -> None:
+        """Have the loop look at what came."""
+        if not self._is_called and self._loop is not None:
+            self._is_called = True
+            with suppress(RuntimeError):  # the loop is gone, and with it who asked
+                self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
         # In this order: what comes after the flag is down calls again.
         self._is_called = False
-        while self._came:
-            here, done = self._came.popleft()
-            if here.done():
+        while self.came:
+            coming = self.came.popleft()
+            if coming.here.done():
                 continue  # who asked has left
-            error = done.exception()
-            if error is None:
-                here.set_result(done.result())
+            if coming.error is None:
+                coming.here.set_result(coming.result)
             else:
-                here.set_exception(error)
+                coming.here.set_exception(coming.error)
 
 
 class Slowness:
