@@ -238,6 +238,9 @@ def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds
             commit_row(1),
         ]
         events = unit.events(Sequence(0), 9)
+        assert unit.clock() == Clock(Sequence(3), 12)
+        assert unit.clock_at(11) == Clock(Sequence(2), 11)
+        assert unit.unpublished() == [expected]
     assert [(event.txn_id, len(event.commits)) for event in events] == [
         (TxnId("txn-0"), 1),
         (TxnId("txn-1"), 1),
@@ -247,7 +250,7 @@ def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds
     with store.write() as unit:
         unit.update_table(expected._replace(kind=Kind.EXTERNAL))
     assert found(store).kind is Kind.EXTERNAL
-    assert store.describe().endswith(f"at {first_schema}, schema 2")
+    assert store.describe().endswith(f"at {first_schema}, schema 3")
     store.close()
 
 
@@ -549,6 +552,20 @@ def test_a_sync_that_failed_leaves_the_commit_in_doubt(path: Path) -> None:
         disk.unregister()
 
 
+def test_a_commit_writes_no_more_pages_than_it_has_rows_and_unique_keys(
+    store: SQLiteStore,
+) -> None:
+    [row] = insert(store, 1)
+    row = insert_commits(store, row, commit_row(0, 1))
+    store._writer.wal_checkpoint()  # from here on the log of pages begins anew
+    with store.write() as unit:
+        unit.insert_commit(row.key, commit_row(1, 2))
+        unit.update_table(row._replace(head=Version(1)))
+        unit.advance_clock(Clock(Sequence(2), 2), TxnId("txn-1"))
+    pages, _ = store._writer.wal_checkpoint()
+    assert pages == 5  # of sequences, tables, and commits with their two keys
+
+
 # What one unit leaves to the next
 
 
@@ -567,7 +584,7 @@ def test_a_unit_asks_nothing_that_the_one_before_knew(store: SQLiteStore) -> Non
     asked: list[str] = []
     store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
     assert seen_by_next(store) == known
-    assert not [sql for sql in asked if "FROM tables" in sql or "FROM clock" in sql]
+    assert not [sql for sql in asked if "FROM tables" in sql or "FROM sequences" in sql]
 
 
 @req("CM-10")

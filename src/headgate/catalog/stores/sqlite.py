@@ -93,10 +93,17 @@ _EVENT_COMMITS: Final = (
     "WHERE sequences.sequence > ? AND sequences.sequence <= ? "
     "ORDER BY sequences.sequence, table_key"
 )
+_CLOCK: Final = "SELECT sequence, clock_ms FROM sequences ORDER BY sequence DESC LIMIT 1"
+_CLOCK_UPTO: Final = (
+    "SELECT sequence, clock_ms FROM sequences WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
+)
+_UNPUBLISHED: Final = (
+    f"SELECT {_TABLE} FROM behind CROSS JOIN tables ON key = table_key WHERE state = 'active'"
+)
 _TAILS: Final = (
-    "SELECT id, head - published, ratified_ms FROM tables INDEXED BY tables_unpublished "
-    "LEFT JOIN commits ON table_key = key AND version = published + 1 "
-    "WHERE published < head AND state = 'active'"
+    "SELECT id, head - published, ratified_ms FROM behind CROSS JOIN tables "
+    "ON key = behind.table_key LEFT JOIN commits ON commits.table_key = key "
+    "AND version = published + 1 WHERE state = 'active'"
 )
 _TOKENS: Final = "SELECT name, secret_sha256, created_ms, expires_ms, revoked_ms FROM tokens"
 _HEARD_OF: Final = (
@@ -352,16 +359,20 @@ class _Reading:
         self._connection = connection
 
     def clock(self) -> Clock:
-        [[sequence, clock_ms]] = self._all("SELECT sequence, clock_ms FROM clock")
-        return Clock(sequence, clock_ms)
+        return _clock(self._all(_CLOCK))
 
     def clock_at(self, timestamp_ms: int) -> Clock | None:
-        row = self._one(
-            "SELECT sequence, clock_ms FROM sequences WHERE clock_ms <= ? "
-            "ORDER BY clock_ms DESC, sequence DESC LIMIT 1",
-            timestamp_ms,
-        )
-        return None if row is None else Clock(*row)
+        # Times rise with sequences, so the tree over sequences serves both.
+        found: Clock | None = None
+        low, high = 0, self.clock().sequence
+        while low < high:
+            middle = (low + high + 1) // 2
+            row = self._one(_CLOCK_UPTO, middle)
+            if row is not None and row[1] > timestamp_ms:
+                high = row[0] - 1
+            else:
+                low, found = middle, found if row is None else Clock(*row)
+        return found
 
     def setting(self, key: str) -> str | None:
         row = self._one("SELECT value FROM settings WHERE key = ?", key)
@@ -455,11 +466,7 @@ class _Reading:
         return [_table(row) for row in rows]
 
     def unpublished(self) -> list[TableRow]:
-        rows = self._all(
-            f"SELECT {_TABLE} FROM tables INDEXED BY tables_unpublished "
-            "WHERE published < head AND state = 'active'"
-        )
-        return [_table(row) for row in rows]
+        return [_table(row) for row in self._all(_UNPUBLISHED)]
 
     def overlapping(self, location: str) -> TableRow | None:
         above = [location.removesuffix("/")]
@@ -648,7 +655,6 @@ class _Writing(_Reading):
         super().__init__(connection)
         self._known = known
         self._clock = known.clock  # as this unit will leave it
-        self._is_advanced = False
         self._tables, self._taken = known.tables, known.taken
         self._fresh: set[TxnId] = set()  # expected, and nothing was recorded of them
         self._unheard_of: set[TxnId] = set()  # of these nothing is, to this moment
@@ -709,11 +715,9 @@ class _Writing(_Reading):
                 self._know(_table(row))
 
     def finish(self) -> None:
-        """Write what was gathered, and what is written once for the whole unit."""
+        """Write what was gathered."""
         try:
             self._batches.send()
-            if self._is_advanced and self._clock is not None:
-                self._run("UPDATE clock SET sequence = ?, clock_ms = ?", self._clock)
             self._known.clock = self._clock
         except TakenError as error:
             raise UnavailableError(
@@ -723,8 +727,7 @@ class _Writing(_Reading):
 
     def clock(self) -> Clock:
         if self._clock is None:
-            [row] = self._ask("SELECT sequence, clock_ms FROM clock")
-            self._clock = Clock(*row)
+            self._clock = _clock(self._ask(_CLOCK))
         return self._clock
 
     def table(self, table_id: TableId) -> TableRow | None:
@@ -790,7 +793,7 @@ class _Writing(_Reading):
             self._batches.add(_INSERT_SEQUENCES, values)
         else:
             self._do("INSERT INTO sequences VALUES (?, ?, ?)", *values)
-        self._clock, self._is_advanced = clock, True
+        self._clock = clock
 
     def set_setting(self, key: str, value: str) -> None:
         self._do("INSERT OR REPLACE INTO settings VALUES (?, ?)", key, value)
@@ -961,6 +964,10 @@ def _has_same_place(row: TableRow, known: TableRow) -> bool:
         and row.created_ms == known.created_ms
         and row.kind is known.kind
     )
+
+
+def _clock(newest: list[tuple]) -> Clock:  # type: ignore[type-arg]
+    return Clock(*newest[0]) if newest else Clock(Sequence(0), 0)
 
 
 def _values(row: TableRow) -> tuple[object, ...]:
