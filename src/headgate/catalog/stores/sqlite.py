@@ -157,6 +157,7 @@ class SQLiteStore:
                 # A commit of a process that died before its sync is found and not yet durable:
                 # it is made so before anybody is told of it.
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            self._writer.set_busy_timeout(0)  # it waits in its own way
             self._migrate()
         except BaseException:
             self.close()
@@ -181,9 +182,10 @@ class SQLiteStore:
             self._begin()
             known, self._known = self._known, _Known()  # given back once it is committed
             try:
-                [[others]] = self._writer.execute("PRAGMA data_version")
-                if known.others != others or len(known.tables) > _MOST_KNOWN:
-                    known = _Known(others=int(str(others)))
+                if known.data_version != self._writer.data_version() or (
+                    len(known.tables) > _MOST_KNOWN
+                ):
+                    known = _Known()
                 unit = _Writing(self._writer, known)
                 yield unit
                 unit.finish()
@@ -193,6 +195,9 @@ class SQLiteStore:
                     self._writer.execute("ROLLBACK")
                 raise
             self._commit()
+            # It counts our own commits too, so it is asked after each of them; those of others it
+            # does not see before the next unit begins.
+            known.data_version = self._writer.data_version()
             self._known = known
 
     def describe(self) -> str:
@@ -298,14 +303,15 @@ class SQLiteStore:
 
     def _begin(self) -> None:
         """Take the write lock, trying at even intervals so that no process starves."""
-        self._writer.set_busy_timeout(0)
-        deadline = self._clock.monotonic() + self._patience
+        deadline: float | None = None
         while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
                 return
             except apsw.BusyError:
-                if self._clock.monotonic() > deadline:
+                now = self._clock.monotonic()
+                deadline = now + self._patience if deadline is None else deadline
+                if now > deadline:
                     raise UnavailableError(
                         f"Other processes held {self._path} for {self._patience:g} s.",
                         remedy="Send the same again; if it stays, find out who holds it.",
@@ -642,7 +648,7 @@ class _Known:
     lock of every unit.
     """
 
-    others: int | None = None  # what SQLite counts of them
+    data_version: int | None = None  # SQLite's count of commits seen, after the last of ours
     clock: Clock | None = None
     tables: dict[TableId, TableRow] = field(default_factory=dict)
     taken: dict[int, Version] = field(default_factory=dict)  # by a table's key: the last one
