@@ -11,8 +11,9 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import assert_never
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, assert_never
 from uuid import UUID
 
 from headgate.catalog.ratifier import WaitError
@@ -98,8 +99,8 @@ class FilesToSeeError(NotYetError):
     """The partitioning changes: whether every old file goes was not looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+# No dataclasses: every commit makes one of each, and a frozen one takes several times as long.
+class Attempt(NamedTuple):
     """One part of a proposal with its content understood."""
 
     part: Part
@@ -109,15 +110,14 @@ class Attempt:
     modified_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """A proposal ready to be decided."""
 
     proposal: Proposal
     attempts: tuple[Attempt, ...]
     proposed_ms: int
     # Winners up to these versions were held against it already, outside of any lock.
-    checked: Mapping[TableId, Version] = field(default_factory=dict)
+    checked: Mapping[TableId, Version] = MappingProxyType({})
     # Tables whose old files all go with this proposal, so that it may partition them anew; None
     # when nobody looked.
     replaced: frozenset[TableId] | None = frozenset()

@@ -7,8 +7,7 @@ so "in progress" does not exist. Proposals need none of this: their txnId is the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from headgate.catalog.stores.port import AnswerRow, Reading, Writing
@@ -18,8 +17,7 @@ from headgate.protocol.encoding import to_json
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestKey:
+class RequestKey(NamedTuple):  # every request makes one
     """What a request is known by when it comes again."""
 
     key: str

@@ -1160,11 +1160,11 @@ class Catalog:
             try:
                 return self._submit(pending).result()
             except BacklogError as backlog:
-                pending = replace(pending, is_held_back=self._hold_back(backlog.row))
+                pending = pending._replace(is_held_back=self._hold_back(backlog.row))
             except FarBehindError:
                 pending = self._checked(pending)
             except FilesToSeeError:
-                pending = replace(pending, replaced=self._replaced(pending.attempts))
+                pending = pending._replace(replaced=self._replaced(pending.attempts))
 
     def _decide_surely(self, pending: Pending) -> Answer:
         """Decide, and find out what became of it where the database did not say.
@@ -1200,7 +1200,7 @@ class Catalog:
             rows = self._decider.rows(unit, pending)
             found = self._decider.conflicts_of(unit, pending, rows)
         checked = {table_id: row.head for table_id, row in rows.items()}
-        return replace(pending, checked=checked, found=tuple(found))
+        return pending._replace(checked=checked, found=tuple(found))
 
     def _hold_back(self, row: TableRow) -> bool:
         """Slow a writer down to what the publisher can do; say whether that is in vain.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from headgate.clock import Clock
@@ -88,21 +88,17 @@ class Slowness:
         self._clock = clock
         self._deadlines: dict[asyncio.Task[Any], float] = {}
 
-    @contextmanager
-    def watched(self, seconds: float) -> Iterator[None]:
+    def watched(self, seconds: float) -> _Watched:
         """Let the request of this task take so long, and no longer."""
-        task = asyncio.current_task()
-        assert task is not None
+        return _Watched(self, seconds)
+
+    def begin(self, task: asyncio.Task[Any], seconds: float) -> None:
+        """Watch a task from now on."""
         self._deadlines[task] = self._clock.monotonic() + seconds
-        try:
-            yield
-        except asyncio.CancelledError:
-            if task in self._deadlines:  # not for slowness
-                raise
-            task.uncancel()
-            raise TooSlowError(f"The body did not come within {seconds:g} s.") from None
-        finally:
-            self._deadlines.pop(task, None)
+
+    def end(self, task: asyncio.Task[Any]) -> bool:
+        """Watch it no more; say whether it was still in time."""
+        return self._deadlines.pop(task, None) is not None
 
     async def watch(self) -> None:
         """Look at all of them, for ever."""
@@ -112,3 +108,23 @@ class Slowness:
             for task in [task for task, end in self._deadlines.items() if end < now]:
                 del self._deadlines[task]
                 task.cancel()
+
+
+class _Watched:
+    """A request whose body is being read."""
+
+    __slots__ = ("_seconds", "_slowness", "_task")
+
+    def __init__(self, slowness: Slowness, seconds: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._slowness, self._task, self._seconds = slowness, task, seconds
+
+    def __enter__(self) -> None:
+        self._slowness.begin(self._task, self._seconds)
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        is_in_time = self._slowness.end(self._task)
+        if isinstance(error, asyncio.CancelledError) and not is_in_time:
+            self._task.uncancel()
+            raise TooSlowError(f"The body did not come within {self._seconds:g} s.") from None

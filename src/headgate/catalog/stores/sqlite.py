@@ -668,23 +668,30 @@ class _Writing(_Reading):
         self._mark: int | None = None  # how much was gathered when the savepoint began
         self._is_saved = False  # the savepoint stands in the database
 
-    @contextmanager
-    def savepoint(self) -> Iterator[None]:
+    def savepoint(self) -> _Savepoint:
+        return _Savepoint(self)
+
+    def begin_part(self) -> tuple[Clock | None, bool]:
+        """Begin what may be undone by itself; give what it takes to end it."""
         self.refuse_if_lost()
         if self._mark is not None:  # within another, which then has to stand first
             self._send()
         outer = self._mark is not None
-        clock, self._mark, self._is_saved = self._clock, len(self._batches), False
+        self._mark, self._is_saved = len(self._batches), False
+        return self._clock, outer
+
+    def end_part(
+        self, began: tuple[Clock | None, bool], error: BaseException | None
+    ) -> HeadgateError | None:
+        """End it, or undo it for an error; give that error in our words, if it needs any."""
+        clock, outer = began
         try:
-            yield
-        except BaseException as error:
-            self._undo(clock)
-            if (translation := _translation(error)) is not None:
-                raise translation from error
-            raise
-        else:
+            if error is not None:
+                self._undo(clock)
+                return _translation(error)
             if self._is_saved:
                 self._connection.execute("RELEASE one")
+            return None
         finally:
             self._mark, self._is_saved = (0, True) if outer else (None, False)
 
@@ -958,6 +965,23 @@ class _Writing(_Reading):
             self._connection.execute(sql, values)
         except apsw.ConstraintError as error:
             raise TakenError(str(error)) from error
+
+
+class _Savepoint:
+    """Part of a unit. No generator, which would take longer than all that is decided in it."""
+
+    __slots__ = ("_began", "_unit")
+
+    def __init__(self, unit: _Writing) -> None:
+        self._unit = unit
+
+    def __enter__(self) -> None:
+        self._began = self._unit.begin_part()
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        translation = self._unit.end_part(self._began, error)
+        if translation is not None:
+            raise translation from error
 
 
 def _has_same_place(row: TableRow, known: TableRow) -> bool:
