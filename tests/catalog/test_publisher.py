@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ import pytest
 from headgate import failpoints
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
+from headgate.catalog.stores.port import Reading
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.workers import FEW
 from headgate.clock import SystemClock
@@ -490,6 +491,25 @@ def test_publishing_while_many_commit_leaves_no_gap_and_no_other_byte(
                 assert house.log(table_id).read_published(one.version) == one.content
             batches = storage.versions(table_id)
             assert all(batch == sorted(batch) and len(batch) <= 7 for batch in batches)
+
+
+def test_a_turn_looks_at_the_store_twice(
+    tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path, publisher=False) as house:
+        table = house.create()
+        commit(house, table.table_id, 3)
+        read, reads = SQLiteStore.read, 0
+
+        def counted(store: SQLiteStore) -> AbstractContextManager[Reading]:
+            nonlocal reads
+            reads += 1
+            return read(store)
+
+        monkeypatch.setattr(SQLiteStore, "read", counted)
+        assert house.database._publisher.publish(table.table_id, wait=False) == 3
+        assert reads == 2  # for how far it is, and for the commits
+        assert recorded(house, table.table_id) == 3
 
 
 # Two publishers

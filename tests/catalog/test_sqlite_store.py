@@ -14,7 +14,14 @@ import pytest
 
 from headgate import failpoints
 from headgate.catalog.stores import sqlite
-from headgate.catalog.stores.port import CatalogStore, Clock, DoubtError, TakenError
+from headgate.catalog.stores.port import (
+    CatalogStore,
+    Clock,
+    DoubtError,
+    Reading,
+    TableRow,
+    TakenError,
+)
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.errors import (
@@ -585,6 +592,48 @@ def test_a_unit_asks_nothing_that_the_one_before_knew(store: SQLiteStore) -> Non
     store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
     assert seen_by_next(store) == known
     assert not [sql for sql in asked if "FROM tables" in sql or "FROM sequences" in sql]
+
+
+def test_the_publishers_rows_are_written_with_those_of_proposals_and_all_in_order(
+    store: SQLiteStore,
+) -> None:
+    [row] = insert(store, 1)
+    row = insert_commits(store, row, commit_row(0, 1))
+    asked: list[str] = []
+    store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
+    with store.write() as unit:
+        unit.expect({TxnId("txn-1"), TxnId("txn-2")}, {row.id})
+        for step in (
+            lambda: unit.take_lease("a", "me", 0, 10),
+            lambda: unit.insert_commit(row.key, commit_row(1, 2)),
+            lambda: unit.update_table(row._replace(head=Version(1))),
+            lambda: unit.record_published(row.key, Version(0), Version(0), 7),
+            lambda: unit.end_lease("b", "me"),
+        ):
+            with unit.savepoint():
+                step()
+    assert not [sql for sql in asked if "SAVEPOINT" in sql]
+    # What hangs together is sent before the next of it.
+    with store.write() as unit:
+        unit.end_lease("c", "me")
+        unit.end_lease("a", "me")
+        unit.take_lease("b", "me", 0, 10)
+        unit.end_lease("b", "me")
+        unit.expect({TxnId("txn-2")}, ())
+        unit.insert_commit(row.key, commit_row(2, 3))
+        unit.update_table(found_in(unit)._replace(head=Version(2)))
+        unit.record_published(row.key, Version(1), Version(2), 8)
+    with store.read() as unit:
+        assert unit.holder_of("a") is unit.holder_of("b") is None
+        assert found_in(unit).published == 2
+        commits = unit.commits(row.key, Version(0), Version(2), content=False)
+        assert [commit.published_ms for commit in commits] == [7, 8, 8]
+
+
+def found_in(unit: Reading) -> TableRow:
+    row = unit.table(table_id(1))
+    assert row is not None
+    return row
 
 
 @req("CM-10")

@@ -18,7 +18,7 @@ from functools import partial
 
 from headgate.catalog import holders
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
+from headgate.catalog.stores.port import CatalogStore, CommitRow, Reading, TableRow, Writing
 from headgate.catalog.workers import Workers
 from headgate.clock import Clock
 from headgate.errors import (
@@ -127,7 +127,6 @@ class Publisher:
 
         While another publisher works on the table, wait for it, or leave it to that one.
         """
-        lease = lease_of(table_id)
         row = self._row(table_id)
         # What is committed from now on is for the next time: a hot table would never end.
         target = row.head if upto is None else upto
@@ -136,7 +135,6 @@ class Publisher:
                 f"Table {table_id} has no version {target}.", remedy=f"Its latest is {row.head}."
             )
         while True:
-            row = self._row(table_id)
             limit = deadline if wait else self._deadline
             is_late = limit is not None and self._clock.monotonic() > limit
             if row.published >= target or is_late:
@@ -145,16 +143,19 @@ class Publisher:
                 raise LogDivergedError(row.diverged)
             with self._alone(table_id, wait=wait) as is_alone:
                 if is_alone:
-                    row = self._row(table_id)  # another may have published it meanwhile
-                    if row.published >= target or row.diverged is not None:
-                        continue
-                    if self._take(lease, row.published):
-                        self._publish_some(table_id, target, lease)
+                    if wait:  # another may have published it meanwhile
+                        row = self._row(table_id)
+                        if row.published >= target or row.diverged is not None:
+                            continue
+                    held = self._take(row)
+                    if held is not None:
+                        row = self._publish_some(held, target)
                         continue
                     if wait:
                         self._clock.sleep(0.005)
             if not wait:
                 return row.published
+            row = self._row(table_id)
 
     @contextmanager
     def _alone(self, table_id: TableId, *, wait: bool) -> Iterator[bool]:
@@ -170,17 +171,20 @@ class Publisher:
             if is_alone:
                 lock.release()
 
-    def _publish_some(self, table_id: TableId, target: Version, lease: str) -> None:
-        """Publish a batch under a lease that is held, and let go of it."""
+    def _publish_some(self, row: TableRow, target: Version) -> TableRow:
+        """Publish a batch under a lease that is held, and let go of it; give what it came to.
+
+        The row is from under the lease: another may have published it before, or purged it.
+        """
+        lease = lease_of(row.id)
         try:
-            # Looked at again under the lease: another may have published it, or purged it.
-            row = self._row(table_id)
+            _refuse_if_purged(row)
             is_due = row.published < target and row.diverged is None
             last = self._put_batch(row, target) if is_due else row.published
         except BaseException:
             self._ratifier.submit(lease, lambda unit: unit.end_lease(lease, self._holder))
             raise
-        self._record(row, Version(row.published + 1), last, lease)
+        return self._record(row, Version(row.published + 1), last, lease)
 
     def confirm(self, table_id: TableId, upto: Version) -> Version:
         """Look at what a client says it published, then believe it. Spec: PB-01."""
@@ -276,51 +280,55 @@ class Publisher:
 
     def _record(
         self, row: TableRow, first: Version, last: Version, lease: str | None = None
-    ) -> None:
+    ) -> TableRow:
         """Record what was seen in the log, and let go of the lease under which it was put."""
         fail_point("publisher.before_record")
         now_ms = self._clock.now_ms()
 
-        def record(unit: Writing) -> None:
+        def record(unit: Writing) -> TableRow:
             if first <= last:
                 unit.record_published(row.key, first, last, now_ms)
             if lease is not None:
                 unit.end_lease(lease, self._holder)
+            return _found(unit, row.id)
 
-        self._ratifier.submit(row.id, record).result()
+        recorded = self._ratifier.submit(row.id, record, table_ids=(row.id,)).result()
         fail_point("publisher.after_record")
+        return recorded
 
     def _diverge(self, row: TableRow, message: str) -> None:
         """Stop publishing a table, loudly; readers keep the catalog's commits. Spec: PB-02."""
         _log.error("publishing of table %s stopped: %s", row.id, message)
         self._ratifier.submit(row.id, lambda unit: unit.set_diverged(row.key, message)).result()
 
-    def _take(self, lease: str, published: Version) -> bool:
-        """Take a lease, or go on without one under which nothing happens.
+    def _take(self, row: TableRow) -> TableRow | None:
+        """Take a table's lease, or go on without one under which nothing happens.
 
         Its holder may have died, and with a clock that was ahead it would keep it for as long;
-        two publishers at once do no harm.
+        two publishers at once do no harm. Gives the table as it is under the lease.
         """
+        lease, published = lease_of(row.id), row.published
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._settings.lease_ms
 
-        def take(unit: Writing, over: str | None = None) -> bool:
+        def take(unit: Writing, over: str | None = None) -> tuple[bool, TableRow]:
             if over is not None:
                 unit.end_lease(lease, over)
-            return unit.take_lease(lease, self._holder, now_ms, until_ms)
+            is_taken = unit.take_lease(lease, self._holder, now_ms, until_ms)
+            return is_taken, _found(unit, row.id)
 
-        is_taken = self._ratifier.submit(lease, take).result()
+        is_taken, held = self._ratifier.submit(lease, take, table_ids=(row.id,)).result()
         if not is_taken and (gone := self._gone_holder(lease)) is not None:
-            is_taken = self._ratifier.submit(lease, partial(take, over=gone)).result()
+            is_taken, held = self._ratifier.submit(lease, partial(take, over=gone)).result()
         if is_taken:
             self._refused.pop(lease, None)
-            return True
+            return held
         now = self._clock.monotonic()
         since, stood_at = self._refused.setdefault(lease, (now, published))
         if stood_at != published:
             self._refused[lease] = (now, published)
-            return False
-        return now - since > self._settings.publish_stalled_ms / 1000
+            return None
+        return held if now - since > self._settings.publish_stalled_ms / 1000 else None
 
     def _gone_holder(self, lease: str) -> str | None:
         """Name who holds a lease, if that process has ended."""
@@ -330,11 +338,8 @@ class Publisher:
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read() as unit:
-            row = unit.table(table_id)
-        if row is None:
-            raise NotFoundError(f"There is no table {table_id}.")
-        if row.state is State.PURGED:
-            raise NotFoundError(f"Table {table_id} is purged.")
+            row = _found(unit, table_id)
+        _refuse_if_purged(row)
         return row
 
     def _run(self) -> None:
@@ -417,6 +422,18 @@ class Publisher:
 def lease_of(table_id: TableId) -> str:
     """Name the lease of the one who publishes a table."""
     return f"publish:{table_id}"
+
+
+def _found(unit: Reading, table_id: TableId) -> TableRow:
+    row = unit.table(table_id)
+    if row is None:
+        raise NotFoundError(f"There is no table {table_id}.")
+    return row
+
+
+def _refuse_if_purged(row: TableRow) -> None:
+    if row.state is State.PURGED:
+        raise NotFoundError(f"Table {row.id} is purged.")
 
 
 def _is_ratified(content: bytes, commit: CommitRow) -> bool:

@@ -27,7 +27,10 @@ class Batches:
         return len(self._rows)
 
     def add(self, statement: str, values: Values, key: int | None = None) -> None:
-        """Gather a row for `statement`, whose `{}` takes rows; of one key only the last counts."""
+        """Gather a row for `statement`; of one key only the last counts.
+
+        Where a statement has `{}` that takes rows, many at once; else it is run for each.
+        """
         self._rows.append((statement, values, key))
 
     def drop_after(self, mark: int) -> None:
@@ -43,6 +46,10 @@ class Batches:
         self._rows = [] if upto is None else self._rows[upto:]
         for statement, found in by_statement.items():
             waiting = list(found.values())
+            if "{}" not in statement:
+                for values in waiting:
+                    self._run(statement, values)
+                continue
             while waiting:
                 count = min(_MOST, 1 << (len(waiting).bit_length() - 1))
                 now, waiting = waiting[:count], waiting[count:]

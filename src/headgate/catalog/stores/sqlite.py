@@ -118,6 +118,7 @@ _TABLES_BY_ID: Final = f"SELECT {_TABLE} FROM tables WHERE id IN (SELECT value F
 _INSERT_COMMIT: Final = f"INSERT INTO commits VALUES ({', '.join('?' * 16)})"
 _MOST_KNOWN: Final = 1_000  # tables whose rows are kept from one unit to the next
 _UNKNOWN: Final = -9  # no version follows it
+_NOBODY: Final = TableId("")
 _INSERT_TABLE: Final = (
     f"INSERT INTO tables VALUES (NULL, {', '.join('?' * (len(TableRow._fields) - 1))})"
 )
@@ -128,6 +129,16 @@ _STEADY: Final = frozenset({"key", "id", "state", "location", "created_ms", "pur
 _UPDATE_TABLES: Final = "INSERT INTO tables VALUES {} ON CONFLICT (key) DO UPDATE SET " + ", ".join(
     f"{field} = excluded.{field}" for field in TableRow._fields if field not in _STEADY
 )
+_RECORD_PUBLISHED: Final = (
+    "UPDATE commits SET published_ms = ? WHERE table_key = ? AND version BETWEEN ? AND ? "
+    "AND published_ms IS NULL"
+)
+_TAKE_LEASES: Final = (
+    "INSERT INTO leases VALUES {} ON CONFLICT (name) DO UPDATE "
+    "SET holder = excluded.holder, until_ms = excluded.until_ms"
+)
+_LEASE: Final = "SELECT holder, until_ms FROM leases WHERE name = ?"
+_END_LEASE: Final = "DELETE FROM leases WHERE name = ? AND holder = ?"
 _UPDATE_TABLE: Final = (
     f"UPDATE tables SET {', '.join(f'{field} = ?' for field in TableRow._fields[1:])} WHERE key = ?"
 )
@@ -651,6 +662,7 @@ class _Known:
     data_version: int | None = None  # SQLite's count of commits seen, after the last of ours
     clock: Clock | None = None
     tables: dict[TableId, TableRow] = field(default_factory=dict)
+    ids: dict[int, TableId] = field(default_factory=dict)  # by a table's key
     taken: dict[int, Version] = field(default_factory=dict)  # by a table's key: the last one
 
 
@@ -661,9 +673,11 @@ class _Writing(_Reading):
         super().__init__(connection)
         self._known = known
         self._clock = known.clock  # as this unit will leave it
-        self._tables, self._taken = known.tables, known.taken
+        self._tables, self._ids, self._taken = known.tables, known.ids, known.taken
         self._fresh: set[TxnId] = set()  # expected, and nothing was recorded of them
         self._unheard_of: set[TxnId] = set()  # of these nothing is, to this moment
+        self._leases: set[str] = set()  # that this unit took or ended
+        self._inserted: dict[int, Version] = {}  # by a table's key: the first commit gathered
         self._batches = Batches(self._run)
         self._mark: int | None = None  # how much was gathered when the savepoint began
         self._is_saved = False  # the savepoint stands in the database
@@ -702,7 +716,7 @@ class _Writing(_Reading):
             mark = 0
         self._batches.drop_after(mark)
         self._mark, self._clock = None, clock
-        for known in (self._tables, self._taken, self._fresh, self._unheard_of):
+        for known in (self._tables, self._ids, self._taken, self._fresh, self._unheard_of):
             known.clear()
         if self._connection.in_transaction:
             if self._is_saved:
@@ -762,11 +776,11 @@ class _Writing(_Reading):
         return None if txn_id in self._unheard_of else super().rejection(txn_id)
 
     def _forget(self, key: int) -> None:
-        for table_id in [row.id for row in self._tables.values() if row.key == key]:
-            del self._tables[table_id]
+        self._tables.pop(self._ids.pop(key, _NOBODY), None)
 
     def _know(self, row: TableRow) -> None:
         self._tables[row.id] = row
+        self._ids[row.key] = row.id
         self._taken.setdefault(row.key, row.head)
 
     def _ask(self, sql: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
@@ -853,7 +867,7 @@ class _Writing(_Reading):
             self._batches.add(_UPDATE_TABLES, _values(row), row.key)
         else:
             self._do(_UPDATE_TABLE, *_values(row)[1:], row.key)
-        self._tables[row.id] = row
+        self._tables[row.id], self._ids[row.key] = row, row.id
 
     def insert_commit(self, key: int, row: CommitRow) -> None:
         values = (key, *row[:4], row.way.value, *row[5:])
@@ -861,6 +875,7 @@ class _Writing(_Reading):
         if is_next and row.txn_id in self._fresh:
             # A transaction has one commit in a table, so the next version is its first here.
             self._batches.add(_INSERT_COMMITS, values)
+            self._inserted.setdefault(key, row.version)
         else:
             self._do(_INSERT_COMMIT, *values)
         self._taken[key] = max(row.version, self._taken.get(key, row.version))
@@ -874,16 +889,16 @@ class _Writing(_Reading):
         self._do("DELETE FROM rejections WHERE decided_ms < ?", before_ms)
 
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
-        self._forget(key)
-        self._do(
-            "UPDATE commits SET published_ms = ? WHERE table_key = ? "
-            "AND version BETWEEN ? AND ? AND published_ms IS NULL",
-            now_ms,
-            key,
-            first,
-            last,
-        )
-        self._do("UPDATE tables SET published = ? WHERE key = ? AND published < ?", last, key, last)
+        if last >= self._inserted.get(key, Version(last + 1)):  # they must be there first
+            self._send()
+        self._batches.add(_RECORD_PUBLISHED, (now_ms, key, first, last))
+        row = self._tables.get(self._ids.get(key, _NOBODY))
+        if row is None:
+            self._do(
+                "UPDATE tables SET published = ? WHERE key = ? AND published < ?", last, key, last
+            )
+        elif row.published < last:
+            self.update_table(row._replace(published=last))
 
     def set_diverged(self, key: int, message: str | None) -> None:
         self._forget(key)
@@ -913,19 +928,22 @@ class _Writing(_Reading):
         )
 
     def take_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
-        self._do(
-            "INSERT INTO leases VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE "
-            "SET holder = excluded.holder, until_ms = excluded.until_ms "
-            "WHERE holder = excluded.holder OR until_ms <= ?",
-            name,
-            holder,
-            until_ms,
-            now_ms,
-        )
-        return self._connection.changes() == 1
+        self._send_lease(name)
+        for other, other_until_ms in self._ask(_LEASE, name):
+            if other != holder and other_until_ms > now_ms:
+                return False
+        self._batches.add(_TAKE_LEASES, (name, holder, until_ms))
+        return True
 
     def end_lease(self, name: str, holder: str) -> None:
-        self._do("DELETE FROM leases WHERE name = ? AND holder = ?", name, holder)
+        self._send_lease(name)
+        self._batches.add(_END_LEASE, (name, holder))
+
+    def _send_lease(self, name: str) -> None:
+        """Write what was gathered of a lease before there is more of it: the order counts."""
+        if name in self._leases:
+            self._send()
+        self._leases.add(name)
 
     def insert_token(self, row: TokenRow) -> None:
         self._do("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", *row)
