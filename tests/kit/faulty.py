@@ -148,26 +148,20 @@ class ForgetfulDisk:
             if fails:
                 raise _error(errno.EIO)
 
-    def link(self, source: str, target: str) -> None:
-        with self._call("link", target):
-            file = self._find(source)
-            assert isinstance(file, _File)
+    def move(self, source: str, target: str) -> None:
+        with self._call("move", target):
             folder, name = self._parent(target)
             if name in folder.names:
                 raise _error(errno.EEXIST, target)
-            folder.change({name: file})
-            file.names += 1
+            self._rename(source, target)
 
     def replace(self, source: str, target: str) -> None:
         with self._call("replace", target):
-            file = self._find(source)
             folder, name = self._parent(target)
             there = folder.names.get(name)
             if isinstance(there, _Folder):
                 raise _error(errno.EISDIR, target)
-            old_folder, old_name = self._parent(source)
-            assert old_folder is folder, "only what happens in one folder happens at once"
-            folder.change({old_name: None, name: file})
+            self._rename(source, target)
             self._unname(there)
 
     def unlink(self, path: str) -> None:
@@ -251,6 +245,13 @@ class ForgetfulDisk:
         if len(name.encode()) > 255:
             raise _error(errno.ENAMETOOLONG, path)
         return folder, name
+
+    def _rename(self, source: str, target: str) -> None:
+        file = self._find(source)
+        folder, name = self._parent(target)
+        old_folder, old_name = self._parent(source)
+        assert old_folder is folder, "only what happens in one folder happens at once"
+        folder.change({old_name: None, name: file})
 
     def _file(self, fd: int) -> _File:
         found = self._open[fd]

@@ -100,15 +100,16 @@ def test_the_disk_keeps_what_was_synced() -> None:
 
 
 def test_the_disk_loses_names_of_one_folder_from_the_last_backwards() -> None:
-    def linked(disk: ForgetfulDisk) -> None:
-        write(disk, "/t", b"", sync=True)
+    def moved(disk: ForgetfulDisk) -> None:
+        for name in "123":
+            write(disk, f"/{name}", b"", sync=True)
         sync_folder(disk)
-        for name in "abc":
-            disk.link("/t", f"/{name}")
-        disk.unlink("/t")
+        for old, new in zip("123", "abc", strict=True):
+            disk.move(f"/{old}", f"/{new}")
+        disk.unlink("/a")
 
-    left = after_crashes(linked, lambda disk: "".join(names(disk)))
-    assert left == {"t", "at", "abt", "abct", "abc"}
+    left = after_crashes(moved, lambda disk: "".join(names(disk)))
+    assert left == {"123", "23a", "3ab", "abc", "bc"}
 
 
 def test_the_disk_replaces_a_name_at_once_or_not_at_all() -> None:
@@ -246,13 +247,13 @@ def test_a_store_that_leaves_out_a_sync_is_found_out(skips: str, operation: Oper
 @shows("FC10")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_who_is_told_that_it_is_there_may_rely_on_it(seed: int) -> None:
-    """Another writer has linked the name and not yet synced it when we find it taken."""
+    """Another writer has given the file its name and not yet synced it when we find it taken."""
     disk = ForgetfulDisk()
     LocalStore(ROOT, disk).put("log/before", b"")
     answers: list[bool] = []
 
     def meddle(call: str, path: str) -> None:
-        if call == "unlink":  # the other's file has its name, and the folder is not synced
+        if call == "open":  # the other's file has its name, and the folder is not synced
             disk.before = None
             answers.append(LocalStore(ROOT, disk).put_if_absent(FIRST, b"ours"))
             disk.crash_at = disk.calls
@@ -360,12 +361,12 @@ def test_a_full_disk_refuses_and_shows_nothing(operation: Operation) -> None:
 def test_a_full_folder_leaves_a_beginning_of_the_batch() -> None:
     disk = ForgetfulDisk()
     store = LocalStore(ROOT, disk)
-    links = 0
+    moves = 0
 
     def no_room_for_names(call: str, path: str) -> None:
-        nonlocal links
-        links += call == "link"
-        if call == "link" and links == 3:
+        nonlocal moves
+        moves += call == "move"
+        if call == "move" and moves == 3:
             raise OSError(28, "No space left on device")
 
     disk.before = no_room_for_names

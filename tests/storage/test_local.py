@@ -1,5 +1,7 @@
 """Objects as files of a real disk: several processes, links, leftovers and things in the way."""
 
+import ctypes
+import errno
 import multiprocessing
 import os
 from multiprocessing.synchronize import Barrier
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from headgate.storage import disk
 from headgate.storage.local import LocalStore
 from headgate.storage.objects import ObjectMeta
 from tests.kit import shows
@@ -18,6 +21,22 @@ class TestLocalStore(ObjectStoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> LocalStore:
         return LocalStore(tmp_path / "not there yet" / "root")
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS, None])
+class TestLocalStoreWithoutExclusiveRenames(ObjectStoreContract):
+    """A file system, or a C library, that can only link."""
+
+    @pytest.fixture
+    def store(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int | None
+    ) -> LocalStore:
+        def refuse(*_: object) -> int:
+            ctypes.set_errno(code or 0)
+            return -1
+
+        monkeypatch.setattr(disk, "_renameat2", None if code is None else refuse)
+        return LocalStore(tmp_path / "root")
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ class Ratifier:
         table_ids: Collection[TableId],
         afterwards: tuple[Step, ...] = (),
     ) -> None:
-        """The same for who can be told without a future, which costs as much as deciding.
+        """Have `do` done for who can be told without a future, which costs as much as deciding.
 
         `afterwards` is done once for everybody answered in the same moment, in this order.
         """

@@ -6,7 +6,6 @@ Whoever waits for an event holds no thread: the answer is a future of the catalo
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any
 
 from headgate.catalog.feed import LARGEST_PAGE
 from headgate.http.metrics import Gauge

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+# In one call what else takes two, a link and the removal of the first name; Python has no name for
+# it. Some file systems, those over a network among them, cannot do it.
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+_HERE: Final = -100  # AT_FDCWD: paths are absolute anyway
+_NOREPLACE: Final = 1
+_UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +64,8 @@ class Disk(Protocol):
         """Wait until bytes of files and names of folders are on the disk; many are cheaper."""
         ...
 
-    def link(self, source: str, target: str) -> None:
-        """Give a file a second name; refuse if that name is taken."""
+    def move(self, source: str, target: str) -> None:
+        """Give a file another name; refuse if that name is taken."""
         ...
 
     def replace(self, source: str, target: str) -> None: ...
@@ -124,8 +133,17 @@ class OsDisk:
         for fd in fds:
             os.fsync(fd)
 
-    def link(self, source: str, target: str) -> None:
+    def move(self, source: str, target: str) -> None:
+        if _renameat2 is not None:
+            names = (_HERE, os.fsencode(source), _HERE, os.fsencode(target))
+            if _renameat2(*names, _NOREPLACE) == 0:
+                return
+            code = ctypes.get_errno()
+            if code not in _UNSUPPORTED:
+                raise OSError(code, os.strerror(code), target)
         os.link(source, target, follow_symlinks=False)
+        with suppress(OSError):  # it has its new name; the other is swept away some day
+            os.unlink(source)  # noqa: PTH108
 
     def replace(self, source: str, target: str) -> None:
         os.replace(source, target)  # noqa: PTH105

@@ -1,7 +1,7 @@
 """Objects as files of a local disk, atomic and durable.
 
-A put writes a temporary file beside its target, syncs it, gives it its name by an exclusive link
-(or a rename, to replace), then syncs the folder: no name ever leads to a part of a file, and what
+A put writes a temporary file beside its target, syncs it, gives it its name by an exclusive rename
+(or one that replaces), then syncs the folder: no name ever leads to a part of a file, and what
 was acknowledged outlives a power loss. Links that lead out of the store are refused.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -114,8 +115,9 @@ class LocalStore:
         with self._errors(path, writing=True):
             target = self._locate(path)
             folder = self._make_folder(_parent(target))
-            with self._temporaries(folder, [content]) as [temporary]:
-                self._disk.replace(temporary, target)
+            with self._temporaries(folder, [content]) as temporaries:
+                self._disk.replace(temporaries[0], target)
+                temporaries.popleft()
             self._sync(folder)
 
     def delete(self, path: str) -> None:
@@ -257,37 +259,37 @@ class LocalStore:
             folder = self._make_folder(_parent(self._locate(items[0][0])))
             targets = [f"{folder}/{path.rpartition('/')[2]}" for path, _ in items]
             with self._temporaries(folder, [content for _, content in items]) as temporaries:
-                won = upto_false(
-                    self._link(*names) for names in zip(temporaries, targets, strict=True)
-                )
+                won = upto_false(self._move_first(temporaries, target) for target in targets)
             # Whoever put the other one may not have come as far as syncing it.
             self._sync(*(targets[place] for place, was_put in enumerate(won) if not was_put))
             self._sync(folder)
         return won
 
-    def _link(self, temporary: str, target: str) -> bool:
+    def _move_first(self, temporaries: deque[str], target: str) -> bool:
         try:
-            self._disk.link(temporary, target)
+            self._disk.move(temporaries[0], target)
         except FileExistsError:
             with suppress(FileNotFoundError):
                 found = self._disk.stat(target)
                 if not (found.is_file or found.is_link):
                     raise InvalidArgumentError(f"{target} is there and is no file.") from None
             return False
+        temporaries.popleft()
         return True
 
     @contextmanager
-    def _temporaries(self, folder: str, contents: Sequence[bytes]) -> Iterator[Sequence[str]]:
-        """Write and sync a file per content; their temporary names are gone at the end."""
+    def _temporaries(self, folder: str, contents: Sequence[bytes]) -> Iterator[deque[str]]:
+        """Write and sync a file per content; temporary names that are left are gone at the end."""
         own = f"{folder}/{RESERVED}{secrets.token_hex(8)}"
         names = [f"{own}-{number}" for number in range(len(contents))]
+        left = deque(names)
         try:
             for first in range(0, len(names), _OPEN_AT_ONCE):
                 chunk = slice(first, first + _OPEN_AT_ONCE)
                 self._write_synced(names[chunk], contents[chunk])
-            yield names
+            yield left
         finally:
-            for name in names:
+            for name in left:
                 with suppress(OSError):
                     self._disk.unlink(name)
 
