@@ -41,7 +41,6 @@ from headgate.protocol.schema import (
     StructType,
     check_constraints,
     find,
-    from_json,
 )
 from headgate.protocol.schema_checks import check
 from headgate.protocol.schema_evolution import with_schema
@@ -100,7 +99,7 @@ def actions_of(base: Snapshot, metadata: Metadata) -> tuple[Action, ...]:
     """Change the metadata, and the protocol to one with the features it asks for."""
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
         raise UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
-    asked = features.features_for(metadata.configuration, from_json(metadata.schema_string))
+    asked = features.features_for(metadata.configuration, metadata.schema_string)
     new = [name for name in asked if not _is_supported(base, name)]
     if not _LATE_FEATURES.issuperset(new):
         raise UnsupportedFeatureError(

@@ -418,8 +418,7 @@ def follow(
         checksum=checksum,
         checksum_file=None,
     )
-    source = ManagedSource(catalog, resolved, DeltaLog(base.store))
-    return _managed(catalog, source, resolved, resolved.latest, base)
+    return _unread(catalog, resolved, protocol, metadata, DeltaLog(base.store), base.in_hand)
 
 
 def _managed(
@@ -436,33 +435,44 @@ def _managed(
         return base
     before = None if base is None else base.in_hand
     is_latest = version == resolved.latest
+    if is_latest and resolved.protocol is not None and resolved.metadata is not None:
+        told = (resolved.protocol, resolved.metadata)
+        return _unread(catalog, resolved, *told, source.log, before)
     commit = source.held.get(version)
     timestamp_ms = None if commit is None else commit.timestamp_ms
-    state: TableState | Unread
-    if is_latest and resolved.protocol is not None and resolved.metadata is not None:
-        refuse_unreadable(resolved.protocol, source.label, version)
-        _refuse_another(resolved.metadata, resolved, source.label)
-        state = Unread(
-            version,
-            resolved.protocol,
-            resolved.metadata,
-            resolved.checksum,
-            before,
-            partial(_gathered, catalog, resolved, source.log, version, before),
-        )
-        answer = resolved
-    else:
-        state = _read(source, resolved, version, before)
-        told = None if not is_latest else resolved.checksum
-        answer = replaced(resolved, latest=version, commits=(), checksum=told)
+    checksum = None if not is_latest else resolved.checksum
     return Snapshot(
         location=resolved.location,
         store=source.log.store,
-        state=state,
+        state=_read(source, resolved, version, before),
         table_id=resolved.table_id,
         name=resolved.name,
         timestamp_ms=resolved.timestamp_ms if is_latest else timestamp_ms,
-        answer=answer,
+        answer=replaced(resolved, latest=version, commits=(), checksum=checksum),
+    )
+
+
+def _unread(
+    catalog: ManagingCatalog,
+    resolved: Resolved,
+    protocol: Protocol,
+    metadata: Metadata,
+    log: DeltaLog,
+    before: TableState | None,
+) -> Snapshot:
+    """Give the latest version as its catalog told it; nothing of its log is looked at yet."""
+    label, version = resolved.name or resolved.table_id, resolved.latest
+    refuse_unreadable(protocol, label, version)
+    _refuse_another(metadata, resolved, label)
+    gather = partial(_gathered, catalog, resolved, log, version, before)
+    return Snapshot(
+        location=resolved.location,
+        store=log.store,
+        state=Unread(version, protocol, metadata, resolved.checksum, before, gather),
+        table_id=resolved.table_id,
+        name=resolved.name,
+        timestamp_ms=resolved.timestamp_ms,
+        answer=resolved,
     )
 
 

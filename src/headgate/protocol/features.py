@@ -461,8 +461,13 @@ def _kind(name: str) -> Kind | None:
     return None if feature is None else feature.kind
 
 
-def features_for(properties: Mapping[str, str], schema: StructType | None = None) -> list[str]:
-    """List the features that properties, and a schema, need or ask for, with all they require."""
+def features_for(
+    properties: Mapping[str, str], schema: StructType | str | None = None
+) -> list[str]:
+    """List the features that properties, and a schema, need or ask for, with all they require.
+
+    A schema may be given as its text, by which it is looked up faster.
+    """
     wanted = {
         key.removeprefix(ASKING)
         for key, value in properties.items()
@@ -474,13 +479,19 @@ def features_for(properties: Mapping[str, str], schema: StructType | None = None
         for feature in (*concerned, *_BY_PREFIX)
         if _is_asked_by(feature.active_when, properties)
     }
-    if schema is not None:
+    if isinstance(schema, str):
+        needed |= _needed_by_text(schema)
+    elif schema is not None:
         needed |= _needed_by(schema)
     wanted |= {name for name in needed if f"{name}-preview" not in wanted}
     return with_requirements(wanted)
 
 
 @functools.lru_cache(maxsize=256)  # the same few schemas are asked for with every commit
+def _needed_by_text(text: str) -> frozenset[str]:
+    return _needed_by(from_json(text))
+
+
 def _needed_by(schema: StructType) -> frozenset[str]:
     needed = {
         feature.name for feature in _BY_SCHEMA if _is_asked_by_schema(feature.active_when, schema)
