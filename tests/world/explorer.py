@@ -208,7 +208,8 @@ def sealed(connection: apsw.Connection, objects: Objects) -> Shared:
     """Take what a database holds, known again however it came to hold it."""
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     tables = sorted(str(name) for [name] in names)
-    said = repr([connection.execute(f"SELECT * FROM {t} ORDER BY 1, 2").fetchall() for t in tables])
+    rows = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+    said = repr([sorted(found, key=repr) for found in rows])
     seal = _seals.setdefault(said, len(_seals))
     return Shared(connection.serialize("main"), objects, seal)
 
