@@ -185,7 +185,7 @@ def test_everybody_of_a_batch_is_told_before_what_follows_and_that_is_done_once(
             Waiter(),
             str(key),
             work,
-            txn_id=TxnId(str(key)),
+            txn_ids=(TxnId(str(key)),),
             table_ids=(),
             afterwards=(stumble, is_over.set),
         )
