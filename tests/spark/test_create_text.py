@@ -17,8 +17,8 @@ from headgate.protocol.schema import (
     StructType,
     to_json,
 )
+from headgate.protocol.text_lengths import DECLARED
 from headgate.spark.describing import create_text
-from headgate.spark.lengths import DECLARED
 from headgate.spark.tables import _wanted
 from headgate.sql.script import parse
 from headgate.sql.statements import CreateTable

@@ -6,40 +6,11 @@ import pytest
 
 from headgate.client.table import Table
 from headgate.client.transaction import Operation
-from headgate.errors import InvalidDataError, UnsupportedFeatureError
+from headgate.errors import InvalidDataError
 from headgate.protocol.encoding import replaced
-from headgate.protocol.schema import STRING, StructField, StructType, to_json
-from headgate.spark.lengths import DECLARED, Declared, declared
+from headgate.protocol.schema import StructField, StructType, to_json
+from headgate.protocol.text_lengths import DECLARED
 from tests.spark.conftest import Water, listed, rows
-
-FIVE, THREE = Declared(5), Declared(3, is_char=True)
-SPELLED = {
-    "varchar(5)": FIVE,
-    "CHAR(3)": THREE,
-    "string": Declared(),
-    "array<varchar(5)>": Declared(within=(FIVE,)),
-    "map<char(3),array<varchar(5)>>": Declared(within=(THREE, Declared(within=(FIVE,)))),
-    "struct<a:varchar(5),B c:decimal(10,2)>": None,
-    "struct<A:varchar(5),`b c:d``<`:char(3),n:decimal(10,2)>": Declared(
-        fields={"a": FIVE, "b c:d`<": THREE, "n": Declared()}
-    ),
-    "struct<a:struct<b:int>>": Declared(fields={"a": Declared(fields={"b": Declared()})}),
-    "varchar(x)": None,
-    "varchar(5": None,
-    "varchar(5)>": None,
-    "array<": None,
-    "": None,
-}
-
-
-@pytest.mark.parametrize("text", SPELLED)
-def test_what_was_declared_is_read_as_spark_spells_it(text: str) -> None:
-    field, wanted = StructField("v", STRING, metadata={DECLARED: text}), SPELLED[text]
-    if wanted is None:
-        with pytest.raises(UnsupportedFeatureError, match="'v' is declared as"):
-            declared(field)
-    else:
-        assert declared(field) == wanted
 
 
 def made(water: Water, **spelled: str) -> Table:

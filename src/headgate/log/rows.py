@@ -27,6 +27,7 @@ from headgate.protocol.schema import (
     check_constraints,
     invariants,
 )
+from headgate.protocol.text_lengths import NOTHING, Declared, declared
 
 Path = tuple[str, ...]
 _SHOWN: Final = 5
@@ -48,7 +49,9 @@ def constraints_of(schema: StructType, properties: Mapping[str, str]) -> list[Co
 def conform(rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
     """Give the same rows in the table's columns and types; refuse what does not fit."""
     given = [rows.schema.field(i) for i in range(len(rows.schema))]
-    arrays = _matched(schema, given, [rows.column(i) for i in range(len(given))], rows.num_rows, ())
+    columns = [rows.column(i) for i in range(len(given))]
+    said = Declared(fields={fold(item.name): declared(item) for item in schema.fields})
+    arrays = _matched(schema, given, columns, rows.num_rows, (), said)
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
 
 
@@ -84,6 +87,7 @@ def _matched(
     arrays: Sequence[pa.Array],
     length: int,
     path: Path,
+    said: Declared,
 ) -> list[pa.Array]:
     """Put columns, or the fields of a struct, in the table's order."""
     by_name: dict[str, int] = {}
@@ -101,7 +105,8 @@ def _matched(
     for item in schema.fields:
         position = by_name.get(fold(item.name))
         if position is not None:
-            found.append(_fitted(arrays[position], item.type, (*path, item.name)))
+            inner = said.fields.get(fold(item.name), NOTHING)
+            found.append(_fitted(arrays[position], item.type, (*path, item.name), inner))
         elif item.nullable:
             found.append(pa.nulls(length, arrow_type(item.type)))
         else:
@@ -111,7 +116,7 @@ def _matched(
     return found
 
 
-def _fitted(values: pa.Array, wanted: DataType, path: Path) -> pa.Array:
+def _fitted(values: pa.Array, wanted: DataType, path: Path, said: Declared) -> pa.Array:
     target = arrow_type(wanted)
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
@@ -126,19 +131,21 @@ def _fitted(values: pa.Array, wanted: DataType, path: Path) -> pa.Array:
         case StructType() if pa.types.is_struct(values.type):
             given = [values.type.field(i) for i in range(values.type.num_fields)]
             inner = [values.field(i) for i in range(len(given))]
-            arrays = _matched(wanted, given, inner, len(values), path)
+            arrays = _matched(wanted, given, inner, len(values), path, said)
             fields = [target.field(i) for i in range(target.num_fields)]
             return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
         case ArrayType(element) if is_list(values.type):
-            flat = _fitted(values.flatten(), element, (*path, "element"))
+            of_element, *_ = (*said.within, NOTHING)
+            flat = _fitted(values.flatten(), element, (*path, "element"), of_element)
             return pa.ListArray.from_arrays(list_offsets(values), flat, type=target, mask=mask)
         case MapType(key, value) if pa.types.is_map(values.type):
+            of_key, of_value, *_ = (*said.within, NOTHING, NOTHING)
             listed = as_list(values)
             entries = listed.flatten()
             return pa.MapArray.from_arrays(
                 list_offsets(listed),
-                _fitted(entries.field(0), key, (*path, "key")),
-                _fitted(entries.field(1), value, (*path, "value")),
+                _fitted(entries.field(0), key, (*path, "key"), of_key),
+                _fitted(entries.field(1), value, (*path, "value"), of_value),
                 type=target,
                 mask=mask,
             )
@@ -147,7 +154,8 @@ def _fitted(values: pa.Array, wanted: DataType, path: Path) -> pa.Array:
         case _ if wanted == VARIANT:
             return _variant(values, path)
         case _:
-            return _leaf(values, wanted, path)
+            leaf = _leaf(values, wanted, path)
+            return leaf if said.length is None else _as_long_as_said(leaf, path, said, said.length)
 
 
 def _leaf(values: pa.Array, wanted: DataType, path: Path) -> pa.Array:
@@ -166,6 +174,19 @@ def _leaf(values: pa.Array, wanted: DataType, path: Path) -> pa.Array:
             f"Column {_dotted(path)} is {wanted}, and a value of {values.type} does not fit:"
             f" {error}."
         ) from error
+
+
+def _as_long_as_said(texts: pa.Array, path: Path, said: Declared, length: int) -> pa.Array:
+    """Cut spaces that are too many and fill up, as Spark does; refuse what is too long."""
+    lengths = pc.utf8_length(pc.utf8_rtrim(texts, characters=" "))
+    if (pc.max(lengths).as_py() or 0) > length:
+        longest = texts.filter(pc.greater(lengths, length))
+        raise InvalidDataError(
+            f"Column {_dotted(path)} is {said.type}, and {len(longest)} of {len(texts)} texts are"
+            f" longer, such as {longest[0].as_py()!r}."
+        )
+    cut = pc.utf8_slice_codeunits(texts, 0, length)
+    return pc.utf8_rpad(cut, length) if said.is_char else cut
 
 
 def _variant(values: pa.Array, path: Path) -> pa.Array:

@@ -39,8 +39,9 @@ from headgate.protocol.schema import (
     invariants,
     is_whole,
 )
+from headgate.protocol.text_lengths import declared
 from headgate.spark.failures import refusal
-from headgate.spark.lengths import declared, fitted, lengths
+from headgate.spark.lengths import fitted, lengths
 from headgate.spark.places import Path, not_null
 from headgate.spark.types import from_spark, quoted, to_spark
 

@@ -30,8 +30,8 @@ from headgate.protocol.schema import (
     find,
     from_json,
 )
+from headgate.protocol.text_lengths import DECLARED
 from headgate.spark.engine import Engine
-from headgate.spark.lengths import DECLARED
 from headgate.spark.relations import Resolver
 from headgate.spark.types import quoted, to_spark
 from headgate.sql import statements
