@@ -165,6 +165,26 @@ def test_what_is_written_anew_keeps_the_fields_nobody_knows() -> None:
 
 
 @req("CM-09")
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        b'{"metaData":{"id":"%d","schemaString":"{}","owner":"%d"}}',
+        b'{"meta\\u0044ata":{"id":"%d","schemaString":"{}","owner":"%d"}}',
+        b'{"metaData":\n{"id":"%d","schemaString":"{}","owner":"%d"}}',
+    ],
+)
+def test_among_others_each_action_keeps_its_own_fields(spelled: bytes) -> None:
+    other = b'{"commitInfo":{"operation":"say \\"protocol\\" and \\"metaData\\"","protocol":7}}'
+    version = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2,"minVacuumVersion":9}}'
+    lines = [other, spelled % (1, 1), b"", version, other, spelled % (2, 2), other]
+    decoded = actions.decode(b"\n".join(lines))
+    assert len(decoded) == 6
+    kept = [line.meta_data.unknown for line in decoded if line.meta_data is not None]
+    assert kept == [{"owner": "1"}, {"owner": "2"}]
+    assert [line.protocol.unknown for line in decoded if line.protocol] == [{"minVacuumVersion": 9}]
+
+
+@req("CM-09")
 def test_a_protocol_that_is_given_a_feature_keeps_the_fields_nobody_knows() -> None:
     raw = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2,"minVacuumVersion":9}}'
     protocol = actions.decode(raw)[0].protocol

@@ -17,6 +17,7 @@ from typing import Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.log.uncollected import uncollected
 from headgate.protocol.actions import AddFile, DeletionVector, FileKey, RemoveFile
 from headgate.protocol.replay import TableState
 
@@ -145,6 +146,7 @@ class FileColumns:
         return taken, order
 
 
+@uncollected()
 def live_files(state: TableState, *, stats: bool = False) -> pa.Table:
     """Give all live files of a state, in no particular order."""
     added = file_table(list(state.added()), stats=stats)
@@ -295,7 +297,17 @@ def _map_array(maps: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
         return pa.MapArray.from_arrays([0] * (len(maps) + 1), nothing, nothing)
     if not any(maps) and all(item is None for item in maps):
         return pa.nulls(len(maps), MAP)
-    return pa.array([None if item is None else list(item.items()) for item in maps], MAP)
+    keys: list[str] = []
+    values: list[str | None] = []
+    offsets: list[int | None] = []
+    for item in maps:
+        offsets.append(None if item is None else len(keys))
+        keys.extend(item or ())
+        values.extend((item or {}).values())
+    offsets.append(len(keys))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.array(keys, MAP.key_type), pa.array(values, MAP.item_type)
+    )
 
 
 def _vector_array(vectors: Sequence[DeletionVector | None]) -> pa.Array:

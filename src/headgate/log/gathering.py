@@ -32,6 +32,7 @@ from headgate.errors import (
 from headgate.log.checkpoints import UnusableError, read_checkpoint
 from headgate.log.files import DeltaLog, Listed, log_files
 from headgate.log.time_travel import TimeTravel, in_commit_timestamp
+from headgate.log.uncollected import uncollected
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
 from headgate.protocol import checksums, features, replay
 from headgate.protocol.actions import Metadata, Protocol, Version, decode
@@ -107,6 +108,7 @@ class Source(ABC):
         later = newest_checkpoint(latest, listed=log_files(self.listing or ()))
         return gap.first == 0 or (later is not None and later.version > gap.last)
 
+    @uncollected()
     def state(self, version: Version, base: TableState | None) -> TableState:
         """Plan, read and replay; what turns out to be unusable is planned without. Spec: RD-06."""
         while True:

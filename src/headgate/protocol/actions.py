@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NewType, TypeVar
 
@@ -276,12 +277,33 @@ def decode(content: bytes) -> list[Wrapped]:
     """Read every line of a commit, as fast as it goes; unknown actions come out empty."""
     try:
         lines = _wrapped.decode_lines(content)
-        if b'"metaData"' in content or b'"protocol"' in content:
-            for line, bodies in zip(lines, _bodies.decode_lines(content), strict=True):
+        rewritten = [line for line in lines if line.meta_data or line.protocol]
+        if rewritten:
+            for line, bodies in zip(rewritten, _bodies_in(content, len(rewritten)), strict=True):
                 _keep_unknown(line, bodies)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"A commit's content cannot be read: {error}.") from error
     return lines
+
+
+def _bodies_in(content: bytes, count: int) -> list[_Bodies]:
+    """Read once more the lines with such actions, which are few, or else all there are."""
+    ends: dict[int, int] = {}
+    for name in (b'"metaData"', b'"protocol"'):
+        at = content.find(name)
+        while at >= 0:
+            end = content.find(b"\n", at)
+            end = len(content) if end < 0 else end
+            ends[content.rfind(b"\n", 0, at) + 1] = end
+            at = content.find(name, end)
+    with suppress(msgspec.MsgspecError):
+        found = [_bodies.decode(content[start : ends[start]]) for start in sorted(ends)]
+        found = [bodies for bodies in found if bodies.meta_data or bodies.protocol]
+        if len(found) == count:
+            return found
+    # A name that is spelled with escapes, or an action on several lines.
+    every = _bodies.decode_lines(content)
+    return [bodies for bodies in every if bodies.meta_data or bodies.protocol]
 
 
 def _keep_unknown(line: Wrapped, bodies: _Bodies) -> None:
