@@ -695,6 +695,8 @@ def test_work_that_raises_what_no_code_catches_stops_the_thread_and_nobody_hangs
     assert isinstance(two, OutcomeUnknownError)
     assert type(three) is UnavailableError
     assert store.kept() == set()
+    ratifier.close()  # what its thread says as it ends must not be heard in another test
+    assert not ratifier._thread.is_alive()
 
 
 @shows("L1")

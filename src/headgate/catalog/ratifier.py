@@ -130,10 +130,10 @@ class Ratifier:
             raise self._refusal()
 
     def close(self) -> None:
-        """Answer all that waits, then stop."""
+        """Answer all that waits, then stop. When this returns, the thread is gone."""
         if self._stopped is None:
             self._queue.put(None)
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         try:
