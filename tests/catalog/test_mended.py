@@ -78,7 +78,7 @@ def _ratify_in(
 ) -> None:
 
     proposal = house.proposal(table_id, version, *actions)  # type: ignore[arg-type]
-    attempts = tuple(house.database._attempt(part) for part in proposal.parts)
+    attempts = tuple(house.database._proposer._attempt(part) for part in proposal.parts)
     answer = house.database._decider.decide(unit, Pending(proposal, attempts, 0))  # type: ignore[arg-type]
     assert isinstance(answer, Ratified), answer
 
@@ -336,13 +336,13 @@ def test_many_winners_in_a_table_that_was_only_read_are_looked_at_outside_the_lo
     if conflicts:
         house.propose(read, winners + 1, metadata(read, "id long, more long"))
     looked: list[Pending] = []
-    checked = house.database._checked
+    checked = house.database._proposer._checked
 
     def noting(pending: Pending) -> Pending:
         looked.append(pending)
         return checked(pending)
 
-    monkeypatch.setattr(house.database, "_checked", noting)
+    monkeypatch.setattr(house.database._proposer, "_checked", noting)
     scan = Scan(table_id=read, version=Version(0))
     answer = house.propose(written, 1, add(), scans=(scan,))
     assert isinstance(answer, Rejected if conflicts else Ratified)

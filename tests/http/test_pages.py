@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.catalog import service
-from headgate.catalog.stores import sqlite
+from headgate.catalog import reading
+from headgate.catalog.stores import sqlite_reading
 from headgate.log import snapshots
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.catalog_port import Ratified, VersionTaken
@@ -98,7 +98,7 @@ def test_a_client_gets_the_same_from_pages_as_from_the_catalog_itself(small: Ser
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service, "_PAGE", 25)
+        patch.setattr(reading, "_PAGE", 25)
         same()
         whole = small.http.get(f"/v1/tables/{table_id}/timeline").json()
         assert (len(whole["entries"]), whole["next"]) == (25, 25)
@@ -136,15 +136,15 @@ def test_a_long_tail_is_resolved_as_far_as_there_is_room_and_read_whole(
 ) -> None:
     table_id, remote = fill(small, 90), small.remote()
     read: list[int] = []
-    whole = sqlite._Reading.ratified
+    whole = sqlite_reading.ReadingUnit.ratified
 
-    def counted(unit: sqlite._Reading, *asked: Any) -> tuple[RatifiedCommit, ...]:
+    def counted(unit: sqlite_reading.ReadingUnit, *asked: Any) -> tuple[RatifiedCommit, ...]:
         found = whole(unit, *asked)
         read.append(len(found))
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite._Reading, "ratified", counted)
+        patch.setattr(sqlite_reading.ReadingUnit, "ratified", counted)
         resolved = remote.resolve(table_id)
     assert read == [len(resolved.commits)]  # not more than is told, either
     versions = [one.version for one in resolved.commits]

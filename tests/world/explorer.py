@@ -19,7 +19,7 @@ from typing import Any
 import apsw
 
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores import sqlite
+from headgate.catalog.stores import sqlite_reading, sqlite_writing
 from headgate.errors import UnavailableError
 from headgate.settings import Settings
 from headgate.storage.objects import MemoryStore, ObjectMeta
@@ -39,11 +39,11 @@ class Shared:
     seal: int  # the same for databases that hold the same
 
     def unit(self) -> Any:
-        return sqlite._Reading(self._connection())
+        return sqlite_reading.ReadingUnit(self._connection())
 
     def writing_unit(self) -> Any:
         # Nothing is known from a unit before: these rows may have passed through any process.
-        return sqlite._Writing(self._connection(), sqlite._Known())
+        return sqlite_writing.WritingUnit(self._connection(), sqlite_writing.Known())
 
     def _connection(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from headgate.catalog import holders
+from headgate.catalog import holders, lookup
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, CommitRow, Reading, TableRow, Writing
+from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
 from headgate.catalog.workers import Workers
 from headgate.clock import Clock
 from headgate.errors import (
@@ -290,7 +290,7 @@ class Publisher:
                 unit.record_published(row.key, first, last, now_ms)
             if lease is not None:
                 unit.end_lease(lease, self._holder)
-            return _found(unit, row.id)
+            return lookup.known(unit, row.id)
 
         recorded = self._ratifier.submit(row.id, record, table_ids=(row.id,)).result()
         fail_point("publisher.after_record")
@@ -315,7 +315,7 @@ class Publisher:
             if over is not None:
                 unit.end_lease(lease, over)
             is_taken = unit.take_lease(lease, self._holder, now_ms, until_ms)
-            return is_taken, _found(unit, row.id)
+            return is_taken, lookup.known(unit, row.id)
 
         is_taken, held = self._ratifier.submit(lease, take, table_ids=(row.id,)).result()
         if not is_taken and (gone := self._gone_holder(lease)) is not None:
@@ -338,7 +338,7 @@ class Publisher:
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read() as unit:
-            row = _found(unit, table_id)
+            row = lookup.known(unit, table_id)
         _refuse_if_purged(row)
         return row
 
@@ -422,13 +422,6 @@ class Publisher:
 def lease_of(table_id: TableId) -> str:
     """Name the lease of the one who publishes a table."""
     return f"publish:{table_id}"
-
-
-def _found(unit: Reading, table_id: TableId) -> TableRow:
-    row = unit.table(table_id)
-    if row is None:
-        raise NotFoundError(f"There is no table {table_id}.")
-    return row
 
 
 def _refuse_if_purged(row: TableRow) -> None:

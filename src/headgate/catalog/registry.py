@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from headgate.catalog import remarks
+from headgate.catalog import lookup, remarks
 from headgate.catalog.decision import merged_domains
 from headgate.catalog.keys import RequestKey, once, refuse_if_answered, refuse_if_none
 from headgate.catalog.publisher import lease_of
@@ -219,7 +219,7 @@ class Registry:
     ) -> Resolved:
         """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
         with self._store.read() as unit:
-            staging = _require_table(unit, table_id)
+            staging = lookup.known(unit, table_id)
             if _is_registered(unit, staging, name):
                 return describe(unit, table_id)
         content = self._log_of(staging.location).read_published(_ZERO)
@@ -233,7 +233,7 @@ class Registry:
         self._log_of(staging.location).store.sync([PublishedCommit(_ZERO).path])
 
         def register(unit: Writing) -> Resolved:
-            row = _require_table(unit, table_id)
+            row = lookup.known(unit, table_id)
             if _is_registered(unit, row, name):
                 return describe(unit, table_id)
             _refuse_unless_allowed(row, Event.REGISTER)
@@ -280,7 +280,7 @@ class Registry:
             _require_namespace(unit, name.namespace)
             there = unit.named(name)
             if there is not None:
-                if unit.name_of(there) == name and wanted.is_told_by(_require_table(unit, there)):
+                if unit.name_of(there) == name and wanted.is_told_by(lookup.known(unit, there)):
                     return describe(unit, there)
                 raise AlreadyExistsError(f"There is a table {name} already.")
             self._refuse_overlap(unit, place)
@@ -301,7 +301,7 @@ class Registry:
         """Declare something else of a table that is not managed; `change` may refuse."""
 
         def declare(unit: Writing) -> None:
-            row = _require_table(unit, table_id)
+            row = lookup.known(unit, table_id)
             if row.kind is not Kind.EXTERNAL or row.state is not State.ACTIVE:
                 raise NotFoundError(f"There is no external table {table_id}.")
             before = from_json(row.metadata, Metadata)
@@ -375,7 +375,7 @@ class Registry:
         """Give the table another name; id, place and history stay. Spec: LC-04."""
 
         def rename(unit: Writing) -> None:
-            row = _require_table(unit, table_id)
+            row = lookup.known(unit, table_id)
             if row.state is not State.ACTIVE:
                 raise NotFoundError(f"Table {table_id} is {row.state.value}.")
             if unit.name_of(table_id) == name:
@@ -393,7 +393,7 @@ class Registry:
         """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
 
         def drop(unit: Writing) -> None:
-            row = _require_table(unit, table_id)
+            row = lookup.known(unit, table_id)
             if row.state is State.DROPPED:
                 return
             _refuse_unless_allowed(row, Event.DROP)
@@ -411,7 +411,7 @@ class Registry:
         """Bring a dropped table back, under its old name or another. Spec: LC-03."""
 
         def undrop(unit: Writing) -> None:
-            row = _require_table(unit, table_id)
+            row = lookup.known(unit, table_id)
             if _is_back(unit, row, name):
                 return
             _refuse_unless_allowed(row, Event.UNDROP)
@@ -446,7 +446,7 @@ class Registry:
         def purge(unit: Writing) -> TableRow:
             if key is not None:
                 refuse_if_answered(unit, key)
-            row = _require_table(unit, table_id)
+            row = lookup.known(unit, table_id)
             if row.state is not State.PURGED:
                 _refuse_unless_allowed(row, Event.PURGE)
                 lease, now_ms = lease_of(table_id), self._clock.now_ms()
@@ -479,7 +479,7 @@ class Registry:
         return self._do(table_id, lambda unit: self._finish_purge(unit, table_id, len(paths)), key)
 
     def _finish_purge(self, unit: Writing, table_id: TableId, files: int) -> int:
-        row = _require_table(unit, table_id)
+        row = lookup.known(unit, table_id)
         unit.forget_content(row.key, row.head)
         unit.update_table(row._replace(purged_ms=self._clock.now_ms()))
         return files
@@ -735,13 +735,6 @@ def _entry(row: TableRow, name: TableName) -> TableEntry:
         created_ms=row.created_ms,
         dropped_ms=row.dropped_ms,
     )
-
-
-def _require_table(unit: Reading, table_id: TableId) -> TableRow:
-    row = unit.table(table_id)
-    if row is None:
-        raise NotFoundError(f"There is no table {table_id}.")
-    return row
 
 
 def _require_namespace(unit: Reading, name: SchemaName) -> None:

@@ -1,0 +1,165 @@
+"""All that is known of tables held against what lies in storage: logs, data, places left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from headgate.catalog import lookup
+from headgate.catalog.fsck import Checker, counts, data_files, left_behind, never_registered
+from headgate.catalog.housekeeping import Housekeeper
+from headgate.catalog.publisher import Publisher
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.registry import Registry, is_unfinished
+from headgate.catalog.stores.port import CatalogStore, Writing
+from headgate.clock import Clock
+from headgate.errors import HeadgateError
+from headgate.log.files import DeltaLog
+from headgate.protocol.actions import Sequence, TableId, Version
+from headgate.protocol.catalog_port import Finding, Progress, Severity
+from headgate.protocol.encoding import replaced
+from headgate.protocol.tables import Kind, State
+from headgate.settings import Settings
+from headgate.storage.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from headgate.log.snapshots import Snapshot
+
+_LEFTOVERS_KEPT_MS: Final = 24 * 3600 * 1000  # of writers that died
+
+
+class Inspector:
+    """Goes through one table or all of them."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        ratifier: Ratifier,
+        checker: Checker,
+        publisher: Publisher,
+        registry: Registry,
+        housekeeper: Housekeeper,
+        *,
+        store_for: Callable[[str], ObjectStore],
+        snapshot_of: Callable[[TableId, Version, Sequence | None], Snapshot],
+        look_again: Callable[[TableId], None],
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._checker = checker
+        self._publisher = publisher
+        self._registry = registry
+        self._housekeeper = housekeeper
+        self._store_for = store_for
+        self._snapshot_of = snapshot_of
+        self._look_again = look_again
+        self._clock = clock
+        self._settings = settings
+
+    def inspect(
+        self,
+        table_id: TableId | None = None,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Finding, ...]:
+        """Hold one table or all against their logs; mend what can be mended if asked."""
+        with self._store.read() as unit:
+            if table_id is None:
+                tables = [(row, str(name)) for row, name in unit.tables(None)]
+                # By their ids: the name may be another's by now.
+                tables += [(row, row.id) for row in unit.nameless(State.DROPPED)]
+                tables = [(row, name) for row, name in tables if row.kind is Kind.MANAGED]
+            else:
+                row = lookup.managed(lookup.active(unit, table_id))
+                tables = [(row, str(unit.name_of(table_id)))]
+            purged = unit.nameless(State.PURGED) if table_id is None else []
+            purging = [row for row in purged if is_unfinished(row)]
+            # Where another table lies by now, what is there is that table's.
+            free = [
+                row
+                for row in purged
+                if row.kind is Kind.MANAGED
+                and not is_unfinished(row)
+                and unit.overlapping(row.location) is None
+            ]
+        found = self._stale(repair=repair) if table_id is None else []
+        for row in free:
+            found += left_behind(row, self._store_for(row.location))
+        for row in purging:
+            if repair:
+                self._registry.purge(row.id)
+            found.append(
+                Finding(
+                    rule="CM-40",
+                    severity=Severity.WARNING,
+                    table=row.id,
+                    says="is purged, and some of its files are still there",
+                    remedy="Run `headgate purge` with its id, or `headgate fsck --repair`.",
+                    repaired=repair,
+                )
+            )
+        for done, (row, name) in enumerate(tables, start=1):
+            if repair and row.published < row.head and row.diverged is None:
+                with suppress(HeadgateError):  # what stands in the way is found below
+                    self._publisher.publish(row.id)
+            found += self._checker.check(
+                row, name, DeltaLog(self._store_for(row.location)), repair=repair
+            )
+            found += self._data_findings(row.id, name, repair=repair)
+            self._look_again(row.id)
+            if progress is not None:
+                progress(done, len(tables))
+        found += self._checker.torn({row.id: name for row, name in tables})
+        return tuple(found)
+
+    def _stale(self, *, repair: bool) -> list[Finding]:
+        """Look for places that were staged and never registered; keep house if asked to mend."""
+        before_ms = self._clock.now_ms() - self._settings.staging_kept_ms
+        stale = self._registry.stale_staging(before_ms)
+        if repair:
+            with suppress(HeadgateError):  # what is left is told
+                self._housekeeper.keep_anyway()
+        left = {row.id for row in self._registry.stale_staging(before_ms)}
+        return [never_registered(row, repaired=row.id not in left) for row in stale]
+
+    def _data_findings(self, table_id: TableId, name: str, *, repair: bool) -> list[Finding]:
+        """Look at the data of the latest version, and at what was counted of it."""
+        with self._store.read() as unit:
+            row = lookup.known(unit, table_id)
+            # A dropped one is looked at as of now: without a sequence nobody is told of it.
+            at = unit.clock().sequence if row.state is State.DROPPED else None
+        store = self._store_for(row.location)
+        try:
+            snapshot = self._snapshot_of(table_id, row.head, at)
+            state = snapshot.state  # read now: what the catalog counted is what is looked at
+        except HeadgateError as error:
+            return [
+                Finding(
+                    rule="RD-06",
+                    severity=Severity.ERROR,
+                    table=name,
+                    version=row.head,
+                    says=f"cannot be read: {error.message}",
+                    remedy=error.remedy,
+                )
+            ]
+        if repair:
+            store.sweep(self._clock.now_ms() - _LEFTOVERS_KEPT_MS)
+        listed = {item.path: item.size for item in store.list("", recursive=True)}
+        found = [*data_files(name, snapshot, listed), *counts(name, snapshot, row)]
+        if repair and any(finding.rule == "RD-03" for finding in found):
+
+            def recount(unit: Writing) -> None:
+                now = lookup.known(unit, table_id)
+                if now.head == snapshot.version:
+                    unit.update_table(
+                        now._replace(num_files=state.num_files, size_bytes=state.size_in_bytes)
+                    )
+
+            self._ratifier.submit(table_id, recount).result()
+            found = [replaced(f, repaired=f.rule == "RD-03") for f in found]
+        return found

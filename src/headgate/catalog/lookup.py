@@ -1,0 +1,50 @@
+"""Tables that must be there: found for one reading of the store, or refused by name."""
+
+from __future__ import annotations
+
+from headgate.catalog.stores.port import Reading, TableRow
+from headgate.errors import InvalidArgumentError, NotFoundError
+from headgate.names import TableName
+from headgate.protocol.actions import TableId
+from headgate.protocol.catalog_port import Ref
+from headgate.protocol.tables import Kind, State
+
+
+def known(unit: Reading, table_id: TableId) -> TableRow:
+    """Give a table in whatever state it is."""
+    row = unit.table(table_id)
+    if row is None:
+        raise NotFoundError(f"There is no table {table_id}.")
+    return row
+
+
+def active(unit: Reading, table_id: TableId) -> TableRow:
+    """Give a table that is neither staged nor dropped."""
+    row = known(unit, table_id)
+    if row.state is not State.ACTIVE:
+        raise NotFoundError(
+            f"Table {table_id} is {row.state.value}.",
+            remedy="Undrop it while it is dropped: session.undrop().",
+        )
+    return row
+
+
+def active_by(unit: Reading, ref: Ref) -> tuple[TableRow, TableName]:
+    """Give an active table by its name or its id, with its name."""
+    table_id = unit.named(ref) if isinstance(ref, TableName) else ref
+    if table_id is None:
+        raise NotFoundError(f"There is no table {ref}.")
+    row = active(unit, table_id)
+    name = unit.name_of(table_id)
+    assert name is not None  # it is active
+    return row, name
+
+
+def managed(row: TableRow) -> TableRow:
+    """Give a table back, unless its commits do not pass through here."""
+    if row.kind is Kind.EXTERNAL:
+        raise InvalidArgumentError(
+            f"Table {row.id} is external: this catalog knows its place and nothing more.",
+            remedy="Use it with the tool that writes it.",
+        )
+    return row
