@@ -494,7 +494,8 @@ def _recipe(sources: Iterable[Path]) -> str:
     digest = hashlib.sha256(str(ROOT).encode())
     stores = ROOT / "src" / "headgate" / "catalog" / "stores"
     statements = sorted((stores / "migrations" / "sqlite").glob("*.sql"))
-    for source in [Path(__file__), *statements, stores / "sqlite.py", *sources]:
+    written = sorted(stores.glob("sqlite*.py"))
+    for source in [Path(__file__), *statements, *written, *sources]:
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -48,12 +48,12 @@ def wide(watch: Watch, place: str, where: str) -> Seen:
 
 
 def wide_delta(watch: Watch, place: str, where: str) -> Seen:
-    """Do the same by delta-spark, with more memory: with as much as Spark takes it ends."""
+    """Do the same by delta-spark, with much more memory: with 4 GB for the heap it ends."""
     import headgate.spark
     from bench.peers import delta_spark
-    from bench.spark import MEMORY, quiet
+    from bench.spark import quiet
 
-    told = {**quiet(), **delta_spark.CONFIG, "spark.driver.memory": MEMORY}
+    told = {**quiet(), **delta_spark.CONFIG, "spark.driver.memory": "10g"}
     spark = headgate.spark.session("bench", config=told)
     spark.range(10).count()
     return _wide(watch, lambda: delta_spark.read(spark, Path(place)).where(where))

@@ -32,7 +32,7 @@ def ours(watch: Watch, place: str, stats: bool) -> Seen:
 
 
 def cached(watch: Watch, place: str) -> Seen:
-    """Load from a snapshot at the checkpoint that is in the cache."""
+    """Load from a snapshot at the checkpoint that is in the cache, and was read."""
     from bench.ours import NAME, connect, seen
     from headgate.log import snapshots
     from headgate.protocol.actions import Version
@@ -42,7 +42,8 @@ def cached(watch: Watch, place: str) -> Seen:
         checkpoint = session.catalog.resolve(table_id).checkpoint
         assert checkpoint is not None
         cache = snapshots.SnapshotCache()
-        snapshots.load(session.catalog, table_id, version=Version(checkpoint.last), cache=cache)
+        base = Version(checkpoint.last)
+        snapshots.load(session.catalog, table_id, version=base, cache=cache).file_columns()
         with watch.measure():
             files = snapshots.load(session.catalog, table_id, cache=cache).file_columns()
         return seen(files)
