@@ -21,6 +21,7 @@ from headgate.catalog.stores.port import (
     CommitRow,
     EventRow,
     ListenerRow,
+    NamedRow,
     Reading,
     RejectionRow,
     TableRow,
@@ -456,15 +457,41 @@ class StoreContract:
             unit.end_name(table_id(5), Sequence(2))
         with store.read() as unit:
             listed = unit.tables(None)
-            assert [(row.id, str(of)) for row, of in listed] == [
+            assert [(row.id, str(of)) for row, of, _ in listed] == [
                 (table_id(3), "main.a.b"),
                 (table_id(2), "main.a.T"),
                 (table_id(1), "main.b.t"),
                 (table_id(4), "other.a.t"),
             ]
-            in_a = [str(of) for _, of in unit.tables(SchemaName("MAIN", "A"))]
+            in_a = [str(named.name) for named in unit.tables(SchemaName("MAIN", "A"))]
             assert in_a == ["main.a.b", "main.a.T"]
             assert unit.tables(SchemaName("main", "none")) == []
+
+    def test_a_table_that_has_a_name_now_is_found_by_it_and_by_its_id_at_once(
+        self, store: CatalogStore
+    ) -> None:
+        one, two = insert(store, 1, 2)
+        one = one._replace(head=Version(2), metadata_version=Version(1))
+        with store.write() as unit:
+            unit.begin_name(name("t"), one.id, Sequence(1))
+            for version in range(3):
+                unit.insert_commit(one.key, commit_row(version))
+            unit.update_table(one)
+            wanted = NamedRow(one, name("t"), START_MS + 1)
+            assert (
+                unit.current(name("T")) == unit.current(one.id) == wanted
+            )  # what is under way too
+        with store.read() as unit:
+            assert unit.current(name("T")) == unit.current(one.id) == wanted
+            assert unit.tables(None) == [wanted]
+            assert unit.current(two.id) is None
+            assert unit.current(name("two")) is None
+        with store.write() as unit:
+            unit.end_name(one.id, Sequence(3))
+            unit.begin_name(name("t"), two.id, Sequence(3))
+        with store.read() as unit:
+            assert unit.current(one.id) is None
+            assert unit.current(name("t")) == NamedRow(two, name("t"), None)  # without a commit
 
     def test_settings_are_kept_and_replaced(self, store: CatalogStore) -> None:
         with store.write() as unit:
@@ -520,13 +547,13 @@ class StoreContract:
                 row = unit.insert_table(table_row(number))
                 unit.begin_name(table, row.id, Sequence(1))
         with store.read() as unit:
-            whole = [table for _, table in unit.tables(None)]
+            whole = [named.name for named in unit.tables(None)]
             assert sorted(map(str, whole)) == sorted(map(str, names))
             for namespace in (None, SCHEMA):
                 paged: list[TableName] = []
                 while page := unit.tables(namespace, paged[-1] if paged else None, 2):
                     assert len(page) <= 2
-                    paged += [table for _, table in page]
+                    paged += [named.name for named in page]
                 assert paged == whole
 
     def test_what_is_unpublished_is_the_active_tables_with_a_tail(
@@ -555,7 +582,7 @@ class StoreContract:
             unit.begin_name(name("t"), row.id, Sequence(1))
         assert row.head == -1
         with store.read() as unit:
-            assert unit.tables(None) == [(row, name("t"))]
+            assert unit.tables(None) == [NamedRow(row, name("t"), None)]
             assert unit.unpublished() == []
             assert unit.overlapping(f"{row.location}/inside") == row
             assert unit.counts().external == 1

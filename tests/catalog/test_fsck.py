@@ -221,15 +221,27 @@ def test_an_intruders_file_at_below_and_above_the_latest_version_is_named(
 
 
 @shows("S9", "FR4", "FC8")
-def test_a_ratified_staged_file_that_went_or_was_altered_is_named(lake: House) -> None:
+@pytest.mark.parametrize(
+    ("limit", "severity"), [(1 << 20, Severity.WARNING), (0, Severity.ERROR)], ids=["kept", "large"]
+)
+def test_a_ratified_staged_file_that_went_or_was_altered_is_named(
+    lake: House, limit: int, severity: Severity
+) -> None:
     lake.way = Way.STAGED
+    object.__setattr__(lake.database._settings, "inline_limit_bytes", limit)
     table = lake.create()
     answers = [lake.propose(table.table_id, version, add()) for version in (1, 2)]
     names = [answer.commits[table.table_id].file_name for answer in answers]  # type: ignore[union-attr]
     path_on_disk(lake, table.table_id, f"{STAGED}/{names[0]}").unlink()
     altered = path_on_disk(lake, table.table_id, f"{STAGED}/{names[1]}")
-    altered.write_bytes(altered.read_bytes()[:-2])
-    assert {(f.rule, f.version) for f in problems(lake)} == {("S9", 1), ("S9", 2)}
+    staged = altered.read_bytes()
+    altered.write_bytes(staged[:-2])
+    named = {(f.rule, f.version, f.severity) for f in problems(lake)}
+    assert named == {("S9", 1, severity), ("S9", 2, severity)}
+    if severity is Severity.WARNING:
+        lake.catalog.publish(table.table_id)
+        assert problems(lake) == []
+        assert altered.read_bytes() == staged
 
 
 @shows("S11", "S12")

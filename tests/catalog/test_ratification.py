@@ -18,6 +18,7 @@ from headgate.errors import (
 from headgate.protocol.actions import TxnId, Version
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
 from headgate.protocol.commits import Proposal, Way
+from headgate.protocol.paths import STAGED
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import add, new_txn_id, remove
@@ -206,7 +207,7 @@ def test_the_answer_names_version_kind_place_size_and_time_as_ratified_commits_d
 
 
 @req("CM-06", "CM-07")
-def test_of_a_staged_commit_the_place_is_kept_and_of_an_inline_one_the_content(
+def test_content_is_kept_until_it_is_safe_elsewhere_and_of_a_staged_commit_its_place_for_ever(
     lake: House,
 ) -> None:
     table = lake.create()
@@ -216,13 +217,41 @@ def test_of_a_staged_commit_the_place_is_kept_and_of_an_inline_one_the_content(
         row = unit.table(table.table_id)
         assert row is not None
         [commit] = unit.commits(row.key, Version(1), Version(1), content=True)
-    if lake.way is Way.STAGED:
-        assert commit.content is None
-        assert commit.file_name is not None
-    else:
-        assert commit.file_name is None
-        assert commit.content is not None
-        assert b"kept.parquet" in commit.content
+    assert commit.content is not None
+    assert b"kept.parquet" in commit.content
+    assert (commit.file_name is not None) == (lake.way is Way.STAGED)
+    lake.catalog.publish(table.table_id)
+    with lake.database._store.read() as unit:
+        [commit] = unit.commits(row.key, Version(1), Version(1), content=True)
+    # An inline commit is held until a checkpoint covers it; a staged one is in two files by now.
+    assert (commit.content is None) == (lake.way is Way.STAGED)
+
+
+@pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
+def test_a_large_staged_commit_is_synced_and_not_kept(
+    lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lake.create()
+    store = lake.log(table.table_id).store
+    synced: list[str] = []
+    sync = type(store).sync
+
+    def noting(self: object, paths: list[str]) -> None:
+        synced.extend(paths)
+        sync(self, paths)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(store), "sync", noting)
+    for version, limit in ((1, 1 << 20), (2, 10)):
+        object.__setattr__(lake.database._settings, "inline_limit_bytes", limit)
+        answer = lake.propose(table.table_id, version, add())
+        assert isinstance(answer, Ratified)
+    file_name = answer.commits[table.table_id].file_name
+    assert synced == [f"{STAGED}/{file_name}"]
+    with lake.database._store.read() as unit:
+        row = unit.table(table.table_id)
+        assert row is not None
+        commits = unit.commits(row.key, Version(1), Version(2), content=True)
+    assert [commit.content is None for commit in commits] == [False, True]
 
 
 @req("CM-08", "CM-15")

@@ -149,11 +149,14 @@ def check(house: House, history: History, told: RatifiedCommits, versions: list[
 
 def content_of(house: House, one: RatifiedCommit) -> bytes:
     """The content: told itself, or to be read where it is told to lie."""
-    if one.content is not None:
-        assert one.way is not Way.STAGED
-        return one.content
     [entry] = house.catalog.tables()
-    return house.log(entry.table_id).read(f"{STAGED}/{one.file_name}")
+    staged = None
+    if one.way is Way.STAGED:
+        staged = house.log(entry.table_id).read(f"{STAGED}/{one.file_name}")
+        assert one.content in (None, staged)
+    content = one.content if staged is None else staged
+    assert content is not None
+    return content
 
 
 @req("CM-20", "CM-21")

@@ -21,13 +21,14 @@ from headgate.errors import (
     TxnIdReusedError,
     UnavailableError,
 )
+from headgate.http.unity.tables import in_staged_files
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
 from headgate.protocol.catalog_port import Answer, Ratified, VersionTaken
 from headgate.protocol.commits import Staged
 from headgate.protocol.examination import Violation
 from headgate.protocol.overview import Reported
-from headgate.protocol.paths import PublishedCommit, StagedCommit
+from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, new_txn_id, remove
@@ -46,7 +47,8 @@ def put(
 
 
 def propose(lake: House, table_id: TableId, version: int, staged: Staged) -> Answer:
-    return lake.database.propose_staged(table_id, Version(version), staged)
+    row = lake.database.describe_briefly(table_id).row
+    return lake.database.propose_staged(row, Version(version), staged)
 
 
 def test_a_file_is_ratified_by_its_name_and_again_gets_the_first_answer(lake: House) -> None:
@@ -129,7 +131,10 @@ def test_what_the_sender_said_of_a_file_is_held_against_it(lake: House) -> None:
     says = Violation(rule="not-as-declared", says="it has a file")
     with pytest.raises(InvalidCommitError, match="it has a file"):
         lake.database.propose_staged(
-            table_id, Version(1), staged, lambda found: [says] if found.adds else []
+            lake.database.describe_briefly(table_id).row,
+            Version(1),
+            staged,
+            lambda found: [says] if found.adds else [],
         )
     assert lake.catalog.resolve(table_id).latest == 0
     assert isinstance(propose(lake, table_id, 1, staged), Ratified)
@@ -141,11 +146,35 @@ def test_who_reads_files_alone_finds_every_inline_commit_published(inline_lake: 
     inline_lake.propose(table.table_id, 1, add())
     propose(inline_lake, table.table_id, 2, put(inline_lake, table.table_id, 2))
     described = inline_lake.database.describe_in_files(TableName.parse("t"))
-    assert (described.row.head, described.last_inline) == (2, 1)
+    assert (described.row.head, described.last_without_file) == (2, 1)
     log = inline_lake.log(table.table_id)
     assert [log.is_published(Version(v)) for v in range(3)] == [True, True, False]
     assert [commit.version for commit in described.commits] == [0, 1, 2]
-    assert inline_lake.database.describe(table.table_id).last_inline is None
+    assert inline_lake.database.describe(table.table_id).last_without_file is None
+
+
+@shows("S9")
+def test_engines_are_told_of_no_staged_file_that_a_power_loss_may_have_taken(lake: House) -> None:
+    table_id = lake.create().table_id
+    for version in (1, 2):
+        propose(lake, table_id, version, put(lake, table_id, version))
+    described = lake.database.describe_in_files(table_id)
+    assert described.last_without_file == 0  # which came inline; the others were seen just now
+    assert [one.version for one in in_staged_files(described)] == [2, 1]
+    log = lake.log(table_id)
+    staged = [f"{STAGED}/{one.file_name}" for one in in_staged_files(described)]
+    ratified = [log.read(path) for path in staged]
+    for path in staged:
+        log.store.delete(path)
+    lake.restart()
+    log = lake.log(table_id)
+    described = lake.database.describe_in_files(table_id)
+    assert (described.row.head, described.last_without_file) == (2, 2)
+    assert in_staged_files(described) == []
+    assert [log.read_published(Version(v)) for v in (2, 1)] == ratified
+    assert [log.read(path) for path in staged] == ratified  # who was told before finds it again
+    propose(lake, table_id, 3, put(lake, table_id, 3))
+    assert [one.version for one in in_staged_files(lake.database.describe(table_id))] == [3]
 
 
 def test_a_log_that_diverged_is_not_told_to_who_reads_files(inline_lake: House) -> None:

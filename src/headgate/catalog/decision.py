@@ -108,6 +108,7 @@ class Attempt(NamedTuple):
     size: int = 0  # of content that is a file already, with its hash and time
     sha256: bytes = b""
     modified_ms: int | None = None
+    kept: bytes | None = None  # its bytes, where the file itself may not outlive a power loss
 
 
 class Pending(NamedTuple):
@@ -459,7 +460,7 @@ class Decider:
                     domains.append(row_ids.domain_for(high_water))
                 size, sha256 = len(content), hashlib.sha256(content).digest()
             case Staged() as staged:
-                file_name = staged.file_name
+                file_name, content = staged.file_name, attempt.kept
                 high_water = row_ids.newest_mark(high_water, examined.domains)
             case Put() as put:  # a version found in the log: its bytes stay as they are
                 content = put.content

@@ -6,13 +6,14 @@ row than a Delta client asks for, and less of the content.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
 
-from headgate.catalog.decision import Decider, as_commit
-from headgate.catalog.stores.port import Reading, TableRow
+from headgate.catalog.decision import Decider
+from headgate.catalog.stores.port import NamedRow, Reading, TableRow, ToldRow
 from headgate.names import TableName
-from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, Version
-from headgate.protocol.commits import RatifiedCommit, State, Way
+from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, Sequence, Version
+from headgate.protocol.commits import Way
 from headgate.protocol.encoding import from_json
 from headgate.protocol.tables import Kind
 
@@ -30,18 +31,22 @@ class Described:
     domains: tuple[DomainMetadata, ...] = ()
     changed_ms: int = 0  # when protocol or metadata changed last: that commit's timestamp
     asked_ms: int = 0  # when this was told
+    # Up to here commits were ratified before this catalog was opened. Nobody had synced their
+    # staged files, and nobody has seen since whether they are there.
+    unseen: int = 0
     # Ascending and contiguous up to the latest version: those asked for, all that are not
     # published, and some of those published last.
-    commits: tuple[RatifiedCommit, ...] = ()
+    commits: Many[ToldRow] = ()
 
     @property
-    def last_inline(self) -> Version | None:
-        """The last version that can be had from nowhere but the catalog."""
+    def last_without_file(self) -> Version | None:
+        """The last version that may be had from nowhere but the catalog."""
         return next(
             (
                 commit.version
                 for commit in reversed(self.commits)
-                if commit.way is Way.INLINE and commit.state is State.RATIFIED
+                if commit.published_ms is None
+                and (commit.way is Way.INLINE or commit.sequence <= self.unseen)
             ),
             None,
         )
@@ -50,35 +55,30 @@ class Described:
 def describe(
     unit: Reading,
     decider: Decider,
-    row: TableRow,
-    name: TableName,
+    named: NamedRow,
     first: Version | None,
     now_ms: int,
+    unseen: Sequence,
 ) -> Described:
     """Tell of a table, and of its commits from a version on."""
+    described = describe_briefly(decider, named)
+    row = named.row
     if row.kind is Kind.EXTERNAL:
-        return _external(row, name)
-    protocol, metadata = decider.protocol_and_metadata(row)
+        return described
     start = max(0, row.published - _LISTED + 1)
     if first is not None:
         start = min(first, row.published + 1)
-    commits = unit.commits(row.key, Version(start), row.head, content=False)
-    return Described(
-        name=name,
-        row=row,
-        metadata=metadata,
-        protocol=protocol,
-        domains=tuple(from_json(row.domains, list[DomainMetadata])),
-        changed_ms=_changed_ms(unit, row),
-        asked_ms=now_ms,
-        commits=tuple(map(as_commit, commits)),
-    )
+    commits = unit.told(row.key, Version(start), row.head)
+    return replace(described, asked_ms=now_ms, unseen=unseen, commits=commits)
 
 
-def describe_briefly(unit: Reading, decider: Decider, row: TableRow, name: TableName) -> Described:
+def describe_briefly(decider: Decider, named: NamedRow) -> Described:
     """Tell of a table without its commits, as a listing needs it."""
+    row, name, changed_ms = named
     if row.kind is Kind.EXTERNAL:
-        return _external(row, name)
+        changed_ms = row.timestamp_ms or row.created_ms
+        return Described(name, row, from_json(row.metadata, Metadata), changed_ms=changed_ms)
+    assert changed_ms is not None  # version 0 is a commit too
     protocol, metadata = decider.protocol_and_metadata(row)
     return Described(
         name=name,
@@ -86,16 +86,5 @@ def describe_briefly(unit: Reading, decider: Decider, row: TableRow, name: Table
         metadata=metadata,
         protocol=protocol,
         domains=tuple(from_json(row.domains, list[DomainMetadata])),
-        changed_ms=_changed_ms(unit, row),
+        changed_ms=changed_ms,
     )
-
-
-def _external(row: TableRow, name: TableName) -> Described:
-    changed_ms = row.timestamp_ms or row.created_ms
-    return Described(name, row, from_json(row.metadata, Metadata), changed_ms=changed_ms)
-
-
-def _changed_ms(unit: Reading, row: TableRow) -> int:
-    changed = row.metadata_version
-    [commit] = unit.commits(row.key, changed, changed, content=False)
-    return commit.timestamp_ms

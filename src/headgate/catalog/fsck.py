@@ -376,7 +376,7 @@ def _held(
                 remedy="Run `headgate publish`.",
             )
         if published is None and commit.published_ms is None:
-            if commit.content is None and _content(log, commit) is None:
+            if commit.content is None and _staged_content(log, commit) is None:
                 yield Finding(
                     rule="S9",
                     severity=Severity.ERROR,
@@ -397,6 +397,16 @@ def _held(
                         says="is held with other bytes than were ratified",
                         remedy="Restore the catalog from a backup.",
                     )
+                elif commit.file_name is not None and _staged_content(log, commit) is None:
+                    yield Finding(
+                        rule="S9",
+                        severity=Severity.WARNING,
+                        table=name,
+                        version=version,
+                        path=f"{STAGED}/{commit.file_name}",
+                        says="is gone or altered; what was ratified is held by the catalog",
+                        remedy="Run `headgate publish`, which puts it back.",
+                    )
 
 
 def _published_hash(log: DeltaLog, version: Version) -> str | None:
@@ -408,10 +418,16 @@ def _content(log: DeltaLog, commit: CommitRow) -> bytes | None:
     """Give what was ratified: from the catalog, or from where it was staged; None if nowhere."""
     content = commit.content
     if content is None:
-        try:
-            content = log.read(f"{STAGED}/{commit.file_name}")
-        except HeadgateError:
-            return None
+        return _staged_content(log, commit)
+    return content if hashlib.sha256(content).digest() == commit.sha256 else None
+
+
+def _staged_content(log: DeltaLog, commit: CommitRow) -> bytes | None:
+    """Give what was ratified as it lies where it was staged; None if it does not."""
+    try:
+        content = log.read(f"{STAGED}/{commit.file_name}")
+    except HeadgateError:
+        return None
     return content if hashlib.sha256(content).digest() == commit.sha256 else None
 
 

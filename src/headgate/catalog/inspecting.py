@@ -69,7 +69,7 @@ class Inspector:
         """Hold one table or all against their logs; mend what can be mended if asked."""
         with self._store.read() as unit:
             if table_id is None:
-                tables = [(row, str(name)) for row, name in unit.tables(None)]
+                tables = [(row, str(name)) for row, name, _ in unit.tables(None)]
                 # By their ids: the name may be another's by now.
                 tables += [(row, row.id) for row in unit.nameless(State.DROPPED)]
                 tables = [(row, name) for row, name in tables if row.kind is Kind.MANAGED]

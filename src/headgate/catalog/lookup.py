@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.catalog.stores.port import Reading, TableRow
+from headgate.catalog.stores.port import NamedRow, Reading, TableRow
 from headgate.errors import InvalidArgumentError, NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
@@ -29,15 +29,14 @@ def active(unit: Reading, table_id: TableId) -> TableRow:
     return row
 
 
-def active_by(unit: Reading, ref: Ref) -> tuple[TableRow, TableName]:
+def active_by(unit: Reading, ref: Ref) -> NamedRow:
     """Give an active table by its name or its id, with its name."""
-    table_id = unit.named(ref) if isinstance(ref, TableName) else ref
-    if table_id is None:
+    found = unit.current(ref)
+    if found is None:
+        if not isinstance(ref, TableName):
+            active(unit, ref)  # says what has become of it
         raise NotFoundError(f"There is no table {ref}.")
-    row = active(unit, table_id)
-    name = unit.name_of(table_id)
-    assert name is not None  # it is active
-    return row, name
+    return found
 
 
 def managed(row: TableRow) -> TableRow:

@@ -202,23 +202,18 @@ class Proposer:
             self._feed.tell()
 
     def propose_staged(
-        self,
-        table_id: TableId,
-        version: Version,
-        staged: Staged,
-        judge: Judge = nothing_more,
+        self, row: TableRow, version: Version, staged: Staged, judge: Judge = nothing_more
     ) -> Answer:
         """Do what `Catalog.propose_staged` says."""
-        with self._crowd.at((table_id,)):
-            return self._propose_staged(table_id, version, staged, judge)
+        with self._crowd.at((row.id,)):
+            return self._propose_staged(lookup.managed(row), version, staged, judge)
 
     def _propose_staged(
-        self, table_id: TableId, version: Version, staged: Staged, judge: Judge
+        self, row: TableRow, version: Version, staged: Staged, judge: Judge
     ) -> Answer:
-        proposed_ms = self._clock.now_ms()
-        with self._store.read() as unit:
-            row = lookup.managed(lookup.active(unit, table_id))
-            if 0 < version <= row.head:
+        proposed_ms, table_id = self._clock.now_ms(), row.id
+        if 0 < version <= row.head:
+            with self._store.read() as unit:
                 [taken] = unit.commits(row.key, version, version, content=False)
                 if taken.file_name == staged.file_name:
                     ratified = ratified_answer(unit, taken.txn_id)
@@ -226,7 +221,7 @@ class Proposer:
                     return ratified[0]
         part = Part(table_id=table_id, version=version, content=staged)
         try:
-            attempt = self._attempt(part)
+            attempt = self._attempt(part, row)
         except _FileError as missing:
             if version <= row.head:
                 return VersionTaken(txn_id=TxnId(""), latest={table_id: row.head})
@@ -239,7 +234,7 @@ class Proposer:
         self._refuse_if_too_large(proposal)
         self._look_ahead(table_id)
         try:
-            self._look_for_files(attempt, proposal.txn_id)
+            self._look_for_files(attempt, proposal.txn_id, row)
         except _FileError as missing:
             return self._refused(proposal, missing)
         pending = Pending(proposal, (attempt,), proposed_ms, replaced=None, by_version_alone=True)
@@ -286,18 +281,18 @@ class Proposer:
                 "the limit for a transaction."
             )
 
-    def _attempt(self, part: Part) -> Attempt:
+    def _attempt(self, part: Part, row: TableRow | None = None) -> Attempt:
         if part.version < 1:
             raise _invalid(part, "version", f"{part.version} is no version to propose")
         match part.content:
             case Inline() as inline:
                 return Attempt(part, examination.examine(inline))
             case Staged() as staged:
-                return self._staged_attempt(part, staged)
+                return self._staged_attempt(part, staged, row)
             case Put():
                 raise UnsupportedByCatalogError("This catalog does not commit by put-if-absent.")
 
-    def _staged_attempt(self, part: Part, staged: Staged) -> Attempt:
+    def _staged_attempt(self, part: Part, staged: Staged, row: TableRow | None) -> Attempt:
         """Read a staged file and judge it, not the client's word for it. Spec: AU-02, CM-02."""
         commit = staged.commit
         if commit is None:
@@ -310,8 +305,8 @@ class Proposer:
             )
         if staged.size > self._settings.commit_limit_bytes:
             raise TooLargeError(f"{staged.file_name} has {staged.size} bytes.")
-        with self._store.read() as unit:
-            row = lookup.managed(lookup.known(unit, part.table_id))
+        if row is None:
+            row = lookup.managed(self._row(part.table_id))
         store = self._store_for(row.location)
         meta = store.head(commit.path)
         if meta is None:
@@ -321,8 +316,11 @@ class Proposer:
                 "staged-size",
                 f"{commit.path} has {meta.size} bytes, not the {staged.size} declared",
             )
-        # Seen is not yet safe: whoever wrote the file may not have synced it.
-        store.sync([commit.path])
+        # Seen is not yet safe: whoever wrote the file may not have synced it. Bytes that are few
+        # are kept with the commit until it is published, which costs less than a sync.
+        is_kept = meta.size <= self._settings.inline_limit_bytes
+        if not is_kept:
+            store.sync([commit.path])
         content = store.get(commit.path)
         return Attempt(
             part,
@@ -330,7 +328,12 @@ class Proposer:
             size=len(content),
             sha256=hashlib.sha256(content).digest(),
             modified_ms=meta.modified_ms,
+            kept=content if is_kept else None,
         )
+
+    def _row(self, table_id: TableId) -> TableRow:
+        with self._store.read() as unit:
+            return lookup.known(unit, table_id)
 
     def _wanted_files(self, attempt: Attempt, txn_id: TxnId) -> dict[str, AddFile]:
         """Choose some of the files a commit adds: those that would hurt most if missing."""
@@ -345,13 +348,12 @@ class Proposer:
         wanted |= {add.path: add for add in adds if add.size >= settings.verify_above_bytes}
         return wanted
 
-    def _look_for_files(self, attempt: Attempt, txn_id: TxnId) -> None:
+    def _look_for_files(self, attempt: Attempt, txn_id: TxnId, row: TableRow | None = None) -> None:
         """Look for the files a commit adds, as far as the settings say. Spec: AU-02."""
         wanted = self._wanted_files(attempt, txn_id)
         if not wanted:
             return
-        with self._store.read() as unit:
-            row = lookup.known(unit, attempt.part.table_id)
+        row = row or self._row(attempt.part.table_id)
         store = self._store_for(row.location)
         for path, add in wanted.items():
             data = locations.data_path(path)

@@ -241,11 +241,10 @@ class Publisher:
 
     def _content(self, row: TableRow, log: DeltaLog, commit: CommitRow) -> bytes:
         if commit.content is not None:
+            if commit.file_name is not None:
+                _restore(row, log, commit.file_name, commit.content)
             return commit.content
-        staged = None
-        if commit.file_name is not None:
-            with suppress(NotFoundError):
-                staged = log.read(f"{STAGED}/{commit.file_name}")
+        staged = None if commit.file_name is None else _staged(log, commit.file_name)
         # A staged file that changed after it was ratified is not what was ratified. Spec: CM-46.
         if staged is not None and _is_ratified(staged, commit):
             return staged
@@ -427,6 +426,24 @@ def lease_of(table_id: TableId) -> str:
 def _refuse_if_purged(row: TableRow) -> None:
     if row.state is State.PURGED:
         raise NotFoundError(f"Table {row.id} is purged.")
+
+
+def _staged(log: DeltaLog, file_name: str) -> bytes | None:
+    try:
+        return log.read(f"{STAGED}/{file_name}")
+    except NotFoundError:
+        return None
+
+
+def _restore(row: TableRow, log: DeltaLog, file_name: str, content: bytes) -> None:
+    """See that a staged file is what was ratified, and put it back if not: engines are told of it.
+
+    Nobody synced it, so a power loss may have taken it. Spec: CM-46.
+    """
+    if _staged(log, file_name) == content:
+        return
+    _log.error("table %s: %s was lost or altered after it was ratified", row.id, file_name)
+    log.store.put(f"{STAGED}/{file_name}", content)
 
 
 def _is_ratified(content: bytes, commit: CommitRow) -> bool:

@@ -523,7 +523,7 @@ class Registry:
         with self._store.read() as unit:
             if namespace is not None:
                 _require_namespace(unit, namespace)
-            found = [(row, name) for row, name in unit.tables(namespace)]
+            found = [(row, name) for row, name, _ in unit.tables(namespace)]
             if dropped:
                 # A purge that was cut short is still to be finished, so it is shown.
                 unfinished = [row for row in unit.nameless(State.PURGED) if is_unfinished(row)]
@@ -544,7 +544,7 @@ class Registry:
         with self._store.read() as unit:
             if namespace is not None:
                 _require_namespace(unit, namespace)
-            return [_entry(row, name) for row, name in unit.tables(namespace, after, limit)]
+            return [_entry(row, name) for row, name, _ in unit.tables(namespace, after, limit)]
 
     def lying_at(self, location: str) -> TableId | None:
         """Give the table that lies at a place, staged or named; None if none does."""

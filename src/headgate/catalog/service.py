@@ -117,6 +117,8 @@ class Catalog:
         self._settings = settings = settings or Settings()
         if not publisher:  # nobody will publish, so there is nobody to wait for
             settings = replace(settings, unpublished_soft=settings.unpublished_hard)
+        with store.read() as unit:
+            self._unseen = unit.clock().sequence
         self._decider = Decider(clock, settings)
         self._ratifier = Ratifier(store, clock, self._settings, on_stopped)
         holder = name_of_this_process(ids.random())
@@ -235,23 +237,23 @@ class Catalog:
         """Tell all that is known of a table, and of its commits from a version on."""
         now_ms = self._clock.now_ms()
         with self._store.read() as unit:
-            row, name = lookup.active_by(unit, ref)
-            return describing.describe(unit, self._decider, row, name, first, now_ms)
+            named = lookup.active_by(unit, ref)
+            return describing.describe(unit, self._decider, named, first, now_ms, self._unseen)
 
     def describe_briefly(self, ref: Ref) -> Described:
         """Tell of a table without its commits, which cost most of describing it."""
         with self._store.read() as unit:
-            row, name = lookup.active_by(unit, ref)
-            return describing.describe_briefly(unit, self._decider, row, name)
+            named = lookup.active_by(unit, ref)
+        return describing.describe_briefly(self._decider, named)
 
     def describe_in_files(self, ref: Ref, first: Version | None = None) -> Described:
-        """Describe a table for who reads files alone: what came inline is published first.
+        """Describe a table for who reads files alone: what is in no file is published first.
 
         Many who ask at once wait for one that publishes. A log that diverged is not told of: its
         readers would take the other bytes. Spec: CA-04.
         """
         described = self.describe(ref, first)
-        row, upto = described.row, described.last_inline
+        row, upto = described.row, described.last_without_file
         if row.diverged is not None:
             raise LogDivergedError(row.diverged)
         if upto is None:
@@ -273,10 +275,8 @@ class Catalog:
     ) -> tuple[Described, ...]:
         """Tell of some tables, by name, from the one after a name on, without their commits."""
         with self._store.read() as unit:
-            return tuple(
-                describing.describe_briefly(unit, self._decider, row, name)
-                for row, name in unit.tables(namespace, after, limit)
-            )
+            found = unit.tables(namespace, after, limit)
+        return tuple(describing.describe_briefly(self._decider, named) for named in found)
 
     # Committing
 
@@ -299,19 +299,17 @@ class Catalog:
         return self._proposer.propose_soon(proposal, waiter, afterwards)
 
     def propose_staged(
-        self,
-        table_id: TableId,
-        version: Version,
-        staged: Staged,
-        judge: Judge = nothing_more,
+        self, row: TableRow, version: Version, staged: Staged, judge: Judge = nothing_more
     ) -> Answer:
         """Propose a staged file by its name; its txnId is the one that stands in it.
+
+        `row` is the table as it was described just now; that it moved on since does no harm.
 
         For clients that look for conflicts themselves: a version that another took is
         `VersionTaken`, whatever the two do. The same file at the same version gets the first
         answer, for ever. `judge` holds what the client said of the file against what is in it.
         """
-        return self._proposer.propose_staged(table_id, version, staged, judge)
+        return self._proposer.propose_staged(row, version, staged, judge)
 
     # Publishing
 

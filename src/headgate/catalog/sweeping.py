@@ -102,7 +102,7 @@ class Sweeper:
             before = unit.setting(_PLACE)
             turn = _turn(before)
             tables = unit.tables(None, turn.after, _TABLES)
-        for row, name in tables:
+        for row, name, _ in tables:
             if row.kind is Kind.MANAGED:
                 try:
                     self._sweep_table(row, turn, is_stopping)

@@ -102,9 +102,12 @@ class DeltaLog:
         items = [(PublishedCommit(version).path, content) for version, content in commits]
         while items:
             # Nothing is put above a file that is not ours, so what is there is looked at first.
+            there: list[str] = []
             while items and self.store.head(items[0][0]) is not None:
                 self._refuse_unless_same(*items[0])
-                self.store.sync([items.pop(0)[0]])
+                there.append(items.pop(0)[0])
+            if there:  # whoever put them may not have synced them
+                self.store.sync(there)
             done = self.store.put_many_if_absent(items) if items else []
             if done and not done[-1]:
                 self._refuse_unless_same(*items[len(done) - 1])

@@ -122,6 +122,9 @@ def is_inside(location: str, raw: str) -> bool:
 
 def store_for(location: str) -> ObjectStore:
     """Give the store whose root is this location; the same object for the same place."""
+    known = _stores.get(location)  # by its one spelling, as whoever asks often has it
+    if known is not None:
+        return known
     url = normalize(location)
     with _lock:
         store = _stores.get(url)

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from headgate.errors import UnavailableError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import KnownFile
+from headgate.protocol.catalog_port import KnownFile, Ref
 from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.tables import Kind, State
 
@@ -78,6 +78,14 @@ class TableRow(NamedTuple):
     kind: Kind = Kind.MANAGED
 
 
+class NamedRow(NamedTuple):
+    """A table that has a name now."""
+
+    row: TableRow
+    name: TableName
+    changed_ms: int | None  # the timestamp of its metadata version; None if it has no commits
+
+
 class CommitRow(NamedTuple):
     """A ratified commit. All but content is kept.
 
@@ -99,6 +107,19 @@ class CommitRow(NamedTuple):
     published_ms: int | None
     summary: bytes | None
     content: bytes | None
+
+
+class ToldRow(NamedTuple):
+    """What who reads files is told of a commit: there may be many in one answer."""
+
+    version: Version
+    way: Way
+    sequence: Sequence
+    timestamp_ms: int
+    size: int
+    file_name: str | None
+    modified_ms: int | None
+    published_ms: int | None
 
 
 class RejectionRow(NamedTuple):
@@ -174,6 +195,10 @@ class Reading(Protocol):
     def namespaces(self) -> list[SchemaName]: ...
     def namespaces_made_ms(self) -> dict[SchemaName, int]: ...
     def named(self, name: TableName, at: Sequence | None = None) -> TableId | None: ...
+    def current(self, ref: Ref) -> NamedRow | None:
+        """Give a table that has a name now, by that or by its id: one question for what is one."""
+        ...
+
     def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None: ...
     def last_name_of(self, table_id: TableId) -> TableName | None: ...
     def names_of(self, table_id: TableId) -> list[TableName]: ...
@@ -181,7 +206,7 @@ class Reading(Protocol):
     def table(self, table_id: TableId) -> TableRow | None: ...
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
-    ) -> list[tuple[TableRow, TableName]]: ...
+    ) -> list[NamedRow]: ...
     def nameless(self, state: State) -> list[TableRow]: ...
     def unpublished(self) -> list[TableRow]: ...
     def overlapping(self, location: str) -> TableRow | None: ...
@@ -190,6 +215,7 @@ class Reading(Protocol):
         self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
     ) -> list[CommitRow]: ...
     def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]: ...
+    def told(self, key: int, first: Version, last: Version) -> list[ToldRow]: ...
     def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
         """Give the last version up to which contents are no more than so many bytes.
 

@@ -17,15 +17,17 @@ from headgate.catalog.stores.port import (
     Counts,
     EventRow,
     ListenerRow,
+    NamedRow,
     RejectionRow,
     TableRow,
     TokenRow,
+    ToldRow,
 )
 from headgate.catalog.stores.postgres_bulk import Statement, Values, array
 from headgate.errors import InvalidArgumentError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import FileKind, KnownFile
+from headgate.protocol.catalog_port import FileKind, KnownFile, Ref
 from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.tables import Kind, State
 
@@ -36,6 +38,13 @@ _WAYS: Final = {way.value: way for way in Way}
 _LARGEST: Final = 2**63
 TABLE: Final = ", ".join(TableRow._fields)
 _COMMIT: Final = ", ".join(f"commits.{field}" for field in CommitRow._fields[:-2])
+_NAMED: Final = (
+    "SELECT catalog, schema, name, commits.timestamp_ms, "
+    f"{', '.join(f'tables.{field}' for field in TableRow._fields)} "
+    "FROM names JOIN tables ON table_id = id "
+    "LEFT JOIN commits ON table_key = key AND version = metadata_version "
+    "WHERE to_sequence IS NULL "
+)
 _FILES: Final = (
     "(SELECT kind, first, last, paths FROM files WHERE table_key = $1 "
     "AND kind = 'checkpoint' AND last <= $2 ORDER BY last DESC LIMIT 1) "
@@ -72,6 +81,10 @@ _TAILS: Final = (
     "SELECT id, head - published, ratified_ms FROM tables "
     "LEFT JOIN commits ON table_key = key AND version = published + 1 "
     "WHERE published < head AND state = 'active'"
+)
+_TOLD: Final = (
+    f"SELECT {', '.join(ToldRow._fields)} FROM commits "
+    "WHERE table_key = $1 AND version BETWEEN $2 AND $3 ORDER BY version"
 )
 _TOKENS: Final = "SELECT name, secret_sha256, created_ms, expires_ms, revoked_ms FROM tokens"
 _REJECTIONS: Final = "SELECT txn_id, intent, answer, decided_ms FROM rejections"
@@ -144,6 +157,14 @@ class ReadingUnit:
             )
         return None if row is None else row[0]
 
+    def current(self, ref: Ref) -> NamedRow | None:
+        if isinstance(ref, TableName):
+            where = "AND catalog_key = $1 AND schema_key = $2 AND name_key = $3"
+            row = self._one(f"{_NAMED}{where}", *ref.key)
+        else:
+            row = self._one(f"{_NAMED}AND table_id = $1", ref)
+        return None if row is None else as_named(row)
+
     def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None:
         sql = "SELECT catalog, schema, name FROM names WHERE table_id = $1 AND "
         if at is None:
@@ -177,10 +198,8 @@ class ReadingUnit:
 
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
-    ) -> list[tuple[TableRow, TableName]]:
-        columns = ", ".join(f"tables.{field}" for field in TableRow._fields)
-        sql = f"SELECT catalog, schema, name, {columns} FROM names JOIN tables ON table_id = id "
-        sql += "WHERE to_sequence IS NULL "
+    ) -> list[NamedRow]:
+        sql = _NAMED
         values: list[object] = [limit]
         if namespace is not None:
             sql += f"AND catalog_key = ${len(values) + 1} AND schema_key = ${len(values) + 2} "
@@ -191,7 +210,7 @@ class ReadingUnit:
             values += after.key
         sql += "ORDER BY catalog_key, schema_key, name_key LIMIT $1"
         rows = self._all(sql, *values)
-        return [(as_table(row[3:]), TableName(*row[:3])) for row in rows]
+        return [as_named(row) for row in rows]
 
     def nameless(self, state: State) -> list[TableRow]:
         rows = self._all(f"SELECT {TABLE} FROM tables WHERE state = $1 ORDER BY key", state.value)
@@ -270,6 +289,10 @@ class ReadingUnit:
                 ) in rows
             ]
         )
+
+    def told(self, key: int, first: Version, last: Version) -> list[ToldRow]:
+        rows = self._all(_TOLD, key, first, last)
+        return [ToldRow(version, _WAYS[way], *others) for version, way, *others in rows]
 
     def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
         sql = _FITTING.format(*(("max", "ASC") if first <= last else ("min", "DESC")))
@@ -405,6 +428,11 @@ def _is_unicode(text: str) -> bool:
 def as_table(row: Row) -> TableRow:
     """Make a table of its columns."""
     return TableRow._make((*row[:2], State(row[2]), *row[3:-1], Kind(row[-1])))
+
+
+def as_named(row: Row) -> NamedRow:
+    """Make a table with its name of the columns of both."""
+    return NamedRow(as_table(row[4:]), TableName(*row[:3]), row[3])
 
 
 def as_commit(row: Row) -> CommitRow:

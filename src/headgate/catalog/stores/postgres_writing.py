@@ -39,6 +39,7 @@ from headgate.errors import HeadgateError
 from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import KnownFile
+from headgate.protocol.commits import Way
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -80,8 +81,9 @@ _TAKE_LEASE: Final = (
     "WHERE leases.holder = excluded.holder OR leases.until_ms <= $4 RETURNING 1"
 )
 _PUBLISHED: Final = (
-    "UPDATE commits SET published_ms = $1 WHERE table_key = $2 "
-    "AND version BETWEEN $3 AND $4 AND published_ms IS NULL"
+    "UPDATE commits SET published_ms = $1, "
+    "content = CASE WHEN way = 'staged' THEN NULL ELSE content END "
+    "WHERE table_key = $2 AND version BETWEEN $3 AND $4 AND published_ms IS NULL"
 )
 # Rows of these go together, up to a statement of another kind, and with what changes in tables.
 _TOGETHER: Final = {
@@ -289,7 +291,8 @@ class WritingUnit(ReadingUnit):
         self._tell(_PUBLISHED, (now_ms, key, first, last))
         for commit in self._known_commits(known.id, first, last):
             if commit.published_ms is None:
-                self._revise(known.id, commit._replace(published_ms=now_ms))
+                content = None if commit.way is Way.STAGED else commit.content
+                self._revise(known.id, commit._replace(published_ms=now_ms, content=content))
 
     def set_diverged(self, key: int, message: str | None) -> None:
         known = self._table_of(key)

@@ -157,6 +157,9 @@ class SQLiteStore:
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA cache_size = -16000")
+            # Plans are kept: else SQLite makes one anew for every value, to look it up in
+            # statistics that nobody gathers here, and that takes longer than what is asked.
+            connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             with self._registering:
                 self._refuse_if_closed()
                 self._connections.append(connection)

@@ -15,13 +15,15 @@ from headgate.catalog.stores.port import (
     Counts,
     EventRow,
     ListenerRow,
+    NamedRow,
     RejectionRow,
     TableRow,
     TokenRow,
+    ToldRow,
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import FileKind, KnownFile
+from headgate.protocol.catalog_port import FileKind, KnownFile, Ref
 from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.tables import Kind, State
 
@@ -32,6 +34,13 @@ _HAS_PLACE: Final = "purged_ms IS NULL"
 _COMMIT: Final = (
     "version, sequence, timestamp_ms, txn_id, way, file_name, size, sha256, modified_ms, intent, "
     "proposed_ms, ratified_ms, published_ms, "
+)
+_NAMED: Final = (
+    "SELECT catalog, schema, name, commits.timestamp_ms, "
+    f"{', '.join(f'tables.{field}' for field in TableRow._fields)} "
+    "FROM names JOIN tables ON table_id = id "
+    "LEFT JOIN commits ON table_key = key AND version = metadata_version "
+    "WHERE to_sequence IS NULL "
 )
 _FILES: Final = (
     "SELECT * FROM (SELECT kind, first, last, paths FROM files WHERE table_key = ? "
@@ -76,6 +85,10 @@ _TAILS: Final = (
     "SELECT id, head - published, ratified_ms FROM behind CROSS JOIN tables "
     "ON key = behind.table_key LEFT JOIN commits ON commits.table_key = key "
     "AND version = published + 1 WHERE state = 'active'"
+)
+_TOLD: Final = (
+    f"SELECT {', '.join(ToldRow._fields)} FROM commits "
+    "WHERE table_key = ? AND version BETWEEN ? AND ? ORDER BY version"
 )
 _TOKENS: Final = "SELECT name, secret_sha256, created_ms, expires_ms, revoked_ms FROM tokens"
 
@@ -135,6 +148,14 @@ class ReadingUnit:
             )
         return None if row is None else row[0]
 
+    def current(self, ref: Ref) -> NamedRow | None:
+        if isinstance(ref, TableName):
+            where = "AND catalog_key = ? AND schema_key = ? AND name_key = ?"
+            row = self._one(f"{_NAMED}{where}", *ref.key)
+        else:
+            row = self._one(f"{_NAMED}AND table_id = ?", ref)
+        return None if row is None else as_named(row)
+
     def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None:
         if at is None:
             row = self._one(
@@ -174,10 +195,8 @@ class ReadingUnit:
 
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
-    ) -> list[tuple[TableRow, TableName]]:
-        columns = ", ".join(f"tables.{field}" for field in TableRow._fields)
-        sql = f"SELECT catalog, schema, name, {columns} FROM names JOIN tables ON table_id = id "
-        sql += "WHERE to_sequence IS NULL "
+    ) -> list[NamedRow]:
+        sql = _NAMED
         values: list[object] = []
         if namespace is not None:
             sql += "AND catalog_key = ? AND schema_key = ? "
@@ -187,7 +206,7 @@ class ReadingUnit:
             values += after.key
         sql += "ORDER BY catalog_key, schema_key, name_key LIMIT ?"
         rows = self._all(sql, *values, -1 if limit is None else limit)
-        return [(as_table(row[3:]), TableName(*row[:3])) for row in rows]
+        return [as_named(row) for row in rows]
 
     def nameless(self, state: State) -> list[TableRow]:
         rows = self._all(f"SELECT {TABLE} FROM tables WHERE state = ? ORDER BY key", state.value)
@@ -257,6 +276,10 @@ class ReadingUnit:
                 ) in rows
             ]
         )
+
+    def told(self, key: int, first: Version, last: Version) -> list[ToldRow]:
+        rows = self._all(_TOLD, key, first, last)
+        return [ToldRow(version, _WAYS[way], *others) for version, way, *others in rows]
 
     def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
         sql = _FITTING.format(*(("max", "ASC") if first <= last else ("min", "DESC")))
@@ -370,6 +393,11 @@ def as_clock(newest: list[tuple]) -> Clock:  # type: ignore[type-arg]
 def as_table(row: tuple) -> TableRow:  # type: ignore[type-arg]
     """Give a row of tables its types."""
     return TableRow._make((*row[:2], State(row[2]), *row[3:-1], Kind(row[-1])))
+
+
+def as_named(row: tuple) -> NamedRow:  # type: ignore[type-arg]
+    """Make a table with its name of the columns of both."""
+    return NamedRow(as_table(row[4:]), TableName(*row[:3]), row[3])
 
 
 def as_commit(row: tuple) -> CommitRow:  # type: ignore[type-arg]

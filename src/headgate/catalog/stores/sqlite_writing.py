@@ -54,8 +54,8 @@ _UPDATE_TABLES: Final = "INSERT INTO tables VALUES {} ON CONFLICT (key) DO UPDAT
     f"{field} = excluded.{field}" for field in TableRow._fields if field not in _STEADY
 )
 _RECORD_PUBLISHED: Final = (
-    "UPDATE commits SET published_ms = ? WHERE table_key = ? AND version BETWEEN ? AND ? "
-    "AND published_ms IS NULL"
+    "UPDATE commits SET published_ms = ?, content = iif(way = 'staged', NULL, content) "
+    "WHERE table_key = ? AND version BETWEEN ? AND ? AND published_ms IS NULL"
 )
 _TAKE_LEASES: Final = (
     "INSERT INTO leases VALUES {} ON CONFLICT (name) DO UPDATE "

@@ -66,7 +66,7 @@ def propose(
     if before.row.diverged is not None and not is_replay(catalog, before, commit):
         raise LogDivergedError(before.row.diverged)
     staged = Staged(file_name=commit.file_name, size=commit.file_size)
-    answer = catalog.propose_staged(before.row.id, Version(commit.version), staged, judge)
+    answer = catalog.propose_staged(before.row, Version(commit.version), staged, judge)
     _refuse_unless_ratified(answer, before, commit)
     if claim is not None and claim > before.row.published:
         # It is committed: what becomes of the claim cannot take that back.

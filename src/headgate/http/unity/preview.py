@@ -13,13 +13,14 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate.catalog.describing import Described
+from headgate.catalog.stores.port import ToldRow
 from headgate.errors import InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, problems, tables
 from headgate.http.unity.committing import heard, propose, refuse_wrong_claim
 from headgate.http.unity.problems import BASE
 from headgate.protocol.actions import Version
-from headgate.protocol.commits import RatifiedCommit, State, Way
+from headgate.protocol.commits import Way
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY
@@ -160,19 +161,19 @@ def _wanted(call: Call) -> bodies.WantedCommits:
     )
 
 
-def _by_any_name(found: Described, commit: RatifiedCommit) -> bodies.CommitInfo:
+def _by_any_name(found: Described, commit: ToldRow) -> bodies.CommitInfo:
     # What came inline was published before this is told, though it was not when it was read.
-    if commit.way is Way.STAGED and commit.state is State.RATIFIED:
+    if commit.way is Way.STAGED and commit.published_ms is None:
         return _by_staged_name(commit)
     return _info(commit, locations.join(found.row.location, PublishedCommit(commit.version).path))
 
 
-def _by_staged_name(commit: RatifiedCommit) -> bodies.CommitInfo:
+def _by_staged_name(commit: ToldRow) -> bodies.CommitInfo:
     assert commit.file_name is not None  # it is staged
     return _info(commit, commit.file_name)
 
 
-def _info(commit: RatifiedCommit, name: str) -> bodies.CommitInfo:
+def _info(commit: ToldRow, name: str) -> bodies.CommitInfo:
     return bodies.CommitInfo(
         version=commit.version,
         timestamp=commit.timestamp_ms,

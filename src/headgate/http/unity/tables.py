@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from headgate.catalog.describing import Described
 from headgate.catalog.service import Catalog
+from headgate.catalog.stores.port import ToldRow
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -36,7 +37,7 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.admission import TIMESTAMPS_PROPERTY
 from headgate.protocol.catalog_port import StagingTable
-from headgate.protocol.commits import Inline, RatifiedCommit, State, Way
+from headgate.protocol.commits import Inline, Way
 from headgate.protocol.encoding import from_json, to_json
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.paths import STAGED
@@ -241,13 +242,13 @@ def stage(catalog: Catalog, name: TableName) -> StagingTable:
 # Telling
 
 
-def in_staged_files(described: Described) -> list[RatifiedCommit]:
+def in_staged_files(described: Described) -> list[ToldRow]:
     """Give the commits that lie in staged files, newest first, down to the first that does not."""
-    listed: list[RatifiedCommit] = []
+    listed: list[ToldRow] = []
+    since_ms = described.asked_ms - _STILL_LISTED_MS
     for commit in reversed(described.commits):
-        is_open = commit.state is State.RATIFIED
-        since_ms = described.asked_ms - _STILL_LISTED_MS
-        if commit.way is not Way.STAGED or not (is_open or (commit.published_ms or 0) >= since_ms):
+        is_recent = (commit.published_ms or described.asked_ms) >= since_ms
+        if commit.way is not Way.STAGED or commit.sequence <= described.unseen or not is_recent:
             break
         listed.append(commit)
     return listed

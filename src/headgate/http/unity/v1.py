@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headgate.catalog.describing import Described
-from headgate.catalog.stores.port import TableRow
+from headgate.catalog.stores.port import TableRow, ToldRow
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, columns, external, problems, tables
@@ -21,7 +21,6 @@ from headgate.http.unity.committing import heard, is_replay, propose, refuse_wro
 from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Metadata, Version
-from headgate.protocol.commits import RatifiedCommit
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.overview import FileSizes, Reported
 from headgate.protocol.tables import Kind
@@ -171,7 +170,7 @@ def _loaded(described: Described) -> bodies.LoadedTable:
     )
 
 
-def _commit(commit: RatifiedCommit) -> bodies.Commit:
+def _commit(commit: ToldRow) -> bodies.Commit:
     assert commit.file_name is not None  # it is staged
     return bodies.Commit(
         version=commit.version,
@@ -251,7 +250,7 @@ def _update(call: Call) -> bodies.LoadedTable:
         return tables.contradictions(updates, examined, before)
 
     propose(call.catalog, before, add.commit, claim, judge)
-    return _answered(call, before)
+    return _answered(call, before, add.commit.version)
 
 
 def _refuse_unless_asserted(row: TableRow, etag: bodies.AssertEtag | None) -> None:
@@ -310,17 +309,18 @@ def _confirm(
     _refuse_unless_asserted(before.row, etag)
     refuse_wrong_claim(before, claim)
     call.catalog.confirm_published(before.row.id, Version(claim))
-    return _answered(call, before)
+    return _answered(call, before, claim)
 
 
-def _answered(call: Call, before: Described) -> bodies.LoadedTable:
+def _answered(call: Call, before: Described, version: int) -> bodies.LoadedTable:
     """Tell of the table after what was done; if that cannot be, it was done nevertheless.
 
-    Where what came inline cannot be published, no commit is told of: never a shorter history.
+    Of commits that are published only from a version on: it is nobody's second look. Where what
+    came inline cannot be published, no commit is told of: never a shorter history.
     """
     table_id = before.row.id
     try:
-        return _loaded(call.catalog.describe_in_files(table_id))
+        return _loaded(call.catalog.describe_in_files(table_id, Version(version)))
     except HeadgateError:
         pass
     try:
