@@ -119,9 +119,14 @@ class Server:
 
 
 def headgate(store: str, environment: Mapping[str, str] | None = None) -> Server:
-    """Give our server on a store, as `headgate serve` runs it."""
+    """Give our server on a store, as `headgate serve` runs it.
+
+    With a worker for each core where the store can serve several, as it is run then.
+    """
+    workers = os.cpu_count() or 1 if store.startswith("postgresql") else 1
     return Server(
         *("-m", "headgate.cli.main", "serve", "--store", store, "--log-level", "warning"),
+        *("--workers", str(workers)),
         environment=environment,
     )
 

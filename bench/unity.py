@@ -28,7 +28,7 @@ from bench.server import ask
 API = "/api/2.1/unity-catalog"
 _COLUMNS = (("id", "long"), ("day", "string"), ("amount", "double"), ("name", "string"))
 _TAKEN = b"409"
-_PATIENCE = 100  # answers that are neither yes nor 409, until it is no use
+_PATIENCE = 100  # answers in a row that are neither yes nor 409, until it is no use
 _SILENCE_S = 60.0
 _ONE_FILE = "one.parquet"
 _DATA = bytes(1_000)
@@ -212,6 +212,7 @@ class Committed:
     latencies: list[float] = field(default_factory=list)  # until it stood, lost tries included
     taken: int = 0  # answers that said another was first
     failed: list[bytes] = field(default_factory=list)  # answers that said neither
+    in_vain: int = 0  # of these the last ones, since something was committed
 
     @property
     def requests(self) -> int:
@@ -322,7 +323,7 @@ class _Client:
         if is_good(answer):
             assert self._began is not None
             found.latencies.append(time.perf_counter() - self._began)
-            self._began = None
+            self._began, found.in_vain = None, 0
             staged = self._tries.pop(self._version).staged
             if self._publishes:
                 table.publish(self._version, staged)
@@ -330,7 +331,8 @@ class _Client:
             found.taken += 1
         else:
             found.failed.append(answer)
-            if len(found.failed) > _PATIENCE:
+            found.in_vain += 1
+            if found.in_vain > _PATIENCE:
                 raise SideError(f"POST {table.path}: {answer[:300]!r}")
             return
         table.head = max(table.head, self._version)

@@ -240,7 +240,9 @@ SCENARIO = Scenario(
     "another was first, and try the next version, for which each has a file, too; their latencies "
     "are until a commit stands, lost tries included. Loads are over one kept connection, of a "
     "table with 0, 1 and 9 unpublished commits, which our server is told to leave so. Every server "
-    "is warmed alike by {warm_up:,} requests, half commits and half loads. The same generator "
+    "is warmed alike by {warm_up:,} requests, half commits and half loads. On PostgreSQL ours has "
+    "a worker for each core; theirs is asked where its service listens itself, behind the proxy "
+    "that it starts in front of it and that would only slow it down. The same generator "
     "against a Starlette application on granian that only reads and answers is its ceiling. Server "
     "CPU is that of the server's own processes, without those of PostgreSQL, on all sides. Unity "
     "Catalog keeps its tables in H2 unless it is said to run on PostgreSQL; H2 syncs late.",
