@@ -417,7 +417,7 @@ class Decider:
             )
             unit.insert_commit(row.key, commit)
             unit.update_table(changed)
-            commits[row.id] = as_commit(commit)
+            commits[row.id] = _as_answered(commit)
         unit.advance_clock(Clock(sequence, clock_ms), txn_id)
         self._taken.pop(txn_id, None)
         return Ratified(
@@ -631,7 +631,7 @@ def ratified_answer(unit: Reading, txn_id: TxnId) -> tuple[Ratified, dict[TableI
         txn_id=txn_id,
         sequence=some.sequence,
         timestamp_ms=some.timestamp_ms,
-        commits={table_id: as_commit(row) for table_id, row in rows.items()},
+        commits={table_id: _as_answered(row) for table_id, row in rows.items()},
     )
     return answer, {table_id: row.intent for table_id, row in rows.items()}
 
@@ -666,6 +666,11 @@ def as_commit(row: CommitRow) -> RatifiedCommit:
         content=row.content,
         published_ms=row.published_ms,
     )
+
+
+def _as_answered(row: CommitRow) -> RatifiedCommit:
+    """Say a commit's row to who proposed it: of a staged file it has the bytes already."""
+    return as_commit(row if row.file_name is None else row._replace(content=None))
 
 
 def _writes_mark(examined: Examined) -> bool:

@@ -118,7 +118,7 @@ class RatifiedCommit(
     sha256: str
     file_name: str | None = None  # staged: the name under `_staged_commits`
     modified_ms: int | None = None  # staged: the file's own time
-    content: bytes | None = None  # inline: as long as the catalog holds it
+    content: bytes | None = None  # as long as the catalog holds it
     published_ms: int | None = None  # when the catalog saw it in the log
 
     @property
