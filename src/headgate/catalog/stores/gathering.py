@@ -4,16 +4,37 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
-from headgate.catalog.stores.port import CommitRow, Counts, EventRow
+from headgate.catalog.stores.port import (
+    CommitRow,
+    Counts,
+    EventRow,
+    NamedRow,
+    TableRow,
+    ToldRow,
+)
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId
-from headgate.protocol.tables import State
+from headgate.protocol.commits import Way
+from headgate.protocol.tables import Kind, State
 
 Value = TypeVar("Value")
+# Both give what their schema says; the callers name the types.
+Row: TypeAlias = tuple[Any, ...]
+
+WAYS: Final = {way.value: way for way in Way}
 
 # Both speak this much SQL.
+TABLE: Final = ", ".join(TableRow._fields)
+NAMED: Final = (
+    "SELECT catalog, schema, name, commits.timestamp_ms, "
+    f"{', '.join(f'tables.{field}' for field in TableRow._fields)} "
+    "FROM names JOIN tables ON table_id = id "
+    "LEFT JOIN commits ON table_key = key AND version = metadata_version "
+    "WHERE to_sequence IS NULL "
+)
+TOLD: Final = f"SELECT {', '.join(ToldRow._fields)} FROM commits WHERE table_key = "
 TORN: Final = (
     "SELECT txn_id FROM commits GROUP BY txn_id HAVING min(sequence) < max(sequence) "
     "OR min(timestamp_ms) < max(timestamp_ms) ORDER BY txn_id"
@@ -21,6 +42,26 @@ TORN: Final = (
 
 Tick = tuple[Sequence, int, TxnId | None]
 Named = tuple[Sequence, str, str, str, TableId]  # at which sequence, and which name
+
+
+def as_table(row: Row) -> TableRow:
+    """Make a table of its columns."""
+    return TableRow._make((*row[:2], State(row[2]), *row[3:-1], Kind(row[-1])))
+
+
+def as_named(row: Row) -> NamedRow:
+    """Make a table with its name of the columns of both."""
+    return NamedRow(as_table(row[4:]), TableName(*row[:3]), row[3])
+
+
+def as_commit(row: Row) -> CommitRow:
+    """Make a commit of its columns."""
+    return CommitRow._make((*row[:4], WAYS[row[4]], *row[5:]))
+
+
+def as_told(rows: Iterable[Row]) -> list[ToldRow]:
+    """Make commits as they are told."""
+    return [ToldRow(version, WAYS[way], *others) for version, way, *others in rows]
 
 
 def events(

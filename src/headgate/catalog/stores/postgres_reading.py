@@ -7,9 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from headgate.catalog.stores import gathering
+from headgate.catalog.stores.gathering import (
+    NAMED,
+    TABLE,
+    TOLD,
+    WAYS,
+    Row,
+    as_commit,
+    as_named,
+    as_table,
+    as_told,
+)
 from headgate.catalog.stores.port import (
     AnswerRow,
     Clock,
@@ -28,23 +39,11 @@ from headgate.errors import InvalidArgumentError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import FileKind, KnownFile, Ref
-from headgate.protocol.commits import RatifiedCommit, Way
-from headgate.protocol.tables import Kind, State
+from headgate.protocol.commits import RatifiedCommit
+from headgate.protocol.tables import State
 
-# PostgreSQL gives what the schema says; the callers name the types.
-Row: TypeAlias = tuple[Any, ...]
-
-_WAYS: Final = {way.value: way for way in Way}
 _LARGEST: Final = 2**63
-TABLE: Final = ", ".join(TableRow._fields)
 _COMMIT: Final = ", ".join(f"commits.{field}" for field in CommitRow._fields[:-2])
-_NAMED: Final = (
-    "SELECT catalog, schema, name, commits.timestamp_ms, "
-    f"{', '.join(f'tables.{field}' for field in TableRow._fields)} "
-    "FROM names JOIN tables ON table_id = id "
-    "LEFT JOIN commits ON table_key = key AND version = metadata_version "
-    "WHERE to_sequence IS NULL "
-)
 _FILES: Final = (
     "(SELECT kind, first, last, paths FROM files WHERE table_key = $1 "
     "AND kind = 'checkpoint' AND last <= $2 ORDER BY last DESC LIMIT 1) "
@@ -81,10 +80,6 @@ _TAILS: Final = (
     "SELECT id, head - published, ratified_ms FROM tables "
     "LEFT JOIN commits ON table_key = key AND version = published + 1 "
     "WHERE published < head AND state = 'active'"
-)
-_TOLD: Final = (
-    f"SELECT {', '.join(ToldRow._fields)} FROM commits "
-    "WHERE table_key = $1 AND version BETWEEN $2 AND $3 ORDER BY version"
 )
 _TOKENS: Final = "SELECT name, secret_sha256, created_ms, expires_ms, revoked_ms FROM tokens"
 _REJECTIONS: Final = "SELECT txn_id, intent, answer, decided_ms FROM rejections"
@@ -160,9 +155,9 @@ class ReadingUnit:
     def current(self, ref: Ref) -> NamedRow | None:
         if isinstance(ref, TableName):
             where = "AND catalog_key = $1 AND schema_key = $2 AND name_key = $3"
-            row = self._one(f"{_NAMED}{where}", *ref.key)
+            row = self._one(f"{NAMED}{where}", *ref.key)
         else:
-            row = self._one(f"{_NAMED}AND table_id = $1", ref)
+            row = self._one(f"{NAMED}AND table_id = $1", ref)
         return None if row is None else as_named(row)
 
     def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None:
@@ -199,7 +194,7 @@ class ReadingUnit:
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
     ) -> list[NamedRow]:
-        sql = _NAMED
+        sql = NAMED
         values: list[object] = [limit]
         if namespace is not None:
             sql += f"AND catalog_key = ${len(values) + 1} AND schema_key = ${len(values) + 2} "
@@ -263,7 +258,7 @@ class ReadingUnit:
             [
                 RatifiedCommit(
                     version=version,
-                    way=_WAYS[way],
+                    way=WAYS[way],
                     txn_id=txn_id,
                     sequence=sequence,
                     timestamp_ms=timestamp_ms,
@@ -291,8 +286,8 @@ class ReadingUnit:
         )
 
     def told(self, key: int, first: Version, last: Version) -> list[ToldRow]:
-        rows = self._all(_TOLD, key, first, last)
-        return [ToldRow(version, _WAYS[way], *others) for version, way, *others in rows]
+        where = "$1 AND version BETWEEN $2 AND $3 ORDER BY version"
+        return as_told(self._all(f"{TOLD}{where}", key, first, last))
 
     def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
         sql = _FITTING.format(*(("max", "ASC") if first <= last else ("min", "DESC")))
@@ -423,18 +418,3 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def as_table(row: Row) -> TableRow:
-    """Make a table of its columns."""
-    return TableRow._make((*row[:2], State(row[2]), *row[3:-1], Kind(row[-1])))
-
-
-def as_named(row: Row) -> NamedRow:
-    """Make a table with its name of the columns of both."""
-    return NamedRow(as_table(row[4:]), TableName(*row[:3]), row[3])
-
-
-def as_commit(row: Row) -> CommitRow:
-    """Make a commit of its columns."""
-    return CommitRow._make((*row[:4], _WAYS[row[4]], *row[5:]))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from headgate.catalog.stores import postgres_bulk as bulk
+from headgate.catalog.stores.gathering import TABLE, Row, as_table
 from headgate.catalog.stores.port import (
     AnswerRow,
     Clock,
@@ -27,11 +28,8 @@ from headgate.catalog.stores.port import (
 )
 from headgate.catalog.stores.postgres_bulk import Statement, Values
 from headgate.catalog.stores.postgres_reading import (
-    TABLE,
     Line,
     ReadingUnit,
-    Row,
-    as_table,
     is_storable,
     refuse_unless_storable,
 )

@@ -8,6 +8,16 @@ from typing import Final
 import apsw
 
 from headgate.catalog.stores import gathering
+from headgate.catalog.stores.gathering import (
+    NAMED,
+    TABLE,
+    TOLD,
+    WAYS,
+    as_commit,
+    as_named,
+    as_table,
+    as_told,
+)
 from headgate.catalog.stores.port import (
     AnswerRow,
     Clock,
@@ -24,23 +34,14 @@ from headgate.catalog.stores.port import (
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import FileKind, KnownFile, Ref
-from headgate.protocol.commits import RatifiedCommit, Way
-from headgate.protocol.tables import Kind, State
+from headgate.protocol.commits import RatifiedCommit
+from headgate.protocol.tables import State
 
-_WAYS: Final = {way.value: way for way in Way}
-TABLE: Final = ", ".join(TableRow._fields)
 # A table keeps its place until a purge has ended: the last step forgets what was held.
 _HAS_PLACE: Final = "purged_ms IS NULL"
 _COMMIT: Final = (
     "version, sequence, timestamp_ms, txn_id, way, file_name, size, sha256, modified_ms, intent, "
     "proposed_ms, ratified_ms, published_ms, "
-)
-_NAMED: Final = (
-    "SELECT catalog, schema, name, commits.timestamp_ms, "
-    f"{', '.join(f'tables.{field}' for field in TableRow._fields)} "
-    "FROM names JOIN tables ON table_id = id "
-    "LEFT JOIN commits ON table_key = key AND version = metadata_version "
-    "WHERE to_sequence IS NULL "
 )
 _FILES: Final = (
     "SELECT * FROM (SELECT kind, first, last, paths FROM files WHERE table_key = ? "
@@ -85,10 +86,6 @@ _TAILS: Final = (
     "SELECT id, head - published, ratified_ms FROM behind CROSS JOIN tables "
     "ON key = behind.table_key LEFT JOIN commits ON commits.table_key = key "
     "AND version = published + 1 WHERE state = 'active'"
-)
-_TOLD: Final = (
-    f"SELECT {', '.join(ToldRow._fields)} FROM commits "
-    "WHERE table_key = ? AND version BETWEEN ? AND ? ORDER BY version"
 )
 _TOKENS: Final = "SELECT name, secret_sha256, created_ms, expires_ms, revoked_ms FROM tokens"
 
@@ -151,9 +148,9 @@ class ReadingUnit:
     def current(self, ref: Ref) -> NamedRow | None:
         if isinstance(ref, TableName):
             where = "AND catalog_key = ? AND schema_key = ? AND name_key = ?"
-            row = self._one(f"{_NAMED}{where}", *ref.key)
+            row = self._one(f"{NAMED}{where}", *ref.key)
         else:
-            row = self._one(f"{_NAMED}AND table_id = ?", ref)
+            row = self._one(f"{NAMED}AND table_id = ?", ref)
         return None if row is None else as_named(row)
 
     def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None:
@@ -196,7 +193,7 @@ class ReadingUnit:
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
     ) -> list[NamedRow]:
-        sql = _NAMED
+        sql = NAMED
         values: list[object] = []
         if namespace is not None:
             sql += "AND catalog_key = ? AND schema_key = ? "
@@ -250,7 +247,7 @@ class ReadingUnit:
             [
                 RatifiedCommit(
                     version=version,
-                    way=_WAYS[way],
+                    way=WAYS[way],
                     txn_id=txn_id,
                     sequence=sequence,
                     timestamp_ms=timestamp_ms,
@@ -278,8 +275,8 @@ class ReadingUnit:
         )
 
     def told(self, key: int, first: Version, last: Version) -> list[ToldRow]:
-        rows = self._all(_TOLD, key, first, last)
-        return [ToldRow(version, _WAYS[way], *others) for version, way, *others in rows]
+        where = "? AND version BETWEEN ? AND ? ORDER BY version"
+        return as_told(self._all(f"{TOLD}{where}", key, first, last))
 
     def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
         sql = _FITTING.format(*(("max", "ASC") if first <= last else ("min", "DESC")))
@@ -388,18 +385,3 @@ class ReadingUnit:
 def as_clock(newest: list[tuple]) -> Clock:  # type: ignore[type-arg]
     """Give where the catalog is, of its newest sequence if there is one."""
     return Clock(*newest[0]) if newest else Clock(Sequence(0), 0)
-
-
-def as_table(row: tuple) -> TableRow:  # type: ignore[type-arg]
-    """Give a row of tables its types."""
-    return TableRow._make((*row[:2], State(row[2]), *row[3:-1], Kind(row[-1])))
-
-
-def as_named(row: tuple) -> NamedRow:  # type: ignore[type-arg]
-    """Make a table with its name of the columns of both."""
-    return NamedRow(as_table(row[4:]), TableName(*row[:3]), row[3])
-
-
-def as_commit(row: tuple) -> CommitRow:  # type: ignore[type-arg]
-    """Give a row of commits its types."""
-    return CommitRow._make((*row[:4], _WAYS[row[4]], *row[5:]))

@@ -10,6 +10,7 @@ from typing import Final
 import apsw
 
 from headgate.catalog.stores.batches import Batches, Values
+from headgate.catalog.stores.gathering import TABLE, as_table
 from headgate.catalog.stores.port import (
     AnswerRow,
     Clock,
@@ -20,7 +21,7 @@ from headgate.catalog.stores.port import (
     TakenError,
     TokenRow,
 )
-from headgate.catalog.stores.sqlite_reading import CLOCK, TABLE, ReadingUnit, as_clock, as_table
+from headgate.catalog.stores.sqlite_reading import CLOCK, ReadingUnit, as_clock
 from headgate.errors import (
     DamagedError,
     HeadgateError,
