@@ -32,8 +32,8 @@ BAD: dict[str, tuple[type[HeadgateError], str]] = {
     f"{MATCHED} UPDATE SET more = 1": (InvalidArgumentError, "no column 'more'"),
     f"{MATCHED} UPDATE SET n = s.more": (SyntaxRefusedError, "more"),
     # Numbers that do not fit.
-    "INSERT INTO t (n) VALUES (1), (300)": (InvalidDataError, "does not fit.*300"),
-    "INSERT INTO t (n) SELECT int(id) FROM range(300)": (InvalidDataError, "does not fit"),
+    "INSERT INTO t (id, n) VALUES (1, 1), (2, 300)": (InvalidDataError, "does not fit.*300"),
+    "INSERT INTO t (id, n) SELECT id, int(id) FROM range(300)": (InvalidDataError, "does not fit"),
     "INSERT OVERWRITE t SELECT 1e30D, 1, 'x'": (InvalidDataError, "does not fit"),
     "UPDATE t SET n = n + 300 WHERE id = 1": (InvalidDataError, "does not fit"),
     f"{MATCHED} UPDATE SET n = s.n": (InvalidDataError, "does not fit.*300"),
