@@ -27,6 +27,7 @@ from headgate.catalog.stores.port import (
     TableRow,
     TakenError,
     TokenRow,
+    ToldRow,
     Writing,
 )
 from headgate.names import SchemaName, TableName
@@ -492,6 +493,26 @@ class StoreContract:
         with store.read() as unit:
             assert unit.current(one.id) is None
             assert unit.current(name("t")) == NamedRow(two, name("t"), None)  # without a commit
+
+    def test_what_was_staged_is_held_until_it_is_published_and_what_came_inline_longer(
+        self, store: CatalogStore
+    ) -> None:
+        [row] = insert(store, 1)
+        with store.write() as unit:
+            for version, way in enumerate((Way.INLINE, Way.STAGED, Way.STAGED)):
+                name = None if way is Way.INLINE else f"{version}.json"
+                commit = commit_row(version, way=way, file_name=name, content=b"held")
+                unit.insert_commit(row.key, commit)
+            unit.update_table(row._replace(head=Version(2)))
+            unit.record_published(row.key, Version(0), Version(1), START_MS)
+        with store.read() as unit:
+            commits = unit.commits(row.key, Version(0), Version(2), content=True)
+            told = unit.told(row.key, Version(0), Version(2))
+        assert [commit.content for commit in commits] == [b"held", None, b"held"]
+        assert [commit.published_ms for commit in commits] == [START_MS, START_MS, None]
+        assert [tuple(one) for one in told] == [
+            tuple(getattr(commit, field) for field in ToldRow._fields) for commit in commits
+        ]
 
     def test_settings_are_kept_and_replaced(self, store: CatalogStore) -> None:
         with store.write() as unit:

@@ -79,9 +79,12 @@ _TAKE_LEASE: Final = (
     "WHERE leases.holder = excluded.holder OR leases.until_ms <= $4 RETURNING 1"
 )
 _PUBLISHED: Final = (
-    "UPDATE commits SET published_ms = $1, "
-    "content = CASE WHEN way = 'staged' THEN NULL ELSE content END "
-    "WHERE table_key = $2 AND version BETWEEN $3 AND $4 AND published_ms IS NULL"
+    "UPDATE commits SET published_ms = $1 WHERE table_key = $2 "
+    "AND version BETWEEN $3 AND $4 AND published_ms IS NULL AND way <> 'staged'"
+)
+_STAGED_PUBLISHED: Final = (
+    "UPDATE commits SET published_ms = $1, content = NULL WHERE table_key = $2 "
+    "AND version BETWEEN $3 AND $4 AND published_ms IS NULL AND way = 'staged'"
 )
 # Rows of these go together, up to a statement of another kind, and with what changes in tables.
 _TOGETHER: Final = {
@@ -286,7 +289,9 @@ class WritingUnit(ReadingUnit):
             return
         if known.published < last:
             self.update_table(known._replace(published=last))
-        self._tell(_PUBLISHED, (now_ms, key, first, last))
+        # What was staged is in two files now; what came inline is held on, and not touched.
+        for statement in (_PUBLISHED, _STAGED_PUBLISHED):
+            self._tell(statement, (now_ms, key, first, last))
         for commit in self._known_commits(known.id, first, last):
             if commit.published_ms is None:
                 content = None if commit.way is Way.STAGED else commit.content

@@ -55,8 +55,12 @@ _UPDATE_TABLES: Final = "INSERT INTO tables VALUES {} ON CONFLICT (key) DO UPDAT
     f"{field} = excluded.{field}" for field in TableRow._fields if field not in _STEADY
 )
 _RECORD_PUBLISHED: Final = (
-    "UPDATE commits SET published_ms = ?, content = iif(way = 'staged', NULL, content) "
-    "WHERE table_key = ? AND version BETWEEN ? AND ? AND published_ms IS NULL"
+    "UPDATE commits SET published_ms = ? WHERE table_key = ? AND version BETWEEN ? AND ? "
+    "AND published_ms IS NULL AND way <> 'staged'"
+)
+_RECORD_STAGED_PUBLISHED: Final = (
+    "UPDATE commits SET published_ms = ?, content = NULL WHERE table_key = ? "
+    "AND version BETWEEN ? AND ? AND published_ms IS NULL AND way = 'staged'"
 )
 _TAKE_LEASES: Final = (
     "INSERT INTO leases VALUES {} ON CONFLICT (name) DO UPDATE "
@@ -309,7 +313,9 @@ class WritingUnit(ReadingUnit):
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
         if last >= self._inserted.get(key, Version(last + 1)):  # they must be there first
             self._send()
-        self._batches.add(_RECORD_PUBLISHED, (now_ms, key, first, last))
+        # What was staged is in two files now; what came inline is held on, and not touched.
+        for statement in (_RECORD_PUBLISHED, _RECORD_STAGED_PUBLISHED):
+            self._batches.add(statement, (now_ms, key, first, last))
         row = self._tables.get(self._ids.get(key, _NOBODY))
         if row is None:
             self._do(
