@@ -231,14 +231,16 @@ class Snapshot:
         """The number of live rows as statistics tell it; None if those of one file do not."""
         return count_rows(self.file_columns(stats=True))
 
-    def whole_file(self) -> AddFile | None:
-        """Give a file that has rows, and none of them deleted; None if there is no such file."""
+    def some_file(self) -> AddFile | None:
+        """Give a file that has rows, one without deleted ones if there is; None if none has."""
         files = self.file_columns(stats=True)
-        whole = files.filter(pc.is_null(files["deletion_vector"]))
-        for at in range(whole.num_rows):
-            [file] = add_files(whole.slice(at, 1))
-            if num_records(file):
-                return file
+        is_whole = pc.is_null(files["deletion_vector"])
+        for some in (files.filter(is_whole), files.filter(pc.invert(is_whole))):
+            for at in range(some.num_rows):
+                [file] = add_files(some.slice(at, 1))
+                deleted = file.deletion_vector.cardinality if file.deletion_vector else 0
+                if (num_records(file) or 0) > deleted:
+                    return file
         return None
 
     @cached_property

@@ -165,7 +165,7 @@ class Resolver:
         if count is None or alone is None:
             return None
         [snapshot] = self._pinned([alone], None)
-        file = None if snapshot.num_rows is None else snapshot.whole_file()
+        file = None if snapshot.num_rows is None else snapshot.some_file()
         if file is None:
             return None
         # One row stands for all: who makes a write of the answer has read this table, and that is
