@@ -313,6 +313,21 @@ class StoreContract:
                 assert inner.setting("key") == "value"
             assert outer.setting("key") is None
 
+    def test_a_look_is_of_now_each_time_and_asks_what_a_read_does(
+        self, store: CatalogStore, open_store: OpenStore
+    ) -> None:
+        [row] = insert(store, 1)
+        other = open_store("one")
+        with store.look() as look:
+            assert (look.clock(), look.table(row.id)) == ((0, 0), row)
+            with other.write() as writing:
+                writing.advance_clock(Clock(Sequence(1), 5), None)
+                writing.begin_name(name("t"), row.id, Sequence(1))
+            assert (look.clock(), look.named(name("t"))) == ((1, 5), row.id)
+            with store.look() as inner, store.read() as unit:
+                assert inner.events(Sequence(0), 9) == unit.events(Sequence(0), 9) != []
+                assert look.counts() == unit.counts()
+
     # Constraints
 
     @req("CM-11")

@@ -50,6 +50,9 @@ class WatchedStore:
     def read(self) -> AbstractContextManager[Reading]:
         return self.inner.read()
 
+    def look(self) -> AbstractContextManager[Reading]:
+        return self.inner.look()
+
     @contextmanager
     def write(self) -> Iterator[Writing]:
         self.before_begin()

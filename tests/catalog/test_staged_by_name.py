@@ -31,7 +31,7 @@ from headgate.protocol.overview import Reported
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from tests.catalog.conftest import House
 from tests.kit import req, shows
-from tests.kit.builders import add, file_content, new_txn_id, remove
+from tests.kit.builders import add, file_content, metadata, new_txn_id, remove
 
 
 def put(
@@ -47,8 +47,8 @@ def put(
 
 
 def propose(lake: House, table_id: TableId, version: int, staged: Staged) -> Answer:
-    row = lake.database.describe_briefly(table_id).row
-    return lake.database.propose_staged(row, Version(version), staged)
+    before = lake.database.describe_for(table_id, Version(version))
+    return lake.database.propose_staged(before, Version(version), staged).answer
 
 
 def test_a_file_is_ratified_by_its_name_and_again_gets_the_first_answer(lake: House) -> None:
@@ -87,6 +87,16 @@ def test_far_behind_it_is_still_only_the_version_that_decides(inline_lake: House
     for version in range(2, 80):
         inline_lake.propose(table_id, version, add())
     assert isinstance(propose(inline_lake, table_id, 2, late), VersionTaken)
+
+
+def test_who_comes_late_is_told_so_without_a_turn(
+    lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = lake.create().table_id
+    late = put(lake, table_id, 1)
+    propose(lake, table_id, 1, put(lake, table_id, 1))
+    monkeypatch.setattr(lake.database._ratifier, "submit", None)
+    assert isinstance(propose(lake, table_id, 1, late), VersionTaken)
 
 
 @shows("FC6")
@@ -131,13 +141,49 @@ def test_what_the_sender_said_of_a_file_is_held_against_it(lake: House) -> None:
     says = Violation(rule="not-as-declared", says="it has a file")
     with pytest.raises(InvalidCommitError, match="it has a file"):
         lake.database.propose_staged(
-            lake.database.describe_briefly(table_id).row,
+            lake.database.describe_for(table_id, Version(1)),
             Version(1),
             staged,
             lambda found: [says] if found.adds else [],
         )
     assert lake.catalog.resolve(table_id).latest == 0
     assert isinstance(propose(lake, table_id, 1, staged), Ratified)
+
+
+def test_what_a_commit_left_is_told_without_a_question(
+    lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = lake.create().table_id
+    lake.database.publish(table_id)
+    file = add("a.parquet")
+    configured = metadata(table_id, properties={"a": "b"})
+    for version, actions in enumerate([(file,), (configured,), (remove(file),)], 1):
+        before = lake.database.describe_for(table_id, Version(version))
+        staged = put(lake, table_id, version, *actions)
+        answer, row = lake.database.propose_staged(before, Version(version), staged)
+        assert isinstance(answer, Ratified)
+        with monkeypatch.context() as patch:
+            patch.setattr(lake.database._store, "read", None)
+            after = lake.database.describe_after(before, row, answer)
+        assert after == lake.database.describe_in_files(table_id, Version(version))
+        assert (after.row.head, after.commits[-1].file_name) == (version, staged.file_name)
+
+
+def test_what_a_commit_left_is_looked_up_where_it_was_not_told_before(inline_lake: House) -> None:
+    table_id = inline_lake.create().table_id
+    inline_lake.propose(table_id, 1, add())  # in no file, so that it is published first
+    before = inline_lake.database.describe_for(table_id, Version(2))
+    staged = put(inline_lake, table_id, 2)
+    answer, row = inline_lake.database.propose_staged(before, Version(2), staged)
+    assert isinstance(answer, Ratified)
+    inline_lake.propose(table_id, 3, add())
+    again, row_again = inline_lake.database.propose_staged(
+        inline_lake.database.describe_for(table_id, Version(2)), Version(2), staged
+    )
+    assert isinstance(again, Ratified)
+    assert inline_lake.database.describe_after(before, row, answer).row.head == 3
+    assert inline_lake.database.describe_after(before, row_again, again).row.head == 3
+    assert inline_lake.database.describe_briefly(table_id).row.published == 3
 
 
 @req("CM-21")

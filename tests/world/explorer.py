@@ -120,8 +120,23 @@ class Process:
     def read(self) -> Iterator[Any]:
         yield self.ask("read rows", lambda shared: (shared, shared)).unit()
 
+    @contextmanager
+    def look(self) -> Iterator[Any]:
+        yield _Look(self)
+
     def close(self) -> None:
         pass
+
+
+class _Look:
+    """Questions of which each is a step."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        with self._process.read() as unit:
+            return getattr(unit, name)
 
 
 class _Immediate:

@@ -312,14 +312,27 @@ class Decider:
             for attempt in pending.attempts
         )
 
+    def loses(self, txn_id: TxnId) -> bool:
+        """Count that a proposal found its version taken, outside of any unit of work.
+
+        Says no, and counts nothing, where it loses so often that it is to have a ticket.
+        """
+        if self._taken.get(txn_id, 0) + 1 >= self._settings.ticket_after:
+            return False
+        self._count_lost(txn_id)
+        return True
+
+    def _count_lost(self, txn_id: TxnId) -> int:
+        lost = self._taken[txn_id] = self._taken.pop(txn_id, 0) + 1
+        if len(self._taken) > 10_000:
+            self._taken.popitem(last=False)
+        return lost
+
     def _taken_answer(
         self, unit: Writing, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
     ) -> VersionTaken:
         txn_id = pending.proposal.txn_id
-        lost = self._taken[txn_id] = self._taken.pop(txn_id, 0) + 1
-        if len(self._taken) > 10_000:
-            self._taken.popitem(last=False)
-        if lost >= self._settings.ticket_after:
+        if self._count_lost(txn_id) >= self._settings.ticket_after:
             # It lost too often in a row: the others wait for it, for a moment.
             until = now_ms + self._settings.ticket_ms
             for attempt in pending.attempts:

@@ -6,18 +6,17 @@ row than a Delta client asks for, and less of the content.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 
 from headgate.catalog.decision import Decider
 from headgate.catalog.stores.port import NamedRow, Reading, TableRow, ToldRow
 from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, Sequence, Version
-from headgate.protocol.commits import Way
+from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.encoding import from_json
 from headgate.protocol.tables import Kind
 
-_LISTED = 100  # published commits still told of, at the most
+LISTED = 100  # published commits still told of, at the most
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,12 @@ class Described:
     unseen: int = 0
     # Ascending and contiguous up to the latest version: those asked for, all that are not
     # published, and some of those published last.
-    commits: Many[ToldRow] = ()
+    commits: tuple[ToldRow, ...] = ()
+
+    def commit_at(self, version: Version) -> ToldRow | None:
+        """Give what is told of one version, if it is."""
+        place = version - self.row.head - 1  # from the end
+        return self.commits[place] if -len(self.commits) <= place < 0 else None
 
     @property
     def last_without_file(self) -> Version | None:
@@ -65,11 +69,23 @@ def describe(
     row = named.row
     if row.kind is Kind.EXTERNAL:
         return described
-    start = max(0, row.published - _LISTED + 1)
+    start = max(0, row.published - LISTED + 1)
     if first is not None:
         start = min(first, row.published + 1)
-    commits = unit.told(row.key, Version(start), row.head)
-    return replace(described, asked_ms=now_ms, unseen=unseen, commits=commits)
+    commits = unit.told(row.key, Version(start), row.head) if start <= row.head else ()
+    return replace(described, asked_ms=now_ms, unseen=unseen, commits=tuple(commits))
+
+
+def describe_after(
+    decider: Decider, before: Described, row: TableRow, commit: RatifiedCommit, now_ms: int
+) -> Described:
+    """Tell of a table as its newest commit left it, by what was told just before that."""
+    is_changed = row.metadata_version == commit.version
+    changed_ms = commit.timestamp_ms if is_changed else before.changed_ms
+    described = describe_briefly(decider, NamedRow(row, before.name, changed_ms))
+    told = ToldRow(*(getattr(commit, field) for field in ToldRow._fields))
+    commits = (*before.commits, told)
+    return replace(described, asked_ms=now_ms, unseen=before.unseen, commits=commits)
 
 
 def describe_briefly(decider: Decider, named: NamedRow) -> Described:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from headgate.catalog import lookup
 from headgate.catalog.crowding import Crowd
@@ -27,6 +27,7 @@ from headgate.catalog.decision import (
     keys_of,
     ratified_answer,
 )
+from headgate.catalog.describing import Described
 from headgate.catalog.feed import Feed
 from headgate.catalog.fsck import Checker
 from headgate.catalog.publisher import Publisher
@@ -64,6 +65,16 @@ _DOUBT_PAUSE_S: Final = 0.1
 _STAGED_FILE_MISSING: Final = "staged-file-missing"
 
 _log = logging.getLogger(__name__)
+
+
+Result = TypeVar("Result")
+
+
+class Decided(NamedTuple):
+    """An answer, and the table as it was when it was given."""
+
+    answer: Answer
+    row: TableRow
 
 
 class Proposer:
@@ -126,7 +137,8 @@ class Proposer:
             if replayed is None:
                 raise
             return replayed
-        answer = self._decide(Pending(proposal, attempts, proposed_ms, replaced=None))
+        pending = Pending(proposal, attempts, proposed_ms, replaced=None)
+        answer = self._decide(pending, self._decider.decide)
         self._wake(answer)
         return answer
 
@@ -202,54 +214,70 @@ class Proposer:
             self._feed.tell()
 
     def propose_staged(
-        self, row: TableRow, version: Version, staged: Staged, judge: Judge = nothing_more
-    ) -> Answer:
+        self, before: Described, version: Version, staged: Staged, judge: Judge = nothing_more
+    ) -> Decided:
         """Do what `Catalog.propose_staged` says."""
-        with self._crowd.at((row.id,)):
-            return self._propose_staged(lookup.managed(row), version, staged, judge)
+        lookup.managed(before.row)
+        with self._crowd.at((before.row.id,)):
+            return self._propose_staged(before, version, staged, judge)
 
     def _propose_staged(
-        self, row: TableRow, version: Version, staged: Staged, judge: Judge
-    ) -> Answer:
-        proposed_ms, table_id = self._clock.now_ms(), row.id
-        if 0 < version <= row.head:
-            with self._store.read() as unit:
-                [taken] = unit.commits(row.key, version, version, content=False)
-                if taken.file_name == staged.file_name:
-                    ratified = ratified_answer(unit, taken.txn_id)
-                    assert ratified is not None  # there is its commit
-                    return ratified[0]
+        self, before: Described, version: Version, staged: Staged, judge: Judge
+    ) -> Decided:
+        proposed_ms, row, table_id = self._clock.now_ms(), before.row, before.row.id
+        if 0 < version <= row.head and (first := self._answered(before, version, staged)):
+            return Decided(first, row)
         part = Part(table_id=table_id, version=version, content=staged)
         try:
             attempt = self._attempt(part, row)
         except _FileError as missing:
             if version <= row.head:
-                return VersionTaken(txn_id=TxnId(""), latest={table_id: row.head})
+                return Decided(VersionTaken(txn_id=TxnId(""), latest={table_id: row.head}), row)
             raise InvalidCommitError(table_id, [missing.violation]) from None
         examined = attempt.examined
-        if found := [*(examined.violations if examined.txn_id is None else ()), *judge(examined)]:
+        txn_id = examined.txn_id
+        if version <= row.head and txn_id is not None and self._decider.loses(txn_id):
+            return Decided(VersionTaken(txn_id=txn_id, latest={table_id: row.head}), row)
+        if found := [*(examined.violations if txn_id is None else ()), *judge(examined)]:
             raise InvalidCommitError(table_id, found)
-        assert examined.txn_id is not None  # else it would be a violation
-        proposal = Proposal(txn_id=examined.txn_id, parts=(part,))
+        assert txn_id is not None  # else it would be a violation
+        proposal = Proposal(txn_id=txn_id, parts=(part,))
         self._refuse_if_too_large(proposal)
         self._look_ahead(table_id)
         try:
-            self._look_for_files(attempt, proposal.txn_id, row)
+            self._look_for_files(attempt, txn_id, row)
         except _FileError as missing:
-            return self._refused(proposal, missing)
+            return Decided(self._refused(proposal, missing), row)
         pending = Pending(proposal, (attempt,), proposed_ms, replaced=None, by_version_alone=True)
-        answer = self._decide_surely(pending)
+
+        def decide(unit: Writing, pending: Pending) -> Decided:
+            return Decided(self._decider.decide(unit, pending), lookup.known(unit, table_id))
+
+        answer, row = self._decide_surely(pending, decide)
         if isinstance(answer, Ratified):
             won = answer.commits[table_id]
             if won.version != version:
                 raise TxnIdReusedError(
-                    f"Transaction {proposal.txn_id} is already committed as version {won.version} "
-                    f"of table {table_id}."
+                    f"Transaction {txn_id} is already committed as version {won.version} of table "
+                    f"{table_id}."
                 )
             if won.file_name != staged.file_name:
-                return VersionTaken(txn_id=proposal.txn_id, latest={table_id: won.version})
+                return Decided(VersionTaken(txn_id=txn_id, latest={table_id: won.version}), row)
         self._wake(answer)
-        return answer
+        return Decided(answer, row)
+
+    def _answered(self, before: Described, version: Version, staged: Staged) -> Ratified | None:
+        """Give the first answer to who proposes the very file that became the version."""
+        told = before.commit_at(version)
+        if told is not None and told.file_name != staged.file_name:
+            return None
+        with self._store.look() as unit:
+            [taken] = unit.commits(before.row.key, version, version, content=False)
+            if taken.file_name != staged.file_name:
+                return None
+            ratified = ratified_answer(unit, taken.txn_id)
+        assert ratified is not None  # there is its commit
+        return ratified[0]
 
     def _refuse_if_too_large(self, proposal: Proposal) -> None:
         settings = self._settings
@@ -332,7 +360,7 @@ class Proposer:
         )
 
     def _row(self, table_id: TableId) -> TableRow:
-        with self._store.read() as unit:
+        with self._store.look() as unit:
             return lookup.known(unit, table_id)
 
     def _wanted_files(self, attempt: Attempt, txn_id: TxnId) -> dict[str, AddFile]:
@@ -382,10 +410,10 @@ class Proposer:
         }
         return answer if wanted == intents else None
 
-    def _decide(self, pending: Pending) -> Answer:
+    def _decide(self, pending: Pending, decide: Callable[[Writing, Pending], Result]) -> Result:
         while True:
             try:
-                return self._submit(pending).result()
+                return self._submit(pending, decide).result()
             except BacklogError as backlog:
                 pending = pending._replace(is_held_back=self._hold_back(backlog.row))
             except FarBehindError:
@@ -393,7 +421,9 @@ class Proposer:
             except FilesToSeeError:
                 pending = pending._replace(replaced=self._replaced(pending.attempts))
 
-    def _decide_surely(self, pending: Pending) -> Answer:
+    def _decide_surely(
+        self, pending: Pending, decide: Callable[[Writing, Pending], Result]
+    ) -> Result:
         """Decide, and find out what became of it where the database did not say.
 
         Who is told of a doubt a few times may take it for a failure, and delete its files.
@@ -402,7 +432,7 @@ class Proposer:
         doubt: OutcomeUnknownError | None = None
         while True:
             try:
-                return self._decide(pending)
+                return self._decide(pending, decide)
             except OutcomeUnknownError as error:
                 doubt = error
             except UnavailableError:
@@ -412,11 +442,13 @@ class Proposer:
                 raise doubt
             self._clock.sleep(_DOUBT_PAUSE_S)
 
-    def _submit(self, pending: Pending) -> Future[Answer]:
+    def _submit(
+        self, pending: Pending, decide: Callable[[Writing, Pending], Result]
+    ) -> Future[Result]:
         proposal = pending.proposal
         return self._ratifier.submit(
             proposal.txn_id,
-            partial(self._decider.decide, pending=pending),
+            lambda unit: decide(unit, pending),
             txn_ids=keys_of(proposal),
             table_ids=_concerned(proposal),
         )

@@ -192,7 +192,7 @@ class Publisher:
         if upto > row.head:
             raise NotFoundError(f"Table {table_id} has no version {upto} that could be published.")
         log = self._log_of(row.location)
-        with self._store.read() as unit:
+        with self._store.look() as unit:
             claimed = unit.commits(row.key, Version(row.published + 1), upto, content=False)
         for commit in claimed:
             content = log.read_published(commit.version)
@@ -221,7 +221,7 @@ class Publisher:
         first = Version(row.published + 1)
         last = Version(min(target, row.published + self._settings.publish_batch))
         log = self._log_of(row.location)
-        with self._store.read() as unit:
+        with self._store.look() as unit:
             commits = unit.commits(row.key, first, last, content=True)
         items = [(commit.version, self._content(row, log, commit)) for commit in commits]
         fail_point("publisher.before_put")
@@ -331,12 +331,12 @@ class Publisher:
 
     def _gone_holder(self, lease: str) -> str | None:
         """Name who holds a lease, if that process has ended."""
-        with self._store.read() as unit:
+        with self._store.look() as unit:
             holder = unit.holder_of(lease)
         return holder if holder is not None and holders.is_gone(holder) else None
 
     def _row(self, table_id: TableId) -> TableRow:
-        with self._store.read() as unit:
+        with self._store.look() as unit:
             row = lookup.known(unit, table_id)
         _refuse_if_purged(row)
         return row

@@ -24,7 +24,7 @@ from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.inspecting import Inspector
 from headgate.catalog.keys import RequestKey
 from headgate.catalog.listeners import Listeners
-from headgate.catalog.proposing import Proposer
+from headgate.catalog.proposing import Decided, Proposer
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier, Waiter
 from headgate.catalog.reading import Reader
@@ -236,15 +236,39 @@ class Catalog:
     def describe(self, ref: Ref, first: Version | None = None) -> Described:
         """Tell all that is known of a table, and of its commits from a version on."""
         now_ms = self._clock.now_ms()
-        with self._store.read() as unit:
+        with self._store.look() as unit:
             named = lookup.active_by(unit, ref)
             return describing.describe(unit, self._decider, named, first, now_ms, self._unseen)
 
     def describe_briefly(self, ref: Ref) -> Described:
         """Tell of a table without its commits, which cost most of describing it."""
-        with self._store.read() as unit:
+        with self._store.look() as unit:
             named = lookup.active_by(unit, ref)
         return describing.describe_briefly(self._decider, named)
+
+    def describe_for(self, ref: Ref, version: Version) -> Described:
+        """Tell of a table to who is about to commit a version.
+
+        That is: of all that is not published, and of what took the version, if not long ago.
+        """
+        now_ms = self._clock.now_ms()
+        with self._store.look() as unit:
+            named = lookup.active_by(unit, ref)
+            first = Version(max(version, named.row.published - describing.LISTED + 1))
+            return describing.describe(unit, self._decider, named, first, now_ms, self._unseen)
+
+    def describe_after(self, before: Described, row: TableRow, ratified: Ratified) -> Described:
+        """Describe a table for who reads files alone, as what they committed left it.
+
+        Nothing has to be asked for it where the commit is the one after what was told before.
+        """
+        commit = ratified.commits[row.id]
+        if before.row.head + 1 == commit.version == row.head and row.diverged is None:
+            now_ms = self._clock.now_ms()
+            described = describing.describe_after(self._decider, before, row, commit, now_ms)
+            if described.last_without_file is None:
+                return described
+        return self.describe_in_files(row.id, commit.version)
 
     def describe_in_files(self, ref: Ref, first: Version | None = None) -> Described:
         """Describe a table for who reads files alone: what is in no file is published first.
@@ -265,7 +289,7 @@ class Catalog:
 
     def file_of(self, table_id: TableId, version: Version) -> str | None:
         """Name the staged file that became a version; None if none did."""
-        with self._store.read() as unit:
+        with self._store.look() as unit:
             row = lookup.known(unit, table_id)
             found = unit.commits(row.key, version, version, content=False)
         return found[0].file_name if found else None
@@ -299,17 +323,17 @@ class Catalog:
         return self._proposer.propose_soon(proposal, waiter, afterwards)
 
     def propose_staged(
-        self, row: TableRow, version: Version, staged: Staged, judge: Judge = nothing_more
-    ) -> Answer:
+        self, before: Described, version: Version, staged: Staged, judge: Judge = nothing_more
+    ) -> Decided:
         """Propose a staged file by its name; its txnId is the one that stands in it.
 
-        `row` is the table as it was described just now; that it moved on since does no harm.
+        `before` is the table as it was described just now; that it moved on since does no harm.
 
         For clients that look for conflicts themselves: a version that another took is
         `VersionTaken`, whatever the two do. The same file at the same version gets the first
         answer, for ever. `judge` holds what the client said of the file against what is in it.
         """
-        return self._proposer.propose_staged(row, version, staged, judge)
+        return self._proposer.propose_staged(before, version, staged, judge)
 
     # Publishing
 

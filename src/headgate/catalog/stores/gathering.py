@@ -16,14 +16,14 @@ from headgate.catalog.stores.port import (
 )
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId
-from headgate.protocol.commits import Way
+from headgate.protocol.commits import RatifiedCommit, Way
 from headgate.protocol.tables import Kind, State
 
 Value = TypeVar("Value")
 # Both give what their schema says; the callers name the types.
 Row: TypeAlias = tuple[Any, ...]
 
-WAYS: Final = {way.value: way for way in Way}
+_WAYS: Final = {way.value: way for way in Way}
 
 # Both speak this much SQL.
 TABLE: Final = ", ".join(TableRow._fields)
@@ -33,6 +33,10 @@ NAMED: Final = (
     "FROM names JOIN tables ON table_id = id "
     "LEFT JOIN commits ON table_key = key AND version = metadata_version "
     "WHERE to_sequence IS NULL "
+)
+RATIFIED: Final = (
+    "SELECT version, way, txn_id, sequence, timestamp_ms, size, sha256, file_name, modified_ms, "
+    "content, published_ms FROM commits WHERE table_key = "
 )
 TOLD: Final = f"SELECT {', '.join(ToldRow._fields)} FROM commits WHERE table_key = "
 TORN: Final = (
@@ -56,12 +60,54 @@ def as_named(row: Row) -> NamedRow:
 
 def as_commit(row: Row) -> CommitRow:
     """Make a commit of its columns."""
-    return CommitRow._make((*row[:4], WAYS[row[4]], *row[5:]))
+    return CommitRow._make((*row[:4], _WAYS[row[4]], *row[5:]))
+
+
+def as_ratified(rows: Iterable[Row]) -> tuple[RatifiedCommit, ...]:
+    """Make commits as clients have them, with no step between: a cold read takes thousands."""
+    return tuple(
+        [
+            RatifiedCommit(
+                version=version,
+                way=_WAYS[way],
+                txn_id=txn_id,
+                sequence=sequence,
+                timestamp_ms=timestamp_ms,
+                size=size,
+                sha256=sha256.hex(),
+                file_name=file_name,
+                modified_ms=modified_ms,
+                content=content,
+                published_ms=published_ms,
+            )
+            for (
+                version,
+                way,
+                txn_id,
+                sequence,
+                timestamp_ms,
+                size,
+                sha256,
+                file_name,
+                modified_ms,
+                content,
+                published_ms,
+            ) in rows
+        ]
+    )
 
 
 def as_told(rows: Iterable[Row]) -> list[ToldRow]:
     """Make commits as they are told."""
-    return [ToldRow(version, WAYS[way], *others) for version, way, *others in rows]
+    return [ToldRow(version, _WAYS[way], *others) for version, way, *others in rows]
+
+
+def and_above(location: str) -> list[str]:
+    """Give a location and all that it lies in."""
+    above = [location.removesuffix("/")]
+    while "/" in above[-1].partition("://")[2]:
+        above.append(above[-1].rpartition("/")[0])
+    return [*above, f"{above[-1]}/"]  # a whole disk is spelled with its slash
 
 
 def events(

@@ -294,6 +294,13 @@ class CatalogStore(Protocol):
         """One read transaction: everything in it is from one instant."""
         ...
 
+    def look(self) -> AbstractContextManager[Reading]:
+        """Questions that are each from an instant of their own, which costs less than one for all.
+
+        For a single one, or for what stays as it is once it is there.
+        """
+        ...
+
     def write(self) -> AbstractContextManager[Writing]:
         """One write transaction; durable once the block is left without an error."""
         ...

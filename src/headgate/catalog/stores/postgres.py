@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Final, TypeVar
@@ -128,9 +128,16 @@ class PostgresStore:
             self.close()
             raise
 
-    @contextmanager
-    def read(self) -> Iterator[Reading]:
+    def read(self) -> AbstractContextManager[Reading]:
         """One read transaction: everything in it is from one instant."""
+        return self._reading([(_READ, ())])
+
+    def look(self) -> AbstractContextManager[Reading]:
+        """Questions that are each from an instant of their own."""
+        return self._reading([])
+
+    @contextmanager
+    def _reading(self, begin: list[Statement]) -> Iterator[Reading]:
         self._refuse_if_closed()
         if not self._free.acquire(timeout=self._patience):
             raise UnavailableError(
@@ -138,7 +145,7 @@ class PostgresStore:
                 f"for {self._patience:g} s."
             )
         try:
-            line = _ReadingLine(self._reader(), self._fresh_reader)
+            line = _ReadingLine(self._reader(), begin, self._fresh_reader)
             try:
                 yield ReadingUnit(line)
             finally:
@@ -456,10 +463,16 @@ class _Line:
 
 
 class _ReadingLine(_Line):
-    """A connection whose transaction begins with the first question."""
+    """A connection whose transaction, if there is to be one, begins with the first question."""
 
-    def __init__(self, connection: Connection, renew: Callable[[Connection], Connection]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        begin: list[Statement],
+        renew: Callable[[Connection], Connection],
+    ) -> None:
         super().__init__(connection)
+        self._begin = begin
         self._renew = renew
         self._has_begun = False
 
@@ -468,16 +481,15 @@ class _ReadingLine(_Line):
             with _translated():
                 return _execute(self.connection, told, asked)
         self._has_begun = True
-        begin: list[Statement] = [(_READ, ())]
         with _translated():
             try:
-                return _execute(self.connection, begin, asked)
+                return _execute(self.connection, self._begin, asked)
             except psycopg.OperationalError:
                 if not self.connection.closed:
                     raise
                 # It broke while nobody used it, and nothing was read yet: this is the first.
                 self.connection = self._renew(self.connection)
-                return _execute(self.connection, begin, asked)
+                return _execute(self.connection, self._begin, asked)
 
 
 def _execute(

@@ -14,10 +14,10 @@ from headgate.catalog.stores.gathering import (
     NAMED,
     TABLE,
     TOLD,
-    WAYS,
     Row,
     as_commit,
     as_named,
+    as_ratified,
     as_table,
     as_told,
 )
@@ -218,10 +218,7 @@ class ReadingUnit:
         return [as_table(row) for row in rows]
 
     def overlapping(self, location: str) -> TableRow | None:
-        above = [location.removesuffix("/")]
-        while "/" in above[-1].partition("://")[2]:
-            above.append(above[-1].rpartition("/")[0])
-        above.append(f"{above[-1]}/")  # a whole disk is spelled with its slash
+        above = gathering.and_above(location)
         row = self._one(
             # A table keeps its place until a purge has ended: the last step forgets what was held.
             f"SELECT {TABLE} FROM tables WHERE purged_ms IS NULL AND "
@@ -246,44 +243,8 @@ class ReadingUnit:
         return [as_commit(row) for row in rows]
 
     def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
-        rows = self._all(
-            "SELECT version, way, txn_id, sequence, timestamp_ms, size, sha256, file_name, "
-            "modified_ms, content, published_ms FROM commits "
-            "WHERE table_key = $1 AND version BETWEEN $2 AND $3 ORDER BY version",
-            key,
-            first,
-            last,
-        )
-        return tuple(
-            [
-                RatifiedCommit(
-                    version=version,
-                    way=WAYS[way],
-                    txn_id=txn_id,
-                    sequence=sequence,
-                    timestamp_ms=timestamp_ms,
-                    size=size,
-                    sha256=sha256.hex(),
-                    file_name=file_name,
-                    modified_ms=modified_ms,
-                    content=content,
-                    published_ms=published_ms,
-                )
-                for (
-                    version,
-                    way,
-                    txn_id,
-                    sequence,
-                    timestamp_ms,
-                    size,
-                    sha256,
-                    file_name,
-                    modified_ms,
-                    content,
-                    published_ms,
-                ) in rows
-            ]
-        )
+        where = "$1 AND version BETWEEN $2 AND $3 ORDER BY version"
+        return as_ratified(self._all(f"{gathering.RATIFIED}{where}", key, first, last))
 
     def told(self, key: int, first: Version, last: Version) -> list[ToldRow]:
         where = "$1 AND version BETWEEN $2 AND $3 ORDER BY version"

@@ -70,11 +70,22 @@ class SQLiteStore:
     @contextmanager
     def read(self) -> Iterator[Reading]:
         """One read transaction: everything in it is from one instant."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")
+            yield ReadingUnit(connection)
+
+    @contextmanager
+    def look(self) -> Iterator[Reading]:
+        """Questions that are each from an instant of their own."""
+        with self._reading() as connection:
+            yield ReadingUnit(connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[apsw.Connection]:
         with _translated():
             connection = self._reader()
             try:
-                connection.execute("BEGIN")
-                yield ReadingUnit(connection)
+                yield connection
             finally:
                 self._give_back(connection)
 

@@ -12,9 +12,9 @@ from headgate.catalog.stores.gathering import (
     NAMED,
     TABLE,
     TOLD,
-    WAYS,
     as_commit,
     as_named,
+    as_ratified,
     as_table,
     as_told,
 )
@@ -52,11 +52,7 @@ _FILES: Final = (
     "UNION ALL SELECT kind, first, last, paths FROM files WHERE table_key = ? "
     "AND kind = 'checksum' AND last = ?"
 )
-RATIFIED: Final = (
-    "SELECT version, way, txn_id, sequence, timestamp_ms, size, lower(hex(sha256)), file_name, "
-    "modified_ms, content, published_ms FROM commits "
-    "WHERE table_key = ? AND version BETWEEN ? AND ? ORDER BY version"
-)
+_RATIFIED: Final = f"{gathering.RATIFIED}? AND version BETWEEN ? AND ? ORDER BY version"
 _FITTING: Final = (
     "SELECT {}(version) FROM (SELECT version, sum(ifnull(length(content), 0)) OVER "
     "(ORDER BY version {}) AS total FROM commits WHERE table_key = ? AND version BETWEEN ? AND ?) "
@@ -213,10 +209,7 @@ class ReadingUnit:
         return [as_table(row) for row in self._all(_UNPUBLISHED)]
 
     def overlapping(self, location: str) -> TableRow | None:
-        above = [location.removesuffix("/")]
-        while "/" in above[-1].partition("://")[2]:
-            above.append(above[-1].rpartition("/")[0])
-        above.append(f"{above[-1]}/")  # a whole disk is spelled with its slash
+        above = gathering.and_above(location)
         row = self._one(
             f"SELECT {TABLE} FROM tables WHERE {_HAS_PLACE} AND "
             f"(location IN ({', '.join('?' * len(above))}) "
@@ -241,38 +234,7 @@ class ReadingUnit:
         return [as_commit(row) for row in rows]
 
     def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
-        # A cold read takes thousands of them, so they are made from the rows with no step between.
-        rows = self._connection.execute(RATIFIED, (key, first, last))
-        return tuple(
-            [
-                RatifiedCommit(
-                    version=version,
-                    way=WAYS[way],
-                    txn_id=txn_id,
-                    sequence=sequence,
-                    timestamp_ms=timestamp_ms,
-                    size=size,
-                    sha256=sha256,
-                    file_name=file_name,
-                    modified_ms=modified_ms,
-                    content=content,
-                    published_ms=published_ms,
-                )
-                for (
-                    version,
-                    way,
-                    txn_id,
-                    sequence,
-                    timestamp_ms,
-                    size,
-                    sha256,
-                    file_name,
-                    modified_ms,
-                    content,
-                    published_ms,
-                ) in rows
-            ]
-        )
+        return as_ratified(self._connection.execute(_RATIFIED, (key, first, last)))
 
     def told(self, key: int, first: Version, last: Version) -> list[ToldRow]:
         where = "? AND version BETWEEN ? AND ? ORDER BY version"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from headgate.catalog.describing import Described
 from headgate.catalog.service import Catalog
+from headgate.catalog.stores.port import TableRow
 from headgate.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -58,25 +59,29 @@ def propose(
     commit: bodies.Commit,
     claim: int | None,
     judge: Callable[[Examined], Iterable[Violation]],
-) -> None:
-    """Have a staged file ratified, and hear what was published before; or refuse."""
+) -> tuple[TableRow, Ratified]:
+    """Have a staged file ratified, and hear what was published before; or refuse.
+
+    Gives the table as it is then.
+    """
     for field in _COUNTS:
         if not 0 < getattr(commit, field) < 1 << 63:
             raise InvalidArgumentError(f"{field} is {getattr(commit, field)}.", remedy="")
     if before.row.diverged is not None and not is_replay(catalog, before, commit):
         raise LogDivergedError(before.row.diverged)
     staged = Staged(file_name=commit.file_name, size=commit.file_size)
-    answer = catalog.propose_staged(before.row, Version(commit.version), staged, judge)
-    _refuse_unless_ratified(answer, before, commit)
+    answer, row = catalog.propose_staged(before, Version(commit.version), staged, judge)
+    ratified = _ratified(answer, before, commit)
     if claim is not None and claim > before.row.published:
         # It is committed: what becomes of the claim cannot take that back.
         catalog.hear_published(before.row.id, Version(claim))
+    return row, ratified
 
 
-def _refuse_unless_ratified(answer: Answer, before: Described, commit: bodies.Commit) -> None:
+def _ratified(answer: Answer, before: Described, commit: bodies.Commit) -> Ratified:
     match answer:
         case Ratified():
-            return
+            return answer
         case VersionTaken():
             [latest] = answer.latest.values()
             raise SaidError(

@@ -58,18 +58,14 @@ def operations(settings: Settings) -> list[Operation]:
     ]
 
 
-def _found(call: Call, table_id: str, table_uri: str, first: int | None = None) -> Described:
-    """Describe a table by its id, and hold the place that is said to be its own against it."""
-    wanted = tables.parse_id(table_id)
-    if first is None:
-        described = call.catalog.describe(wanted)
-    else:
-        described = call.catalog.describe_in_files(wanted, Version(first))
+def _at_its_place(described: Described, table_uri: str) -> Described:
+    """Hold the place that is said to be a table's own against it."""
     if described.protocol is None:
         raise InvalidArgumentError(f"{described.name} is not managed.", remedy="")
     if locations.normalize(table_uri) != described.row.location:
         raise InvalidArgumentError(
-            f"Table {wanted} lies at {described.row.location}, not at {table_uri[:500]}.", remedy=""
+            f"Table {described.row.id} lies at {described.row.location}, not at {table_uri[:500]}.",
+            remedy="",
         )
     return described
 
@@ -80,8 +76,9 @@ def _found(call: Call, table_id: str, table_uri: str, first: int | None = None) 
 def _add(call: Call) -> int:
     body: bodies.OlderCommit = call.body
     tables.refuse_uniform(body.uniform)
-    before = _found(call, body.table_id, body.table_uri)
+    table_id = tables.parse_id(body.table_id)
     if body.commit_info is None:
+        before = _at_its_place(call.catalog.describe_briefly(table_id), body.table_uri)
         if body.latest_backfilled_version is None or body.metadata is not None:
             raise InvalidArgumentError(
                 "Without commit_info there is latest_backfilled_version, and nothing else.",
@@ -91,6 +88,8 @@ def _add(call: Call) -> int:
         call.catalog.confirm_published(before.row.id, Version(body.latest_backfilled_version))
         return _OK
     wanted = bodies.Commit(**msgspec.structs.asdict(body.commit_info))
+    described = call.catalog.describe_for(table_id, Version(wanted.version))
+    before = _at_its_place(described, body.table_uri)
     claim = heard(before, body.latest_backfilled_version, wanted)
     changed = body.metadata
     if changed is not None:
@@ -129,7 +128,9 @@ def _commits(call: Call) -> bodies.Commits:
     if wanted.start_version < 0 or (wanted.end_version or 0) < 0:
         raise InvalidArgumentError("A version is not below 0.", remedy="")
     first = max(wanted.start_version, 1)
-    found = _found(call, wanted.table_id, wanted.table_uri, first)
+    table_id = tables.parse_id(wanted.table_id)
+    described = call.catalog.describe_in_files(table_id, Version(first))
+    found = _at_its_place(described, wanted.table_uri)
     tables.make_staging_folder(found)
     head = found.row.head
     last = head if wanted.end_version is None else min(wanted.end_version, head)

@@ -217,8 +217,9 @@ def _update(call: Call) -> bodies.LoadedTable:
     body: bodies.TableChange = call.body
     if not body.requirements or not body.updates:
         raise InvalidArgumentError("A change has requirements and updates.", remedy="")
-    before = tables.find(call.catalog, _name(call))
     updates = _one_of_a_kind(body.updates)
+    add = _one(updates, bodies.AddCommit)
+    before = tables.find(call.catalog, _name(call), _look_for(call, add))
     uuid = _one(_one_of_a_kind(body.requirements), bodies.AssertTableUuid)
     if uuid is None:
         raise InvalidArgumentError("assert-table-uuid is missing.", remedy="")
@@ -235,7 +236,6 @@ def _update(call: Call) -> bodies.LoadedTable:
         raise InvalidArgumentError(
             f"{before.name} is managed: its commits tell how far it has come.", remedy=""
         )
-    add = _one(updates, bodies.AddCommit)
     said = _one(updates, bodies.SetPublished)
     claim = None if said is None else said.latest_published_version
     if add is None:
@@ -249,8 +249,15 @@ def _update(call: Call) -> bodies.LoadedTable:
     def judge(examined: Examined) -> Iterable[Violation]:
         return tables.contradictions(updates, examined, before)
 
-    propose(call.catalog, before, add.commit, claim, judge)
-    return _answered(call, before, add.commit.version)
+    after = propose(call.catalog, before, add.commit, claim, judge)
+    return _answered(call, before, lambda: call.catalog.describe_after(before, *after))
+
+
+def _look_for(call: Call, add: bodies.AddCommit | None) -> Callable[[TableName], Described]:
+    if add is None:
+        return call.catalog.describe_briefly
+    version = Version(add.commit.version)
+    return lambda name: call.catalog.describe_for(name, version)
 
 
 def _refuse_unless_asserted(row: TableRow, etag: bodies.AssertEtag | None) -> None:
@@ -309,22 +316,22 @@ def _confirm(
     _refuse_unless_asserted(before.row, etag)
     refuse_wrong_claim(before, claim)
     call.catalog.confirm_published(before.row.id, Version(claim))
-    return _answered(call, before, claim)
+    version = Version(claim)
+    return _answered(call, before, lambda: call.catalog.describe_in_files(before.row.id, version))
 
 
-def _answered(call: Call, before: Described, version: int) -> bodies.LoadedTable:
+def _answered(call: Call, before: Described, look: Callable[[], Described]) -> bodies.LoadedTable:
     """Tell of the table after what was done; if that cannot be, it was done nevertheless.
 
     Of commits that are published only from a version on: it is nobody's second look. Where what
     came inline cannot be published, no commit is told of: never a shorter history.
     """
-    table_id = before.row.id
     try:
-        return _loaded(call.catalog.describe_in_files(table_id, Version(version)))
+        return _loaded(look())
     except HeadgateError:
         pass
     try:
-        return bodies.LoadedTable(metadata=_metadata(call.catalog.describe(table_id)))
+        return bodies.LoadedTable(metadata=_metadata(call.catalog.describe(before.row.id)))
     except HeadgateError:  # it may be dropped by now
         return bodies.LoadedTable(metadata=_metadata(before))
 
