@@ -138,6 +138,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--store", action="store_true", help="with --quick: store the ratios")
     parser.add_argument("--clean", action="store_true", help="build what is prepared anew")
+    parser.add_argument(
+        "--tries",
+        type=int,
+        default=TRIES,
+        help=f"how often a block whose floor moved is measured (default {TRIES})",
+    )
     parser.add_argument("--alternations", type=int, default=ALTERNATIONS, help=argparse.SUPPRESS)
     return parser
 
@@ -159,7 +165,7 @@ def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Resul
             found = measure(
                 block,
                 alternations=options.alternations,
-                tries=2 if options.quick else TRIES,  # a short run stays short
+                tries=2 if options.quick else options.tries,  # a short run stays short
                 say=partial(_step, label),
                 shared=shared,
             )

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])  # this tree, whatever is installed
 
 ALTERNATIONS = 5
-TRIES = 3  # a block whose floor moved is measured again, twice at the most
+TRIES = 3  # a block whose floor moved is measured again, by default twice at the most
 MOVED = 0.30
 SAMPLES_FOR_P99 = 1_000
 

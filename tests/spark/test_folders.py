@@ -1,10 +1,14 @@
 """Partition values by the names of folders, where these say what the log says, and only there."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+import headgate
 from headgate.spark import scan
+from tests.kit.witness import plain_copy
 from tests.spark.conftest import Water, commit, put_file, rows
 
 
@@ -33,6 +37,18 @@ def test_values_that_folders_say_as_the_log_does_are_taken_from_folders(water: W
     assert water.rows(where="d = DATE'2026-01-08'") == [wanted[7]]
     water.lake.delete("t", "id % 2 = 1 AND id > 4")
     assert water.rows() == [row for row in wanted if row[0] % 2 == 0 or row[0] <= 4]
+
+
+def test_a_table_opened_by_the_path_of_its_folder(water: Water, tmp_path: Path) -> None:
+    """Its location is a path as it was given, and Spark is told a URL."""
+    table = water.make(schema="id long, p string", by=["p"])
+    files = [put_file(table, f"p=x-{n}/f.parquet", one(n), {"p": f"x-{n}"}) for n in range(12)]
+    commit(table, *files)
+    table.publish()
+    snapshot = headgate.open(str(plain_copy(table.location, tmp_path / "copy"))).snapshot()
+    read = scan.dataframe(water.spark, snapshot, snapshot.files())
+    assert "Join" not in planned(read)
+    assert rows(read) == water.rows()
 
 
 @pytest.mark.parametrize("odd", ["p=x-1", "q=x-0", "other/p=x-0/deeper", "P=x-0"])

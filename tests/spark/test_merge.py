@@ -65,6 +65,7 @@ def test_clauses_of_every_kind_in_one_statement(any_water: Water, mode: str) -> 
     entry = table.history(1)[0]
     assert entry.operation == "MERGE"
     metrics = {key: int(str(value)) for key, value in entry.metrics.items()}
+    assert metrics["numSourceRows"] == 7
     assert metrics["numTargetRowsInserted"] == 3
     assert metrics["numTargetRowsUpdated"] == 4
     assert metrics["numTargetRowsDeleted"] == 2

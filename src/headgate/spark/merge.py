@@ -147,7 +147,11 @@ class _Merging:
         actions = [*self._actions, *changes(self._statement, parts, added)]
         if not actions:
             return Outcome(None, told)
+        with translated():
+            # Read once more, without its columns: of a source written down this takes its footers.
+            num_source_rows = self._merge.source.count()
         counted = {
+            "numSourceRows": num_source_rows,
             "numTargetRowsInserted": inserted,
             "numTargetRowsUpdated": found.updated,
             "numTargetRowsDeleted": found.deleted,

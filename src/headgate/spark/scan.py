@@ -220,7 +220,7 @@ class _Scan:
 
     def _foldered(self, folder: str, files: Sequence[AddFile]) -> DataFrame:
         """Let Spark take values from the names of folders, which say what the log says."""
-        location = self._snapshot.location
+        location = locations.normalize(self._snapshot.location)
         base = hadoop(locations.join(location, folder) if folder else location)
         values = {item.name: F.col(quoted(item.name)) for item in self._partitioned}
         return self._in_columns(self._files(files, more=self._partitioned, basePath=base), values)

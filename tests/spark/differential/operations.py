@@ -146,12 +146,14 @@ class Plan:
     def _merge_schema(self) -> Operation:
         column = self._new_column()
         after = self.table.with_column(column)
-        # delta-spark wants partition columns in every DataFrame; and whether one that leaves a
-        # column out means its default is each engine's own word.
+        # delta-spark wants partition columns in every DataFrame, and what others are computed of;
+        # and whether one that leaves a column out means its default is each engine's own word.
+        computed = [c.generated.spark for c in after.columns if c.generated is not None]
         given = [
             c
             for c in after.given
             if c is column
+            or any(c.said.spark in text for text in computed)
             or not c.nullable
             or c.default is not None
             or c.name in self.table.partition_by

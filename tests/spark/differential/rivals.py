@@ -25,6 +25,19 @@ from tests.spark.differential.tables import Table as Wanted
 from tests.spark.differential.values import name_of
 
 NAME = "t"
+# What operations tell of rows, whatever files these lie in.
+OF_ROWS = (
+    "numSourceRows",
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    "numTargetRowsDeleted",
+    "numTargetRowsMatchedUpdated",
+    "numTargetRowsMatchedDeleted",
+    "numTargetRowsNotMatchedBySourceUpdated",
+    "numTargetRowsNotMatchedBySourceDeleted",
+    "numDeletedRows",
+    "numUpdatedRows",
+)
 
 
 @dataclass(frozen=True)
@@ -124,10 +137,14 @@ class Rivals:
         self._compare_refusals(operation, error, answer)
         if error is None:
             self._compare_counts(operation, counts, answer)
+        before = self.then[-1]
         self._remember()
         if error is not None:
             self.refused += 1
             return False
+        now = self.then[-1]
+        if now.ours > before.ours and now.theirs > before.theirs:
+            self._compare_metrics()
         self._duck(operation, self.then[-1].rows)
         return True
 
@@ -253,6 +270,16 @@ class Rivals:
             assert operation.source is not None
             number = operation.source.num_rows
             self.expect(counts.get("num_affected_rows") == number, f"counts: {counts}")
+
+    def _compare_metrics(self) -> None:
+        """Hold what both histories tell of the rows that came, changed and went."""
+        ours, theirs = (
+            {name: int(str(told.metrics[name])) for name in OF_ROWS if name in told.metrics}
+            for told in (self.table.history(1)[0], headgate.open(str(self.path)).history(1)[0])
+        )
+        # Of whole files that go delta-spark does not always tell how many rows they had.
+        ours = {name: count for name, count in ours.items() if name in theirs}
+        self.expect(ours == theirs, f"metrics: ours {ours}, delta-spark's {theirs}")
 
     def _same(self, ours: pa.Table, theirs: pa.Table, whose: str) -> None:
         found = difference(ours, theirs)
