@@ -224,6 +224,21 @@ def test_fields_within_a_struct_are_set_alone(water: Water) -> None:
             water.lake.update("t", wrong)
 
 
+def test_a_field_of_a_struct_that_was_null_is_set_too(water: Water) -> None:
+    vectored(water, "copy-on-write", "id long, s struct<a: int, `b.b`: struct<c: string, d: int>>")
+    typed = "struct<a: int, `b.b`: struct<c: string, d: int>>"
+    water.lake.append("t", water.frame(f"SELECT id, CAST(NULL AS {typed}) s FROM range(4)"))
+    water.lake.sql("UPDATE t SET s.a = 1 WHERE id = 1")
+    water.lake.sql("UPDATE t SET s.`b.b`.d = 2, s.a = 3 WHERE id = 2")
+    water.lake.sql(
+        "MERGE INTO t USING (SELECT 3L id) AS o ON t.id = o.id"
+        " WHEN MATCHED THEN UPDATE SET t.s.`b.b`.c = 'x'"
+    )
+    assert water.rows() == [
+        (0, None), (1, (1, None)), (2, (3, (None, 2))), (3, (None, ("x", None)))
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "where",
     ["rand() < 0.5", "id = uuid()", "id = (SELECT 1)", "id =", "nothing = 1", "sum(id) = 1"],

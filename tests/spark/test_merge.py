@@ -220,6 +220,24 @@ def test_columns_that_only_the_source_has_are_added_when_asked(water: Water) -> 
     assert rows(kept) == [("v2", 2, None, "2020-01-01")]
 
 
+def test_columns_of_the_source_that_are_named_are_added_and_no_others(water: Water) -> None:
+    orders(water, "copy-on-write")
+    source = "(SELECT * FROM VALUES (1L, 'one', 7, 8), (30L, 'x', 9, 10) AS s(id, v, more, `a.b`))"
+    merging = f"MERGE WITH SCHEMA EVOLUTION INTO t USING {source} AS s ON t.id = s.id"
+    water.sql(
+        f"{merging} WHEN MATCHED THEN UPDATE SET MORE = s.more, v = s.v"
+        " WHEN NOT MATCHED THEN INSERT (id, `a.b`) VALUES (id, `s`.`a.b`)"
+    )
+    read = water.lake.read("t")
+    assert read.columns == ["id", "v", "n", "more", "a.b"]
+    assert rows(read.where("id IN (1, 2, 30)")) == [
+        (1, "one", 1, 7, None), (2, "v2", 2, None, None), (30, None, None, None, 10)
+    ]  # fmt: skip
+    for value in ("s.more + 1", "1", "t.n"):
+        with pytest.raises(InvalidArgumentError, match="no column 'other'"):
+            water.sql(f"{merging} WHEN MATCHED THEN UPDATE SET other = {value}")
+
+
 @pytest.mark.parametrize(
     ("clauses", "says"),
     [
@@ -328,3 +346,39 @@ def test_partitioned_rows_move_between_partitions(water: Water) -> None:
         (0, "a"), (1, "c/d"), (2, "a"), (3, "b"), (4, "b"), (5, "b"), (9, None),
     ]  # fmt: skip
     assert {file.partition_values["p"] for file in water.files()} == {"a", "b", "c/d", None}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("clauses", "wanted"),
+    [
+        ("MATCHED THEN UPDATE SET v = 1", [(0, 0, (1, None)), (1, 1, (1, None)), (2, 1, None)]),
+        (
+            "MATCHED AND s.id = 2 THEN UPDATE SET p.a = 5 WHEN MATCHED THEN UPDATE SET *",
+            [(0, 0, (1, None)), (1, 2, (3, "x")), (2, 0, (5, None))],
+        ),
+        (
+            "NOT MATCHED BY SOURCE THEN UPDATE SET v = 9",
+            [(0, 9, (1, None)), (1, 0, (1, None)), (2, 0, None)],
+        ),
+        ("MATCHED AND s.id = 1 THEN DELETE", [(0, 0, (1, None)), (2, 0, None)]),
+    ],
+)
+def test_a_struct_that_grows_grows_in_rows_that_stay(
+    water: Water, mode: str, clauses: str, wanted: list[Any]
+) -> None:
+    water.make(
+        schema="id long, v int, p struct<a: int>",
+        delta__enableDeletionVectors="true",
+        headgate__dml=mode,
+    )
+    told = "SELECT id, 0 v, if(id = 2, NULL, named_struct('a', 1)) p FROM range(0, 3, 1, 1)"
+    water.lake.append("t", water.frame(told))
+    water.lake.sql(
+        f"""
+        MERGE WITH SCHEMA EVOLUTION INTO t
+        USING (SELECT id, 2 v, named_struct('b', 'x', 'a', 3) p FROM range(1, 4)) AS s
+        ON t.id = s.id WHEN {clauses} WHEN NOT MATCHED THEN INSERT *
+        """
+    )
+    assert water.rows() == [*wanted, (3, 2, (3, "x"))]

@@ -200,7 +200,21 @@ def within(
             raise InvalidArgumentError(f"{'.'.join(path)} is no field: {field.name} is no struct.")
         field = field_of(field.type, name, top.name)
     typed = assigned(value, found, field.type, tuple(path))
-    return typed if field is top else before.withField(".".join(map(quoted, path[1:])), typed)
+    return _placed(typed, before, top.type, path[1:])
+
+
+def _placed(value: Column, before: Column, type_: DataType, path: Sequence[str]) -> Column:
+    """Give a struct with another value in it; one that was NULL comes into being by that."""
+    if not path:
+        return value
+    assert isinstance(type_, StructType)
+    fields = []
+    for field in type_.fields:
+        kept = before.getField(field.name)
+        is_meant = fold(field.name) == fold(path[0])
+        new = _placed(value, kept, field.type, path[1:]) if is_meant else kept
+        fields.append(new.alias(field.name))
+    return F.struct(*fields)
 
 
 def refuse_generated(field: StructField) -> None:

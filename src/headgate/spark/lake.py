@@ -6,9 +6,7 @@ either becomes one commit or leaves nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,7 +21,7 @@ from headgate.spark.engine import Engine
 from headgate.spark.inserting import Insertion, insert
 from headgate.spark.merge import Clause, Merge, merge
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable, from_spark
+from headgate.spark.types import all_nullable, from_spark, parts_of
 
 
 class Lake:
@@ -164,19 +162,10 @@ class Lake:
         return script.run(self._engine, text)
 
 
-_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
-
-
 def _path(key: str) -> tuple[str, ...]:
     """Read the name of a column, or of a field within one."""
-    parts, at = [], 0
-    while (found := _PART.match(key, at)) is not None:
-        parts.append(found[2] or found[1].replace("``", "`"))
-        if found.end() == len(key):
-            return tuple(parts)
-        if key[found.end()] != ".":
-            break
-        at = found.end() + 1
+    if (parts := parts_of(key)) is not None:
+        return parts
     raise InvalidArgumentError(
         f"{key!r} is no name of a column.", remedy="Put odd names in backquotes: `a.b`."
     )

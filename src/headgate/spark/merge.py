@@ -26,7 +26,7 @@ from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import GENERATION, StructField, StructType
 from headgate.protocol.schema_evolution import merged
 from headgate.spark.conditions import refuse_nondeterministic
-from headgate.spark.conforming import checked, generation, left_out, with_lengths
+from headgate.spark.conforming import assigned, checked, generation, left_out, with_lengths
 from headgate.spark.dml import (
     Outcome,
     changes,
@@ -41,7 +41,7 @@ from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable, from_spark, quoted, to_spark
+from headgate.spark.types import all_nullable, from_spark, parts_of, quoted, to_spark
 from headgate.sql.pruning import contents
 
 _TARGET: Final = "__headgate_in_target"
@@ -388,15 +388,33 @@ class _Merging:
         return taken
 
     def _old(self, field: StructField, *, rows_of_target: bool = False) -> Column:
-        if all(fold(item.name) != fold(field.name) for item in self._before.fields):
+        was = next((i for i in self._before.fields if fold(i.name) == fold(field.name)), None)
+        if was is None:
             return F.lit(None).cast(to_spark(field.type))
+        name = quoted(field.name)
         if rows_of_target:
-            return F.col(f"{quoted(self._merge.target_alias)}.{quoted(field.name)}")
-        return F.col(quoted(field.name))
+            name = f"{quoted(self._merge.target_alias)}.{name}"
+        return assigned(F.col(name), was.type, field.type, (field.name,))  # it may have grown
 
     def _grown(self) -> StructType:
-        has_stars = any(c.do is not Do.DELETE and c.values is None for c in self._merge.clauses)
-        return merged(self._before, all_nullable(self._given)) if has_stars else self._before
+        """Give the schema with what the source brings in: by a star, or under its own name."""
+        brought = self._given
+        if not any(c.do is not Do.DELETE and c.values is None for c in self._merge.clauses):
+            here = {fold(item.name) for item in self._before.fields}
+            named = {fold(path[0]) for c in self._merge.clauses for path in self._taken(c)} - here
+            brought = StructType(tuple(i for i in brought.fields if fold(i.name) in named))
+        return merged(self._before, all_nullable(brought))
+
+    def _taken(self, clause: Clause) -> list[tuple[str, ...]]:
+        """List the columns that a clause gives the source's value of the same name."""
+        alias = fold(self._merge.source_alias)
+        return [
+            path
+            for path, value in (clause.values or {}).items()
+            if len(path) == 1
+            and tuple(map(fold, parts_of(value.strip()) or ()))
+            in ((fold(path[0]),), (alias, fold(path[0])))
+        ]
 
     def _parameters(self) -> dict[str, object]:
         def told(when: When) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import types as spark_types
 
@@ -12,6 +13,8 @@ from headgate.errors import InvalidSchemaError, MalformedError, UnsupportedFeatu
 from headgate.protocol import schema as schemas
 from headgate.protocol.column_mapping import field_id, physical_name
 from headgate.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+
+_PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def to_spark(data_type: DataType) -> spark_types.DataType:
@@ -120,6 +123,19 @@ def physical(data_type: DataType) -> DataType:
 def quoted(name: str) -> str:
     """Write a column's name so that Spark takes it whole."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def parts_of(text: str) -> tuple[str, ...] | None:
+    """Read the name of a column, or of a field within one; None if a text is something else."""
+    parts, at = [], 0
+    while (found := _PART.match(text, at)) is not None:
+        parts.append(found[2] or found[1].replace("``", "`"))
+        if found.end() == len(text):
+            return tuple(parts)
+        if text[found.end()] != ".":
+            break
+        at = found.end() + 1
+    return None
 
 
 def _comment(item: StructField) -> dict[str, Any]:

@@ -86,16 +86,21 @@ class Plan:
             (2, self._insert),
             (4, self._delete),
             (4, self._update),
-            (6, self._merge),
             (2, self._replace_where),
             (1, self._overwrite),
             (2, self._add_column),
             (2, self._merge_schema),
         ]
+        # A MERGE that names such a column is refused by delta-spark.
+        can_merge = not any("`" in column.name for column in self.table.columns)
+        if can_merge:
+            kinds.append((6, self._merge))
         if self.table.partition_by:
             kinds.append((2, self._dynamic))
         if any(column.kind is values.POINT for column in self.table.given):
             kinds.append((2, self._grow_field))
+            if can_merge:
+                kinds.append((2, self._merge_field))
         if self.table.mapping != "none":
             kinds.append((1, self._rename))
             kinds.append((1, self._drop_column))
@@ -173,16 +178,41 @@ class Plan:
 
     def _grow_field(self) -> Operation:
         """Append rows whose struct has a field more."""
-        column = self.chance.choice([c for c in self.table.given if c.kind is values.POINT])
-        grown = replace(column, kind=values.GROWN_POINT)
-        columns = tuple(grown if c is column else c for c in self.table.columns)
-        after = replace(self.table, columns=columns)
+        after = self._grown()
         return Operation(
             after,
             written=Written(merges_schema=True),
             source=self._rows(after.given, self._new_keys(4)),
             may_be_refused=self._has_rules(),
         )
+
+    def _merge_field(self) -> Operation:
+        """Merge with rows whose struct has a field more, which rows that stay do not have."""
+        after = self._grown()
+        plain = [c for c in self.table.columns if c.kind is not values.POINT]
+        condition = self.condition(plain, "t", depth=1).spark
+        on = text("{} = {}", name_of("t", KEY), name_of("s", KEY))
+        clauses = [
+            f"WHEN MATCHED AND {condition} THEN UPDATE SET *",
+            f"WHEN MATCHED THEN UPDATE SET {name_of(KEY).spark} = `s`.{name_of(KEY).spark}",
+            "WHEN NOT MATCHED THEN INSERT *",
+            self.chance.choice(
+                ["", f"WHEN NOT MATCHED BY SOURCE AND `t`.{name_of(KEY).spark} > 5 THEN DELETE"]
+            ),
+        ]
+        return Operation(
+            after,
+            f"MERGE WITH SCHEMA EVOLUTION INTO {{t}} AS t USING {SOURCE} AS s ON {on.spark} "
+            + " ".join(clauses),
+            source=self._rows(after.given, self._met_keys(8)),
+            may_be_refused=True,
+        )
+
+    def _grown(self) -> Table:
+        column = self.chance.choice([c for c in self.table.given if c.kind is values.POINT])
+        grown = replace(column, kind=values.GROWN_POINT)
+        columns = tuple(grown if c is column else c for c in self.table.columns)
+        return replace(self.table, columns=columns)
 
     def _by_frame(
         self, written: Written, source: pa.Table, gone: tuple[str, ...], *, refused: bool = False
@@ -276,7 +306,9 @@ class Plan:
         # A star asks delta-spark's source for generated columns too, unless the schema may change.
         stars = evolves or len(table.given) == len(table.columns)
         clauses = self._clauses(table, given, stars=stars)
-        if column is not None and not any(c.values is None for c in clauses):
+        if column is not None and not any(
+            c.values is None and c.do is not Do.DELETE for c in clauses
+        ):
             after = table  # only a star brings the source's columns in
         said = [_clause(clause, after) for clause in clauses]
         duck = None

@@ -74,7 +74,9 @@ def _long(value: int) -> Text:
 def _floating(name: str) -> Callable[[float], Text]:
     def literal(value: float) -> Text:
         said = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), repr(value))
-        return Text(f"CAST('{said}' AS {name})", f"CAST('{said}' AS {name})")
+        cast = f"CAST('{said}' AS {name})"
+        # Set in all rows of a table, a zero loses its sign in DuckDB.
+        return Text(cast, None if said == "-0.0" else cast)
 
     return literal
 
