@@ -415,7 +415,7 @@ class Proposer:
             try:
                 return self._submit(pending, decide).result()
             except BacklogError as backlog:
-                pending = pending._replace(is_held_back=self._hold_back(backlog.row))
+                pending = pending._replace(is_held_back=self.hold_back(backlog.row))
             except FarBehindError:
                 pending = self._checked(pending)
             except FilesToSeeError:
@@ -461,7 +461,7 @@ class Proposer:
         checked = {table_id: row.head for table_id, row in rows.items()}
         return pending._replace(checked=checked, found=tuple(found))
 
-    def _hold_back(self, row: TableRow) -> bool:
+    def hold_back(self, row: TableRow) -> bool:
         """Slow a writer down to what the publisher can do; say whether that is in vain.
 
         While storage cannot be written, or the table's log diverged, commits go on up to the hard

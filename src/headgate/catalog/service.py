@@ -322,6 +322,13 @@ class Catalog:
         """
         return self._proposer.propose_soon(proposal, waiter, afterwards)
 
+    def hold_back(self, row: TableRow) -> bool:
+        """Wait until enough of a table is published for its writers to go on, and help with it.
+
+        Says whether that is in vain: `propose` lets them go on then, within limits.
+        """
+        return self._proposer.hold_back(row)
+
     def propose_staged(
         self, before: Described, version: Version, staged: Staged, judge: Judge = nothing_more
     ) -> Decided:

@@ -28,7 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.catalog.decision import NotYetError
+from headgate.catalog.decision import BacklogError, NotYetError
 from headgate.catalog.keys import AnsweredError, RequestKey
 from headgate.catalog.service import Catalog
 from headgate.clock import Clock, Ids
@@ -47,7 +47,7 @@ from headgate.http.operations import Call, Operation, Pool
 from headgate.http.routing import Routes
 from headgate.http.unity import preview, rest, v1
 from headgate.http.unity import problems as dialects
-from headgate.http.waiting import Answers, Slowness
+from headgate.http.waiting import Answers, Slowness, Together
 from headgate.protocol.encoding import replaced
 from headgate.release import version
 from headgate.settings import Settings
@@ -79,6 +79,7 @@ class Server:
     tokens: Tokens | None = None  # None: whoever can reach the server may use it
     metrics: Metrics = field(default_factory=lambda: Metrics(str(os.getpid())))
     answers: Answers = field(default_factory=Answers)
+    held_back: Together = field(default_factory=Together)
     slowness: Slowness = field(init=False)
     name: str = field(init=False)  # begins the ids of requests, which are then counted
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -289,18 +290,22 @@ class _Endpoint:
         is_small = len(raw) <= _SMALL
         if is_small:
             understand()
-        if operation.soon is not None and is_small:
+        while operation.soon is not None and is_small:
             coming = server.answers.expected()
-            if operation.soon(call, coming):
-                try:
-                    came = await coming.here
-                    answer = came if operation.then is None else operation.then(call, came)
-                    if not _is_large(answer):
-                        return _written(answer)
-                    pool = server.pools[Pool.READS]
-                    return await loop.run_in_executor(pool, _written, answer)
-                except NotYetError:
-                    pass  # something has to be done first, and is done in a thread
+            if not operation.soon(call, coming):
+                break
+            try:
+                came = await coming.here
+                answer = came if operation.then is None else operation.then(call, came)
+                if not _is_large(answer):
+                    return _written(answer)
+                pool = server.pools[Pool.READS]
+                return await loop.run_in_executor(pool, _written, answer)
+            except BacklogError as backlog:
+                if await self._is_in_vain(backlog):
+                    break
+            except NotYetError:
+                break  # something has to be done first, and is done in a thread
 
         def carry_out() -> _Written:
             if not is_small:
@@ -308,6 +313,12 @@ class _Endpoint:
             return _written(operation.do(call))
 
         return await loop.run_in_executor(server.pools[operation.pool], carry_out)
+
+    async def _is_in_vain(self, backlog: BacklogError) -> bool:
+        """Wait until a table's writers may go on; say whether that will not be."""
+        server, row = self._server, backlog.row
+        pool = server.pools[Pool.PROPOSALS]
+        return await server.held_back.done(row.id, pool, lambda: server.catalog.hold_back(row))
 
     def _key(self, scope: Scope, headers: dict[bytes, bytes], raw: bytes) -> RequestKey | None:
         text = headers.get(_KEY_HEADER)

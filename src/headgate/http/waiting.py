@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from headgate.clock import Clock
 from headgate.errors import TooSlowError
+
+Result = TypeVar("Result")
 
 
 class Coming:
@@ -74,6 +78,27 @@ class Answers:
                 coming.here.set_result(coming.result)
             else:
                 coming.here.set_exception(coming.error)
+
+
+class Together:
+    """Has one thread do what many requests wait for; they need none of their own for it."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[str, asyncio.Future[Any]] = {}
+
+    async def done(self, key: str, pool: ThreadPoolExecutor, do: Callable[[], Result]) -> Result:
+        """Wait for what is done under a key; begin it if nobody has."""
+        under_way: asyncio.Future[Result] | None = self._under_way.get(key)
+        if under_way is None:
+            under_way = asyncio.get_running_loop().run_in_executor(pool, do)
+            self._under_way[key] = under_way
+            under_way.add_done_callback(partial(self._end, key))
+        return await asyncio.shield(under_way)  # who leaves must not end it for the others
+
+    def _end(self, key: str, ended: asyncio.Future[Any]) -> None:
+        del self._under_way[key]
+        if not ended.cancelled():
+            ended.exception()  # seen, also when everybody has left
 
 
 class Slowness:
