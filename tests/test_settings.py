@@ -13,7 +13,7 @@ from headgate.settings import Settings
 
 FIELDS = dataclasses.fields(Settings)
 NAMES = [field.name for field in FIELDS if isinstance(field.default, int)]
-FEATURES = [field.name for field in FIELDS if isinstance(field.default, str)]
+FEATURES = ["required_features", "suggested_features"]
 
 
 def test_an_environment_that_says_nothing_gives_the_defaults() -> None:
@@ -89,3 +89,13 @@ def test_features_are_named_with_commas_between(name: str) -> None:
     assert getattr(Settings.from_environment({f"HEADGATE_{name.upper()}": ""}), name) == ""
     with pytest.raises(InvalidArgumentError, match=f"{name} is 'no features'"):
         Settings.from_environment({f"HEADGATE_{name.upper()}": "no features"})
+
+
+def test_suggested_properties_are_pairs_with_commas_between() -> None:
+    variable = "HEADGATE_SUGGESTED_PROPERTIES"
+    pairs = "delta.a=true, my-key = two words"
+    assert Settings.from_environment({variable: pairs}).suggested_properties == pairs
+    assert Settings.from_environment({variable: ""}).suggested_properties == ""
+    for wrong in ("delta.a", "=x", "delta.a=", "a=b=c", "a=b,", "delta a=b"):
+        with pytest.raises(InvalidArgumentError, match="key=value"):
+            Settings.from_environment({variable: wrong})

@@ -12,6 +12,13 @@ from headgate.errors import InvalidArgumentError
 
 _DIGITS = 18  # of the largest number that the catalog's database holds for certain
 _FEATURE = re.compile(r" *[A-Za-z][\w-]* *", re.ASCII)
+_PROPERTY = re.compile(r" *[A-Za-z][\w.-]* *=[^,=]*[^,= ][^,=]*", re.ASCII)
+# What an entry of a setting with several, separated by commas, must look like.
+_ENTRIES = {
+    "required_features": (_FEATURE, "Name features, separated by commas."),
+    "suggested_features": (_FEATURE, "Name features, separated by commas."),
+    "suggested_properties": (_PROPERTY, "Write key=value, separated by commas."),
+}
 # With none of these nothing would ever be committed, or published.
 _AT_LEAST_ONE = frozenset(
     {
@@ -76,19 +83,24 @@ class Settings:
     stop_ms: int = 40_000  # for what is under way when a server stops; longer than any waits
     longest_wait_ms: int = 10_000  # for the next event, then ask again: a server that stops waits
 
-    # Of tables that other engines make, besides what every managed table has: features they must
-    # support, and features they are advised to. Names of Delta's, separated by commas.
+    # Delta features that a table created by another engine must support.
     required_features: str = "catalogManaged,inCommitTimestamp,vacuumProtocolCheck"
-    suggested_features: str = ""
+    # Delta features suggested to engines that create a table; empty: none.
+    suggested_features: str = "columnMapping,deletionVectors,rowTracking,v2Checkpoint"
+    # Table properties suggested to engines that create a table, beside those of the features.
+    suggested_properties: str = (
+        "delta.checkpoint.writeStatsAsJson=true,delta.checkpoint.writeStatsAsStruct=true,"
+        "delta.parquet.compression.codec=zstd,delta.randomizeFilePrefixes=true"
+    )
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, least = getattr(self, field.name), int(field.name in _AT_LEAST_ONE)
             if isinstance(value, str):
-                if value and not all(map(_FEATURE.fullmatch, value.split(","))):
+                form, remedy = _ENTRIES[field.name]
+                if value and not all(map(form.fullmatch, value.split(","))):
                     raise InvalidArgumentError(
-                        f"The setting {field.name} is {value!r}.",
-                        remedy="Name features, separated by commas.",
+                        f"The setting {field.name} is {value!r}.", remedy=remedy
                     )
             elif value < least:
                 raise InvalidArgumentError(

@@ -217,12 +217,19 @@ class Registry:
         key: RequestKey | None = None,
         judge: Judge = nothing_more,
     ) -> Resolved:
-        """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
+        """Judge version 0 of a staging table and give the table its name. Spec: LC-02.
+
+        The same request again is answered as the first time; one that `judge` does not accept for
+        version 0 is another request, and refused.
+        """
         with self._store.read() as unit:
             staging = lookup.known(unit, table_id)
-            if _is_registered(unit, staging, name):
-                return describe(unit, table_id)
+            registered = describe(unit, table_id) if _is_registered(unit, staging, name) else None
         content = self._log_of(staging.location).read_published(_ZERO)
+        if registered is not None:
+            if content is not None:  # a cleanup may have removed it
+                _refuse_other_request(name, table_id, judge(examination.examine_file(content)))
+            return registered
         if content is None:
             raise InvalidCommitError(
                 str(name),
@@ -235,6 +242,7 @@ class Registry:
         def register(unit: Writing) -> Resolved:
             row = lookup.known(unit, table_id)
             if _is_registered(unit, row, name):
+                _refuse_other_request(name, table_id, judge(examined))
                 return describe(unit, table_id)
             _refuse_unless_allowed(row, Event.REGISTER)
             now_ms = self._clock.now_ms()
@@ -742,6 +750,17 @@ def _require_namespace(unit: Reading, name: SchemaName) -> None:
         raise NotFoundError(
             f"There is no namespace {name}.",
             remedy="Create it: session.create_namespace(), or `headgate create-namespace`.",
+        )
+
+
+def _refuse_other_request(
+    name: TableName, table_id: TableId, differences: Iterable[Violation]
+) -> None:
+    found = "; ".join(violation.says for violation in differences)
+    if found:
+        raise RefusedError(
+            f"Staging table {table_id} is {name} already, created by another request: {found}.",
+            remedy="Request another staging table.",
         )
 
 

@@ -19,14 +19,18 @@ class _Clustering(msgspec.Struct, frozen=True, rename="camel"):
 
 def clustering_columns(domains: Mapping[str, DomainMetadata], schema: StructType) -> list[Path]:
     """Give the columns rows are clustered by, under the names users know."""
+    return [_named(schema, path) for path in stored_columns(domains) or ()]
+
+
+def stored_columns(domains: Mapping[str, DomainMetadata]) -> list[list[str]] | None:
+    """Return the clustering columns as the log names them; None for a table without any."""
     domain = domains.get(DOMAIN)
     if domain is None or domain.removed:
-        return []
+        return None
     try:
-        told = msgspec.json.decode(domain.configuration, type=_Clustering)
+        return msgspec.json.decode(domain.configuration, type=_Clustering).clustering_columns
     except (msgspec.MsgspecError, UnicodeError):
-        return []
-    return [_named(schema, path) for path in told.clustering_columns]
+        return None
 
 
 def _named(schema: StructType, physical: list[str]) -> Path:

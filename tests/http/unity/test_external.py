@@ -159,7 +159,6 @@ def test_what_clients_say_of_it_later_is_kept(http: httpx.Client) -> None:
         "delta.feature.deletionVectors": "supported",
         "delta.feature.rowTracking": "supported",
         "clusteringColumns": '[["n"]]',
-        "delta.rowTracking.rowIdHighWaterMark": "41",
         "delta.lastUpdateVersion": "3",
         "delta.lastCommitTimestamp": "1790000000000",
     }

@@ -323,8 +323,36 @@ def test_a_table_that_is_named_before_it_has_a_log_gets_version_0_from_what_is_d
     log = Path(staged["staging_location"].removeprefix("file://")) / "_delta_log"
     assert (log / f"{0:020d}.json").is_file()
     assert http.post(f"{BASE}/tables", json=body).json() == told
+    for other in (
+        {"comment": "theirs"},
+        {"columns": [{"name": "x", "type_text": "int"}]},
+        {"properties": {"owner": "you"}},
+        {"name": "another"},
+    ):
+        refused = http.post(f"{BASE}/tables", json={**body, **other})
+        assert older_error(refused) == (400, "INVALID_ARGUMENT")
     [entry] = served.catalog.tables()
     assert (entry.table_id, entry.latest, entry.published) == (staged["id"], 0, 0)
+
+
+def test_what_is_derived_from_the_log_is_not_written_into_it(http: httpx.Client) -> None:
+    name = {"name": "new", "catalog_name": "main", "schema_name": "default"}
+    staged = http.post(f"{BASE}/staging-tables", json=name).json()
+    derived = {
+        "delta.minReaderVersion": "3",
+        "delta.lastUpdateVersion": "7",
+        "delta.lastCommitTimestamp": "1",
+        "delta.rowTracking.rowIdHighWaterMark": "41",
+        "delta.feature.rowTracking": "supported",
+        "clusteringColumns": "[]",
+    }
+    body = declared(storage_location=staged["staging_location"], properties=derived)
+    made = http.post(f"{BASE}/tables", json=body)
+    assert made.status_code == 200, made.text
+    log = Path(staged["staging_location"].removeprefix("file://")) / "_delta_log"
+    lines = [json.loads(line) for line in (log / f"{0:020d}.json").read_bytes().splitlines()]
+    [written] = [line["metaData"] for line in lines if "metaData" in line]
+    assert derived.keys().isdisjoint(written["configuration"])
 
 
 @pytest.mark.parametrize(
@@ -339,6 +367,8 @@ def test_a_table_that_is_named_before_it_has_a_log_gets_version_0_from_what_is_d
         {"storage_location": "file:///nowhere"},
         {"table_type": "VIEW"},
         {"properties": {"delta.universalFormat.enabledFormats": "iceberg"}},
+        {"properties": {TABLE_ID: "x"}},
+        {"properties": {"delta.enableInCommitTimestamps": "false"}},
         {"name": "a/b"},
     ],
 )

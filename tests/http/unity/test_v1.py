@@ -127,8 +127,41 @@ def test_a_staging_table_says_what_the_table_must_be(http: httpx.Client) -> None
         "delta.enableInCommitTimestamps": "true",
         TABLE_ID: told["table-id"],
     }
-    assert told["suggested-protocol"] == {"reader-features": [], "writer-features": []}
-    assert told["suggested-properties"] == {}
+    assert told["suggested-protocol"] == {
+        "reader-features": ["columnMapping", "deletionVectors", "v2Checkpoint"],
+        "writer-features": [
+            "columnMapping",
+            "deletionVectors",
+            "domainMetadata",
+            "rowTracking",
+            "v2Checkpoint",
+        ],
+    }
+    # What the stock server requires or suggests beyond what this one requires.
+    assert told["suggested-properties"] == {
+        "delta.checkpoint.writeStatsAsJson": "true",
+        "delta.checkpoint.writeStatsAsStruct": "true",
+        "delta.checkpointPolicy": "v2",
+        "delta.columnMapping.maxColumnId": None,
+        "delta.columnMapping.mode": "name",
+        "delta.enableDeletionVectors": "true",
+        "delta.enableRowTracking": "true",
+        "delta.parquet.compression.codec": "zstd",
+        "delta.randomizeFilePrefixes": "true",
+        "delta.rowTracking.materializedRowCommitVersionColumnName": None,
+        "delta.rowTracking.materializedRowIdColumnName": None,
+    }
+
+
+def test_what_is_suggested_to_engines_can_be_switched_off_or_replaced(tmp_path: Path) -> None:
+    nothing = Settings(suggested_features="", suggested_properties="")
+    for served in serving(tmp_path / "nothing", nothing):
+        told = stage(served.http, "t").made
+        assert told["suggested-protocol"] == {"reader-features": [], "writer-features": []}
+        assert told["suggested-properties"] == {}
+    other = Settings(suggested_features="", suggested_properties=" delta.a = x y , b=1")
+    for served in serving(tmp_path / "other", other):
+        assert stage(served.http, "t").made["suggested-properties"] == {"delta.a": "x y", "b": "1"}
 
 
 def test_a_required_feature_stays_active_whoever_commits(tmp_path: Path) -> None:
@@ -223,6 +256,58 @@ def test_a_log_may_have_an_id_of_its_own_and_keeps_it(served: Served) -> None:
     assert not [f for f in served.catalog.fsck() if f.severity.value == "error"]
 
 
+def test_a_creation_may_declare_properties_that_the_log_lacks(http: httpx.Client) -> None:
+    stock = stage(http, "t")
+    declared = {**stock.create["properties"], "delta.checkpointPolicy": "v2", "owner": "me"}
+    made = http.post(f"{IN_DEFAULT}/tables", json={**stock.create, "properties": declared})
+    assert made.status_code == 200, made.text
+    # The log decides what the table has.
+    assert made.json()["metadata"]["properties"].keys().isdisjoint({"delta.checkpointPolicy"})
+    assert stock.load() == made.json()
+
+
+def test_a_property_declared_with_another_value_than_the_log_has_is_refused(
+    http: httpx.Client,
+) -> None:
+    stock = stage(http, "t", properties={"owner": "me"})
+    declared = {**stock.create["properties"], "owner": "you"}
+    refused = http.post(f"{IN_DEFAULT}/tables", json={**stock.create, "properties": declared})
+    assert error(refused) == (400, "InvalidParameterValueException")
+    assert "owner" in refused.text
+
+
+def test_a_required_property_may_be_declared_where_the_log_lacks_it(tmp_path: Path) -> None:
+    settings = Settings(verify_staged=0, required_features="v2Checkpoint")
+    for served in serving(tmp_path / "lake", settings):
+        stock = stage(served.http, "t", features=("v2Checkpoint",))
+        refused = served.http.post(f"{IN_DEFAULT}/tables", json=stock.create)
+        assert error(refused) == (400, "InvalidParameterValueException")
+        assert "delta.checkpointPolicy" in refused.text
+        declared = {**stock.create["properties"], "delta.checkpointPolicy": "v2"}
+        body = {**stock.create, "properties": declared}
+        assert served.http.post(f"{IN_DEFAULT}/tables", json=body).status_code == 200
+        assert stock.commit(1).status_code == 200
+
+
+def test_an_emptied_comment_is_answered_as_an_empty_one(table: Stock) -> None:
+    """Spark's COMMENT ON … IS NULL writes an empty description, and stock tests expect it back."""
+    older = f"{BASE}/tables/main.default.t"
+    assert "comment" not in table.http.get(older).json()
+    own = metadata(TableId(table.table_id))
+    for version, comment in enumerate(("ours", ""), start=1):
+        described = msgspec.structs.replace(own, description=comment)
+        body = table.change(
+            add_commit(table.put(version, described)),
+            {"action": "set-table-comment", "comment": comment},
+        )
+        assert table.send(body).status_code == 200
+        assert table.http.get(older).json()["comment"] == comment
+        listed = table.http.get(
+            f"{BASE}/tables", params={"catalog_name": "main", "schema_name": "default"}
+        )
+        assert [row["comment"] for row in listed.json()["tables"]] == [comment]
+
+
 def test_the_same_creation_again_is_answered_as_the_first_time(table: Stock) -> None:
     again = table.http.post(f"{IN_DEFAULT}/tables", json=table.create)
     assert again.status_code == 200
@@ -230,6 +315,33 @@ def test_the_same_creation_again_is_answered_as_the_first_time(table: Stock) -> 
     table.commit(1)
     later = table.http.post(f"{IN_DEFAULT}/tables", json=table.create)
     assert (later.status_code, later.json()["latest-table-version"]) == (200, 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"comment": "another"},
+        {"properties": {"delta.enableInCommitTimestamps": "false"}},
+        {"partition-columns": ["id"]},
+        {
+            "columns": {
+                "type": "struct",
+                "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}],
+            }
+        },
+        {"name": "another"},
+    ],
+)
+def test_another_creation_at_a_staging_table_that_is_a_table_already_is_refused(
+    served: Served, table: Stock, other: dict[str, Any]
+) -> None:
+    before = state(served)
+    refused = table.http.post(f"{IN_DEFAULT}/tables", json={**table.create, **other})
+    assert error(refused) == (400, "InvalidParameterValueException")
+    assert state(served) == before
+    assert table.commit(1).status_code == 200
+    refused = table.http.post(f"{IN_DEFAULT}/tables", json={**table.create, **other})
+    assert error(refused) == (400, "InvalidParameterValueException")
 
 
 @pytest.mark.parametrize("form", ["file:{}", "file://{}", "{}", "file://{}/", "file:////{}"])
@@ -262,7 +374,10 @@ CREATIONS: dict[str, tuple[dict[str, Any], tuple[int, str]]] = {
         (400, "InvalidParameterValueException"),
     ),
     "columns that are none": ({"columns": {"type": []}}, (400, "BadRequestException")),
-    "another property": ({"properties": {"a": "b"}}, (400, "InvalidParameterValueException")),
+    "no table id among the properties": (
+        {"properties": {"delta.enableInCommitTimestamps": "true"}},
+        (400, "InvalidParameterValueException"),
+    ),
     "other partitioning": (
         {"partition-columns": ["id"]},
         (400, "InvalidParameterValueException"),
@@ -373,8 +488,30 @@ def test_columns_clustered_by_and_row_ids_are_told_among_the_properties(
     made = http.post(f"{IN_DEFAULT}/tables", json=body)
     assert made.status_code == 200, made.text
     told = made.json()["metadata"]["properties"]
-    assert json.loads(told["clusteringColumns"]) == [["id"]]
-    assert told["delta.rowTracking.rowIdHighWaterMark"] == "41"
+    assert told["clusteringColumns"] == '[["id"]]'
+    assert "delta.rowTracking.rowIdHighWaterMark" not in told
+    assert stock.load()["metadata"]["properties"] == told
+
+
+def test_clustering_columns_have_the_names_that_the_log_has_for_them(http: httpx.Client) -> None:
+    domain = DomainMetadata(
+        domain="delta.clustering",
+        configuration='{"clusteringColumns":[["col-1"]],"domainName":"delta.clustering"}',
+        removed=False,
+    )
+    features = ("clustering", "columnMapping", "domainMetadata")
+    mapping = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
+    stock = stage(http, "t", features=features, properties=mapping)
+    own = metadata(TableId(stock.table_id), properties=mapping)
+    physical = {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}
+    columns = json.loads(own.schema_string)
+    columns["fields"][0]["metadata"] = physical
+    own = msgspec.structs.replace(own, schema_string=json.dumps(columns))
+    content = file_bytes(protocol(*features), own, domain, timestamp_ms=stock.timestamp_ms)
+    (stock.log / f"{0:020d}.json").write_bytes(content)
+    made = http.post(f"{IN_DEFAULT}/tables", json={**stock.create, "columns": columns})
+    assert made.status_code == 200, made.text
+    assert stock.load()["metadata"]["properties"]["clusteringColumns"] == '[["col-1"]]'
 
 
 # Loading

@@ -121,7 +121,7 @@ class StagingTable(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
     required_protocol: RequiredProtocol
     suggested_protocol: SuggestedProtocol
     required_properties: dict[str, str]
-    suggested_properties: dict[str, str]
+    suggested_properties: dict[str, str | None]  # null: the engine generates the value
 
 
 class NewTable(_Kebab, frozen=True, kw_only=True):

@@ -21,11 +21,9 @@ from headgate.protocol.encoding import replaced, to_json
 _READER: Final = "delta.minReaderVersion"
 _WRITER: Final = "delta.minWriterVersion"
 _CLUSTERING: Final = "clusteringColumns"
-_ROW_IDS: Final = "delta.rowTracking.rowIdHighWaterMark"
 _VERSION: Final = "delta.lastUpdateVersion"
 _TIMESTAMP: Final = "delta.lastCommitTimestamp"
 _MANAGED: Final = f"{features.ASKING}{features.CATALOG_MANAGED}"
-_OF_DOMAINS: Final = {clustering.DOMAIN: _CLUSTERING, row_ids.DOMAIN: _ROW_IDS}
 # As the contract has them applied: what comes later may name what came before.
 _ORDER: Final = (
     bodies.AddCommit,
@@ -50,7 +48,7 @@ def wanted(body: bodies.OlderNewTable) -> ExternalTable:
         location=body.storage_location,
         format=body.data_source_format.lower(),
         schema_string=schemas.to_json(schema) if schema.fields else None,
-        comment=body.comment or None,
+        comment=body.comment,
         partition_columns=tuple(columns.partitions(given)),
         properties=_unmanaged(_said(body.properties or {})),
     )
@@ -91,10 +89,10 @@ def _after(metadata: Metadata, update: bodies.Update) -> Metadata:
             properties = {**properties, **_of_domains(domains)}
         case bodies.RemoveDomainMetadata(domains=gone):
             tables.refuse_unknown_domains(gone)
-            keys = {_OF_DOMAINS[name] for name in gone}
-            properties = {key: value for key, value in properties.items() if key not in keys}
+            if clustering.DOMAIN in gone:
+                properties = {key: properties[key] for key in properties if key != _CLUSTERING}
         case bodies.SetTableComment(comment=comment):
-            return replaced(metadata, description=comment or None)
+            return replaced(metadata, description=comment)
         case bodies.SetSnapshotVersion():
             properties = {**properties, **_of_snapshot(update)}
     return replaced(metadata, configuration=properties)
@@ -147,9 +145,9 @@ def _of_domains(domains: Mapping[str, Any]) -> dict[str, str]:
     for name, configuration in domains.items():
         match name, configuration:
             case clustering.DOMAIN, {"clusteringColumns": list(paths)}:
-                told[_OF_DOMAINS[name]] = to_json(paths).decode()
+                told[_CLUSTERING] = to_json(paths).decode()
             case row_ids.DOMAIN, {"rowIdHighWaterMark": int(mark)} if not isinstance(mark, bool):
-                told[_OF_DOMAINS[name]] = str(mark)
+                pass  # the log has it; every commit moves it, so it is no property
             case _:
                 raise InvalidArgumentError(f"The domain {name} is not of its form.", remedy="")
     return told

@@ -186,7 +186,7 @@ def _change_remarks(call: Call, of: SchemaName | str) -> None:
         raise SaidError(Case.NOT_BUILT, f"{of} keeps its name.")
 
     def change(said: Remarks) -> Remarks:
-        comment = said.comment if body.comment is None else body.comment or None
+        comment = said.comment if body.comment is None else body.comment
         kept = said.properties if body.properties is None else _without_nulls(body.properties)
         return replaced(said, comment=comment, properties=kept)
 
@@ -195,7 +195,7 @@ def _change_remarks(call: Call, of: SchemaName | str) -> None:
 
 def _said(call: Call) -> Remarks:
     body: bodies.NewCatalog | bodies.NewSchema = call.body
-    return Remarks(comment=body.comment or None, properties=_without_nulls(body.properties or {}))
+    return Remarks(comment=body.comment, properties=_without_nulls(body.properties or {}))
 
 
 def _without_nulls(properties: Mapping[str, str | None]) -> dict[str, str]:
@@ -383,11 +383,12 @@ def _create_managed(call: Call, settings: Settings, name: TableName) -> Describe
     properties = body.properties or {}
 
     def judge(examined: Examined) -> Iterable[Violation]:
-        yield from tables.lacks_required(settings, examined)
+        yield from tables.lacks_required(settings, examined, properties)
         yield from tables.asks_for_uniform(examined)
         if examined.metadata is not None:
-            yield from tables.properties_differ(examined.metadata, properties)
+            yield from tables.declared_properties_differ(examined.metadata, properties)
             yield from tables.comment_differs(examined.metadata, body.comment)
+            yield from tables.column_names_differ(examined.metadata, body.columns or ())
 
     try:
         return tables.register(call.catalog, name, body.storage_location, judge)

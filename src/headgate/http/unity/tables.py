@@ -7,7 +7,7 @@ are held against each other: what was declared and is not so is a violation.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -57,6 +57,14 @@ _DERIVED = (
     "delta.rowTracking.rowIdHighWaterMark",
     "clusteringColumns",
 )
+# Properties whose values an engine generates when it creates a table with a feature.
+_GENERATED: Final = {
+    "columnMapping": ("delta.columnMapping.maxColumnId",),
+    "rowTracking": (
+        "delta.rowTracking.materializedRowIdColumnName",
+        "delta.rowTracking.materializedRowCommitVersionColumnName",
+    ),
+}
 _STILL_LISTED_MS: Final = 600_000  # a client may be between its two looks
 _UNIFORM: Final = "delta.universalFormat.enabledFormats"
 DOMAINS: Final = frozenset({clustering.DOMAIN, row_ids.DOMAIN})
@@ -213,16 +221,22 @@ def version_0(
     if _wants_uniform(given):
         refuse_uniform(given)
     required = required_properties(settings, table_id)
+    for key, value in required.items():
+        if given.get(key, value) != value:
+            raise InvalidArgumentError(
+                f"Property {key} is declared as {given[key]!r}; it must be {value!r}.", remedy=""
+            )
+    kept = {key: value for key, value in given.items() if not key.startswith(_DERIVED)}
     asked = features.features_for(given, schema)
     protocol = features.protocol_of_version0(
         [*features.effective(required_protocol(settings)), *asked]
     )
     metadata = Metadata(
         id=table_id,
-        description=comment or None,
+        description=comment,
         schema_string=schemas.to_json(schema),
         partition_columns=partition_columns,
-        configuration={**features.without_asking(given), **required},
+        configuration={**kept, **required},
     )
     return Inline(
         commit_info={"operation": "CREATE TABLE"},
@@ -284,12 +298,8 @@ def properties_of(described: Described) -> dict[str, str]:
     for name in sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())}):
         told[f"{features.ASKING}{name}"] = "supported"
     domains = {domain.domain: domain for domain in described.domains}
-    if clustering.DOMAIN in domains:
-        schema = schemas.from_json(described.metadata.schema_string)
-        paths = clustering.clustering_columns(domains, schema)
-        told["clusteringColumns"] = to_json([list(path) for path in paths]).decode()
-    if row.row_id_high_water is not None:
-        told["delta.rowTracking.rowIdHighWaterMark"] = str(row.row_id_high_water)
+    if (paths := clustering.stored_columns(domains)) is not None:
+        told["clusteringColumns"] = to_json(paths).decode()
     return told
 
 
@@ -304,7 +314,7 @@ def info(described: Described) -> bodies.TableInfo:
         data_source_format=format_of(described),
         columns=columns.flat(metadata),
         storage_location=row.location,
-        comment=metadata.description or None,
+        comment=metadata.description,
         properties=properties_of(described),
         created_at=row.created_ms,
         updated_at=max(described.changed_ms, row.created_ms),
@@ -335,6 +345,18 @@ def suggested_protocol(settings: Settings) -> Protocol:
     )
 
 
+def suggested_properties(settings: Settings) -> dict[str, str | None]:
+    """Return the properties suggested for a new table; None: the engine generates the value."""
+    names = suggested_protocol(settings).writer_features or ()
+    generated = [key for name in names for key in _GENERATED.get(name, ())]
+    entries = (entry.split("=") for entry in settings.suggested_properties.split(",") if entry)
+    return {
+        **activating(names),
+        **dict.fromkeys(generated),
+        **{key.strip(): value.strip() for key, value in entries},
+    }
+
+
 def required_properties(settings: Settings, table_id: TableId) -> dict[str, str]:
     """Give the properties that a new table must have, with their values."""
     own = {TIMESTAMPS_PROPERTY: "true", TABLE_ID_PROPERTY: table_id}
@@ -351,8 +373,14 @@ def _conditions(names: Iterable[str]) -> list[features.Property]:
     return [row.active_when for row in rows if isinstance(row.active_when, features.Property)]
 
 
-def lacks_required(settings: Settings, examined: Examined) -> Iterator[Violation]:
-    """List what version 0 lacks of what new tables must have."""
+def lacks_required(
+    settings: Settings, examined: Examined, declared: Mapping[str, str | None]
+) -> Iterator[Violation]:
+    """List what version 0 lacks of what new tables must have.
+
+    A property that only the request declares is enough: kernel-rs cannot write
+    `delta.checkpointPolicy` to the log, and the stock server checks the request alone.
+    """
     wanted = required_protocol(settings)
     if examined.protocol is None or examined.metadata is None:
         return  # which is said elsewhere
@@ -364,7 +392,8 @@ def lacks_required(settings: Settings, examined: Examined) -> Iterator[Violation
             says = f"new tables must have the feature {name}, for {whose}"
             yield Violation(rule="required-feature", says=says)
     for condition in _conditions(features.effective(wanted)):
-        found = examined.metadata.configuration.get(condition.key, "").strip().lower()
+        logged = examined.metadata.configuration.get(condition.key)
+        found = (logged or declared.get(condition.key) or "").strip().lower()
         if found not in condition.values:
             says = f"new tables must have the property {condition.key}={condition.values[0]}"
             yield Violation(rule="required-property", says=says)
@@ -444,6 +473,17 @@ def properties_differ(metadata: Metadata, wanted: Mapping[str, str | None]) -> I
             yield _differs(f"property {key} is declared as {value!r}, and is {found!r}")
 
 
+def declared_properties_differ(
+    metadata: Metadata, declared: Mapping[str, str | None]
+) -> Iterator[Violation]:
+    """List properties of a creation that the log has with another value.
+
+    A property that the log lacks is accepted, as by the stock server, and not kept.
+    """
+    present = {key: value for key, value in declared.items() if key in metadata.configuration}
+    return properties_differ(metadata, present)
+
+
 def protocol_differs(
     protocol: Protocol | None, wanted: bodies.DeltaProtocol
 ) -> Iterator[Violation]:
@@ -469,6 +509,18 @@ def protocol_differs(
 def columns_differ(metadata: Metadata, wanted: StructType) -> Iterator[Violation]:
     """Say whether the log's columns are not the declared ones."""
     if not columns.same(schemas.from_json(metadata.schema_string), wanted):
+        yield _differs("the columns are not those that are declared")
+
+
+def column_names_differ(
+    metadata: Metadata, declared: Collection[bodies.DeclaredColumn]
+) -> Iterator[Violation]:
+    """Compare the names of columns declared in the older REST, if any, with those of the log.
+
+    Types are not compared: engines write them in several ways.
+    """
+    found = [field.name for field in schemas.from_json(metadata.schema_string).fields]
+    if declared and sorted(column.name for column in declared) != sorted(found):
         yield _differs("the columns are not those that are declared")
 
 

@@ -23,7 +23,7 @@ from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Metadata, Version
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.overview import FileSizes, Reported
-from headgate.protocol.tables import Kind
+from headgate.protocol.tables import TABLE_ID_PROPERTY, Kind
 from headgate.settings import Settings
 
 _VERSION: Final = "1.0"
@@ -360,7 +360,7 @@ def _stage(call: Call, settings: Settings) -> bodies.StagingTable:
             writer_features=tuple(suggested.writer_features or ()),
         ),
         required_properties=tables.required_properties(settings, staged.table_id),
-        suggested_properties=tables.activating(suggested.writer_features or ()),
+        suggested_properties=tables.suggested_properties(settings),
     )
 
 
@@ -378,13 +378,16 @@ def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
         raise InvalidArgumentError("A table has at least one column.", remedy="")
 
     def judge(examined: Examined) -> Iterable[Violation]:
-        yield from tables.lacks_required(settings, examined)
+        if TABLE_ID_PROPERTY not in body.properties:
+            says = f"{TABLE_ID_PROPERTY} is missing from the declared properties"
+            yield Violation(rule="required-property", says=says)
+        yield from tables.lacks_required(settings, examined, body.properties)
         if examined.metadata is None:
             return
         yield from tables.asks_for_uniform(examined)
         yield from tables.columns_differ(examined.metadata, wanted)
         yield from tables.partitioning_differs(examined.metadata, body.partition_columns or ())
-        yield from tables.properties_differ(examined.metadata, body.properties)
+        yield from tables.declared_properties_differ(examined.metadata, body.properties)
         yield from tables.comment_differs(examined.metadata, body.comment)
         yield from tables.protocol_differs(examined.protocol, body.protocol)
         yield from tables.domains_differ(examined, (), body.domain_metadata or {})
