@@ -87,6 +87,7 @@ def connect(
                 clock=clock,
                 ids=ids,
                 housekeeping=publisher,
+                any_location=True,
             )
             catalog, on_close = own, own.close
     return _session(catalog, clock, ids, settings, on_close)
@@ -146,9 +147,13 @@ def embedded_catalog(
     ids: Ids,
     housekeeping: bool = False,
     proposers: int | None = None,
+    any_location: bool = False,
     on_stopped: Callable[[str], None] = lambda why: None,
 ) -> Catalog:
-    """Run the catalog of a lake in this process, on SQLite or on PostgreSQL."""
+    """Run the catalog of a lake in this process, on SQLite or on PostgreSQL.
+
+    With `any_location` tables may be put anywhere; a server leaves that to its administrator.
+    """
     store, root = open_store(address, clock, settings)
     return Catalog(
         store,
@@ -160,6 +165,7 @@ def embedded_catalog(
         publisher=publisher,
         housekeeping=housekeeping,
         proposers=proposers,
+        any_location=any_location,
         on_stopped=on_stopped,
     )
 

@@ -80,6 +80,7 @@ class House:
             publisher=self.has_publisher,
             clock=self.clock,
             ids=CountedIds(),
+            any_location=True,
         )
 
     @property
@@ -196,6 +197,7 @@ def catalog_on(
         ids=ids,
         settings=settings,
         publisher=publisher,
+        any_location=True,
     )
 
 

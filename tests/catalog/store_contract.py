@@ -21,6 +21,7 @@ from headgate.catalog.stores.port import (
     CommitRow,
     EventRow,
     ListenerRow,
+    LocationRow,
     NamedRow,
     Reading,
     RejectionRow,
@@ -1018,6 +1019,20 @@ class StoreContract:
             assert unit.answer("new") == new
         with store.read() as unit:
             assert unit.answer("old") is None
+
+    def test_registered_locations_are_kept_by_url(self, store: CatalogStore) -> None:
+        rows = [LocationRow("file:///b", 2), LocationRow("s3://bucket/é", 1)]
+        with store.write() as unit:
+            for row in reversed(rows):
+                unit.insert_location(row)
+        with store.read() as unit:
+            assert unit.locations() == rows
+        with pytest.raises(TakenError), store.write() as unit:
+            unit.insert_location(rows[0])
+        with store.write() as unit:
+            unit.delete_location("file:///b")
+            unit.delete_location("file:///unknown")
+            assert unit.locations() == rows[1:]
 
     def test_a_listener_goes_forward_only_unless_it_is_put_anew(self, store: CatalogStore) -> None:
         row = ListenerRow("b", "webhook", "https://here", Sequence(3), START_MS, "it is down")

@@ -257,7 +257,7 @@ def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds
     with store.write() as unit:
         unit.update_table(expected._replace(kind=Kind.EXTERNAL))
     assert found(store).kind is Kind.EXTERNAL
-    assert store.describe().endswith(f"at {first_schema}, schema 3")
+    assert store.describe().endswith(f"at {first_schema}, schema 4")
     store.close()
 
 

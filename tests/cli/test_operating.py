@@ -164,6 +164,8 @@ def test_a_token_is_shown_once_listed_and_revoked(orders: Run, tmp_path: Path) -
         ("listener", "add", "--url", "http://h/"),
         ("listener", "remove", "x", "--url", "http://h/"),
         ("listener", "list", "--after", "3"),
+        ("location", "add"),
+        ("location", "list", "s3://bucket/x"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
@@ -171,6 +173,22 @@ def test_what_makes_no_sense_is_a_usage_error(run: Run, arguments: tuple[str, ..
 
 
 # Listeners
+
+
+def test_locations_are_added_listed_and_removed(orders: Run, tmp_path: Path) -> None:
+    landing = (tmp_path / "landing").resolve()
+    added = orders("location", "add", str(landing))
+    assert (added.code, added.out) == (0, f"Clients may put tables under file://{landing}.\n")
+    [entry] = json.loads(orders("location", "list", "--json").out)["locations"]
+    assert entry["location"] == f"file://{landing}"
+    assert orders("location", "remove", f"file://{landing}/").code == 0
+    assert orders("location", "list").out == "No locations.\n"
+    again = orders("location", "remove", str(landing))
+    assert again.code != 0
+    assert "headgate location list" in again.err
+    refused = orders("location", "add", "s3://user:hunter2@bucket/x")
+    assert refused.code != 0
+    assert "hunter2" not in refused.err
 
 
 def test_listeners_are_added_listed_and_removed(orders: Run) -> None:

@@ -70,6 +70,7 @@ def serving(
         ids=ids,
         proposers=app.PROPOSERS,
     )
+    catalog.add_location("file:///elsewhere")
     tokens = Tokens(catalog.principal_of, clock) if auth else None
     server = app.Server(catalog=catalog, settings=settings, clock=clock, ids=ids, tokens=tokens)
     transport = AsgiTransport(app.create(server, routes.all_operations(settings)))

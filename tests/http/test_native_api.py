@@ -388,15 +388,15 @@ def test_a_page_of_tables_leads_to_the_next(served: Served) -> None:
 
 
 def test_an_external_table_is_named_resolved_and_dropped(served: Served) -> None:
-    body = {"name": "ext", "external": {"location": "s3://elsewhere/t", "format": "parquet"}}
+    body = {"name": "ext", "external": {"location": "file:///elsewhere/t", "format": "parquet"}}
     made = served.http.post("/v1/tables", json=body)
     assert made.status_code == 200
     resolved = served.http.get("/v1/names/ext").json()
     assert (resolved["catalogManaged"], resolved["format"]) == (False, "parquet")
-    assert resolved["location"] == "s3://elsewhere/t"
+    assert resolved["location"] == "file:///elsewhere/t"
     table_id = resolved["tableId"]
     assert propose(served, table_id, commit(1)).status_code == 400
-    inside = {"name": "in", "external": {"location": "s3://elsewhere/t/deeper"}}
+    inside = {"name": "in", "external": {"location": "file:///elsewhere/t/deeper"}}
     assert served.http.post("/v1/tables", json=inside).status_code == 409
     assert served.http.delete(f"/v1/tables/{table_id}").status_code == 200
     assert served.http.get("/v1/names/ext").status_code == 404

@@ -287,6 +287,10 @@ def test_an_external_table_is_named_and_written_where_it_lies(
     spark: DeltaSpark, server: RunningServer, session: Session, tmp_path: Path
 ) -> None:
     place = tmp_path / "elsewhere"
+    with pytest.raises(RefusedByEngine, match="registered location"):
+        spark.sql(f"CREATE TABLE default.t (id BIGINT) USING delta LOCATION '{place}'")
+    with headgate.connect(server.store, publisher=False) as store:
+        store.add_location(place)
     spark.sql(f"CREATE TABLE default.t (id BIGINT, who STRING) USING delta LOCATION '{place}'")
     spark.sql("INSERT INTO default.t VALUES (1, 'spark')")
     assert spark.sql(ROWS) == [(1, "spark")]

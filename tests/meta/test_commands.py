@@ -21,6 +21,7 @@ OWNERS = (Session, Table, Lake, restoring, connecting, serve)
 CALLED = {
     "token": ("create_token", "tokens", "revoke_token"),
     "listener": ("put_listener", "listeners", "delete_listener"),
+    "location": ("add_location", "locations", "remove_location"),
     "create": ("create_table",),
     "show": ("tables", "namespaces", "snapshot", "to_arrow"),
 }

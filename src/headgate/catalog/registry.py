@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from headgate.catalog import lookup, remarks
+from headgate.catalog.allowed_locations import TABLES, AllowedLocations
 from headgate.catalog.decision import merged_domains
 from headgate.catalog.keys import RequestKey, once, refuse_if_answered, refuse_if_none
 from headgate.catalog.publisher import lease_of
@@ -105,7 +106,7 @@ class ExternalTable:
         """Say whether a row tells of this very table."""
         return (
             row.kind is Kind.EXTERNAL
-            and row.location == locations.normalize(self.location)
+            and row.location == self.location
             and from_json(row.metadata, Metadata) == self.declared(row.id)
         )
 
@@ -127,6 +128,7 @@ class Registry:
         store: CatalogStore,
         ratifier: Ratifier,
         root: str,
+        allowed: AllowedLocations,
         log_of: Callable[[str], DeltaLog],
         clock: WallClock,
         ids: Ids,
@@ -135,6 +137,7 @@ class Registry:
         self._store = store
         self._ratifier = ratifier
         self._root = root
+        self._allowed = allowed
         self._log_of = log_of
         self._clock = clock
         self._ids = ids
@@ -198,7 +201,7 @@ class Registry:
     def stage(self, location: str | None = None, key: RequestKey | None = None) -> StagingTable:
         """Give a place and an id for a table nobody can name yet. Spec: CM-39."""
         table_id = TableId(str(self._ids.random()))
-        place = self._place(table_id) if location is None else locations.normalize(location)
+        place = self._place(table_id) if location is None else self._allowed.check(location)
         if location is not None:
             self._refuse_unless_free(place)
 
@@ -278,10 +281,9 @@ class Registry:
 
         The very same again is answered as the first time: not every sender has a key.
         """
-        place = locations.normalize(wanted.location)
+        place = self._allowed.check(wanted.location)
+        wanted = replace(wanted, location=place)
         wanted.refuse_if_wrong()
-        if locations.contains(place, self._root):
-            raise AlreadyExistsError(f"{place} holds this catalog's own tables.")
         table_id = TableId(str(self._ids.random()))
 
         def register(unit: Writing) -> Resolved:
@@ -571,7 +573,7 @@ class Registry:
         return self._ratifier.submit(name, work).result()
 
     def _place(self, table_id: TableId) -> str:
-        return locations.join(self._root, f"tables/{table_id}")
+        return locations.join(self._root, f"{TABLES}/{table_id}")
 
     def _turn(self, unit: Writing, txn_id: TxnId | None = None, timestamp_ms: int = 0) -> Sequence:
         """Take the next sequence."""
@@ -621,8 +623,6 @@ class Registry:
 
         What is staged may expire, and then all that lies there goes: nothing may be there before.
         """
-        if locations.contains(place, self._root):
-            raise AlreadyExistsError(f"{place} holds this catalog's own tables.")
         log = self._log_of(place)
         content = log.read_published(_ZERO)
         if content is None:

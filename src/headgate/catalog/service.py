@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.catalog import describing, lookup, remarks, reporting
+from headgate.catalog.allowed_locations import AllowedLocations
 from headgate.catalog.decision import Decider
 from headgate.catalog.describing import Described
 from headgate.catalog.feed import LARGEST_PAGE, Feed
@@ -75,6 +76,7 @@ from headgate.protocol.events import Event, Listener
 from headgate.protocol.overview import (
     CatalogRemarks,
     ListenerEntry,
+    LocationEntry,
     Remarks,
     Reported,
     Status,
@@ -103,9 +105,13 @@ class Catalog:
         publisher: bool = True,
         housekeeping: bool = False,
         proposers: int | None = None,
+        any_location: bool = False,
         on_stopped: Callable[[str], None] = lambda why: None,
     ) -> None:
         """Begin.
+
+        With `any_location` callers may put tables wherever this process can write; without it only
+        under the root and under registered locations.
 
         Whoever has a bounded number of threads to propose with says how many: then no table gets
         more than half of them, and no more than an eighth waits for its publisher. `on_stopped`
@@ -125,8 +131,11 @@ class Catalog:
         self._publisher = Publisher(
             store, self._ratifier, self._log_of, clock, self._settings, holder
         )
+        self._allowed = AllowedLocations(
+            store, self._ratifier, root, store_for, clock, any_location=any_location
+        )
         self._registry = Registry(
-            store, self._ratifier, root, self._log_of, clock, ids, self._settings
+            store, self._ratifier, root, self._allowed, self._log_of, clock, ids, self._settings
         )
         checker = Checker(store, self._ratifier, self._decider, clock)
         self._housekeeper = Housekeeper(
@@ -630,6 +639,30 @@ class Catalog:
     def backup(self, target: str) -> None:
         """Write one instant of the catalog to a new file, while others go on."""
         self._store.backup(Path(target))
+
+    def locations(self) -> tuple[LocationEntry, ...]:
+        """List the registered locations, under which clients may have tables."""
+        return self._allowed.entries()
+
+    def add_location(self, location: str) -> LocationEntry:
+        """Register a location under which clients may have tables."""
+        return self._allowed.add(location)
+
+    def remove_location(self, location: str) -> None:
+        """Remove a registered location; tables that are there already stay."""
+        self._allowed.remove(location)
+
+    def check_location(self, location: str) -> str:
+        """Return a location that a client chose in its one spelling, or refuse it.
+
+        Refused is what is not under the root or a registered location, and what holds files of the
+        catalog. Whether another table is there is checked when a table takes the location.
+        """
+        return self._allowed.check(location)
+
+    def refuse_path_unless_allowed(self, location: str) -> None:
+        """Refuse a location that clients may not use by its path."""
+        self._allowed.refuse_unless_allowed(location)
 
     def principal_of(self, secret: str) -> str | None:
         """Say whose secret it is; None if nobody's, or not any more."""

@@ -16,7 +16,7 @@ from headgate.cli import views
 from headgate.cli.arguments import DroppedArgument, TableArgument, names, pairs
 from headgate.cli.changing import append, comment, overwrite, properties
 from headgate.cli.context import Globals
-from headgate.cli.operating import backup, events, listener, restore, status, token
+from headgate.cli.operating import backup, events, listener, location, restore, status, token
 from headgate.cli.querying import sql
 from headgate.cli.render import many
 from headgate.cli.serving import serve
@@ -448,6 +448,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     restore,
     token,
     listener,
+    location,
 )
 
 

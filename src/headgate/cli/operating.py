@@ -224,6 +224,49 @@ def listener(
         here.output.say("A server does so: `headgate serve`.")
 
 
+class LocationAction(enum.Enum):
+    """What can be done with locations."""
+
+    ADD = "add"
+    LIST = "list"
+    REMOVE = "remove"
+
+
+def location(
+    ctx: typer.Context,
+    action: Annotated[LocationAction, typer.Argument(metavar="ACTION", help="add, list, remove.")],
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar="URL", help="A URL or a directory; not for list."),
+    ] = None,
+) -> None:
+    """Choose where clients of a server may put tables, besides the lake's root.
+
+    A server refuses a table whose location is not under the root or under a location added here.
+    Add and remove work on the server's own store: --lake names that store, not the server.
+    Removing a location refuses new tables there; tables that are there already stay.
+
+    For example:
+      headgate location add s3://bucket/landing
+      headgate location list
+      headgate location remove s3://bucket/landing
+    """
+    here: Globals = ctx.obj
+    if (url is None) is (action is not LocationAction.LIST):
+        needed = "list takes no URL." if action is LocationAction.LIST else "a URL is needed."
+        raise typer.BadParameter(needed)
+    with here.session("Asking") as session:
+        match action:
+            case LocationAction.LIST:
+                overviews.show_locations(here.output, session.locations())
+            case LocationAction.ADD:
+                added = session.add_location(url or "").url
+                here.output.result({"location": added}, f"Clients may put tables under {added}.")
+            case LocationAction.REMOVE:
+                session.remove_location(url or "")
+                here.output.result({"location": url}, f"Removed {url}: no new tables there.")
+
+
 def _named(name: str | None, is_needed: bool) -> str:
     if (name is None) is is_needed:
         raise typer.BadParameter("a NAME is needed." if is_needed else "list takes no NAME.")

@@ -9,7 +9,7 @@ from headgate.cli.render import Output, facts, many, moment, table
 
 if TYPE_CHECKING:  # slow to load
     from headgate.protocol.events import Event
-    from headgate.protocol.overview import ListenerEntry, Status, TokenEntry
+    from headgate.protocol.overview import ListenerEntry, LocationEntry, Status, TokenEntry
 
 
 def event_line(event: Event, *, as_json: bool) -> str:
@@ -112,6 +112,15 @@ def show_tokens(output: Output, tokens: Sequence[TokenEntry]) -> None:
             ],
             empty="No tokens.",
         ),
+    )
+
+
+def show_locations(output: Output, locations: Sequence[LocationEntry]) -> None:
+    """Show the registered locations."""
+    rows = [(location.url, moment(location.created_ms)) for location in locations]
+    output.result(
+        {"locations": [{"location": url, "added": added} for url, added in rows]},
+        table(("location", "added"), rows, empty="No locations."),
     )
 
 

@@ -45,7 +45,7 @@ from headgate.protocol.catalog_port import (
 )
 from headgate.protocol.commits import Inline, Proposal, Put, RatifiedCommit
 from headgate.protocol.events import Event
-from headgate.protocol.overview import ListenerEntry, Status
+from headgate.protocol.overview import ListenerEntry, LocationEntry, Status
 from headgate.wire import bodies, problems
 from headgate.wire.feed import EventPage, ListenerList, NewListener
 
@@ -340,6 +340,10 @@ class RemoteCatalog:
     def delete_listener(self, name: str) -> None:
         """Tell a listener no more, and forget how far it was."""
         self._changed("DELETE", f"/v1/listeners/{_quoted(name)}", None)
+
+    def locations(self) -> tuple[LocationEntry, ...]:
+        """List the registered locations, under which clients may have tables."""
+        return self._get("/v1/locations", bodies.Locations).locations
 
     # How it is asked
 

@@ -49,6 +49,8 @@ from headgate.protocol.catalog_port import (
     Externals,
     Finding,
     Listeners,
+    LocationChanges,
+    Locations,
     ManagingCatalog,
     Outcomes,
     Progress,
@@ -65,7 +67,7 @@ from headgate.protocol.catalog_port import (
 from headgate.protocol.commits import Inline
 from headgate.protocol.conflicts import Isolation
 from headgate.protocol.events import Event, Listener
-from headgate.protocol.overview import ListenerEntry, Status, TokenEntry
+from headgate.protocol.overview import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema import to_json
 from headgate.protocol.tables import State, parse_table_id
@@ -413,7 +415,26 @@ class Session:
         """Have a token open nothing from now on."""
         self._token_keeper().revoke_token(name)
 
+    def locations(self) -> tuple[LocationEntry, ...]:
+        """List the locations besides the root where clients of a server may put tables."""
+        return require(self.catalog, Locations).locations()  # type: ignore[type-abstract]  # as in `_registry`
+
+    def add_location(self, location: str | os.PathLike[str]) -> LocationEntry:
+        """Allow clients of a server on this store to have tables under a location.
+
+        Only on the catalog's own store: a server's clients cannot allow themselves more. A location
+        that is registered already stays as it is.
+        """
+        return self._location_changes().add_location(os.fspath(location))
+
+    def remove_location(self, location: str | os.PathLike[str]) -> None:
+        """Allow no new tables under a registered location; those that are there stay."""
+        self._location_changes().remove_location(os.fspath(location))
+
     # Inside
+
+    def _location_changes(self) -> LocationChanges:
+        return self._on_store(LocationChanges)  # type: ignore[type-abstract]  # as in `_registry`
 
     def _listeners(self) -> Listeners:
         return require(self.catalog, Listeners)  # type: ignore[type-abstract]  # as in `_registry`

@@ -201,7 +201,7 @@ def operations(settings: Settings) -> list[Operation]:
             body=bodies.NewStagingTable,
             answer=StagingTable,
             pool=Pool.CHANGES,
-            problems=("not-empty",),
+            problems=("not-empty", "permission-denied"),
         ),
         Operation(
             "POST",
@@ -274,6 +274,14 @@ def operations(settings: Settings) -> list[Operation]:
             body=bodies.Check,
             answer=bodies.Findings,
             pool=Pool.CHANGES,
+        ),
+        Operation(
+            "GET",
+            "/v1/locations",
+            "locations",
+            "List the locations outside of the root under which tables may be put.",
+            lambda call: bodies.Locations(locations=call.catalog.locations()),
+            answer=bodies.Locations,
         ),
         Operation(
             "GET",

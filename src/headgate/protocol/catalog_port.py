@@ -23,7 +23,7 @@ from headgate.protocol.commits import Inline, Proposal, RatifiedCommit, Way
 from headgate.protocol.conflicts import Conflict
 from headgate.protocol.events import Event, Listener
 from headgate.protocol.examination import Violation
-from headgate.protocol.overview import ListenerEntry, Status, TokenEntry
+from headgate.protocol.overview import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.protocol.tables import Kind as TableKind
 from headgate.protocol.tables import State as TableState
 
@@ -378,6 +378,28 @@ class Tokens(Protocol):
 
     def revoke_token(self, name: str) -> None:
         """Have a token open nothing from now on."""
+        ...
+
+
+@runtime_checkable
+class Locations(Protocol):
+    """Catalogs that know where clients may have tables."""
+
+    def locations(self) -> tuple[LocationEntry, ...]:
+        """List the registered locations."""
+        ...
+
+
+@runtime_checkable
+class LocationChanges(Protocol):
+    """Catalogs that register locations: those that run on their store."""
+
+    def add_location(self, location: str) -> LocationEntry:
+        """Register a location under which clients may have tables."""
+        ...
+
+    def remove_location(self, location: str) -> None:
+        """Remove a registered location; tables that are there already stay."""
         ...
 
 

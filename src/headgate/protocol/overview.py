@@ -28,6 +28,13 @@ class TokenEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     revoked_ms: int | None = None
 
 
+class LocationEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A registered location outside of the lake's root, under which clients may have tables."""
+
+    url: str
+    created_ms: int
+
+
 class FileSizes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """How many files of which sizes a table has, as a writer counted them."""
 

@@ -58,8 +58,16 @@ class CloudStore:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Open the bucket at `scheme://bucket`."""
-        return cls(url, from_url(url, retry_config=_PATIENT), from_url(url, retry_config=_ONCE))
+        """Open the bucket at `scheme://bucket`; the environment says how."""
+        try:
+            patient, once = (from_url(url, retry_config=how) for how in (_PATIENT, _ONCE))
+        except (exceptions.BaseError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"{url} cannot be opened: {str(error).splitlines()[0]}.",
+                remedy="Set the account and the credentials in the environment: see "
+                "docs/operating.md, Object stores.",
+            ) from error
+        return cls(url, patient, once)
 
     def get(self, path: str) -> bytes:
         with self._errors(path):

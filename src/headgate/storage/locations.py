@@ -23,6 +23,8 @@ from headgate.storage.objects import Folder, MemoryStore, ObjectStore, check_pat
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az"}
 _CLOUD: Final = frozenset({"s3", "gs", "az", "abfss"})
+_BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
+_CONTAINER: Final = re.compile(r"[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?")  # abfss://container@account
 _SECRET: Final = re.compile(r"password|secret|token|key|signature|sig\b", re.IGNORECASE)
 
 
@@ -32,26 +34,41 @@ def normalize(location: str) -> str:
     if match is None:
         return _spell("file", "", str(_absolute(location)).strip("/"))
     scheme, host, path = match[1].lower(), match[2] or "", match[3]
+    # Shown in errors: what is wrong with it may be that it holds a password.
+    named = repr(shown(location))
     if "?" in path or "#" in path:
-        raise InvalidArgumentError(f"The location {location!r} has a query or a fragment.")
+        raise InvalidArgumentError(f"The location {named} has a query or a fragment.")
     path = decode(path)
     scheme = _ALIASES.get(scheme, scheme)
     if scheme == "file":
         if host not in ("", "localhost"):
-            raise InvalidArgumentError(f"The location {location!r} is on another machine.")
+            raise InvalidArgumentError(f"The location {named} is on another machine.")
         if not path.startswith("/"):
-            raise InvalidArgumentError(f"The location {location!r} is not absolute.")
+            raise InvalidArgumentError(f"The location {named} is not absolute.")
         return _spell("file", "", re.sub("/+", "/", path).strip("/"))
     if scheme != "memory" and scheme not in _CLOUD:
-        raise InvalidArgumentError(f"Headgate knows no storage for {scheme}:// ({location!r}).")
+        raise InvalidArgumentError(f"Headgate knows no storage for {scheme}:// ({named}).")
     if not host:
-        raise InvalidArgumentError(f"The location {location!r} names no bucket.")
+        raise InvalidArgumentError(f"The location {named} names no bucket.")
+    if not (_CONTAINER if scheme == "abfss" else _BUCKET).fullmatch(host):
+        raise InvalidArgumentError(
+            f"The location {named} does not name a bucket: expected {scheme}://BUCKET/PATH.",
+            remedy="Leave a user, a password and a port out: credentials come from the environment "
+            "of the process that opens the location.",
+        )
     return _spell(scheme, host, path.removeprefix("/").removesuffix("/"))
 
 
 def contains(outer: str, inner: str) -> bool:
     """Say whether one location is the other or lies below it."""
     return f"{normalize(inner)}/".startswith(f"{normalize(outer).removesuffix('/')}/")
+
+
+def without_links(location: str) -> str:
+    """Spell a location with every link on its way followed, as far as it is on this machine."""
+    url = normalize(location)
+    scheme, _, path = url.partition("://")
+    return normalize(os.path.realpath(decode(path))) if scheme == "file" else url
 
 
 def join(location: str, relative: str) -> str:

@@ -25,6 +25,7 @@ from headgate.protocol.catalog_port import (
 from headgate.protocol.commits import Inline, Part, Proposal, RatifiedCommit, Staged
 from headgate.protocol.conflicts import Isolation, Scan
 from headgate.protocol.encoding import to_json
+from headgate.protocol.overview import LocationEntry
 
 Body = TypeVar("Body")
 
@@ -171,6 +172,12 @@ class Findings(_Body, frozen=True, kw_only=True):
     """What a check found."""
 
     findings: tuple[Finding, ...]
+
+
+class Locations(_Body, frozen=True, kw_only=True):
+    """The registered locations."""
+
+    locations: tuple[LocationEntry, ...]
 
 
 class Config(_Body, frozen=True, kw_only=True):

@@ -173,13 +173,13 @@ def plausible(world: World, operation: Operation) -> list[Any]:
             {
                 **place,
                 "table_type": "EXTERNAL",
-                "storage_location": "file:///x/y",
+                "storage_location": "file:///elsewhere/y",
                 "columns": [{"name": "a", "type_text": "int"}],
             },
         ],
         "unity_stage_older_table": [place],
         "unity_open_table": [{"table_id": stock.table_id, "operation": "READ"}],
-        "unity_open_path": [{"url": "file:///x", "operation": "PATH_READ"}],
+        "unity_open_path": [{"url": "file:///elsewhere/x", "operation": "PATH_READ"}],
         "unity_add_commit": [
             {"table_id": stock.table_id, "table_uri": stock.location, "commit_info": snake},
             {

@@ -298,9 +298,9 @@ def test_a_table_and_a_place_are_opened_without_a_secret(table: Stock) -> None:
     body = {"table_id": staged["id"], "operation": "READ_WRITE"}
     opened = table.http.post(f"{BASE}/temporary-table-credentials", json=body)
     assert opened.json() == {"url": staged["staging_location"]}
-    path = {"url": "file:/some//place/", "operation": "PATH_READ"}
+    path = {"url": "file:/elsewhere//place/", "operation": "PATH_READ"}
     opened = table.http.post(f"{BASE}/temporary-path-credentials", json=path)
-    assert opened.json() == {"url": "file:///some/place"}
+    assert opened.json() == {"url": "file:///elsewhere/place"}
     wrong = table.http.post(
         f"{BASE}/temporary-table-credentials", json={**body, "operation": "EVERYTHING"}
     )

@@ -161,6 +161,13 @@ class ListenerRow(NamedTuple):
     failing: str | None = None  # why it could not be told more
 
 
+class LocationRow(NamedTuple):
+    """A place outside of the lake's root under which clients may have tables."""
+
+    url: str
+    created_ms: int
+
+
 class EventRow(NamedTuple):
     """All that took one sequence: commits, names that began and names that ended."""
 
@@ -244,6 +251,7 @@ class Reading(Protocol):
     def tokens(self) -> list[TokenRow]: ...
     def answer(self, key: str) -> AnswerRow | None: ...
     def listeners(self) -> list[ListenerRow]: ...
+    def locations(self) -> list[LocationRow]: ...
     def counts(self) -> Counts: ...
 
 
@@ -285,6 +293,8 @@ class Writing(Reading, Protocol):
     def put_listener(self, row: ListenerRow) -> None: ...
     def delete_listener(self, name: str) -> None: ...
     def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None: ...
+    def insert_location(self, row: LocationRow) -> None: ...
+    def delete_location(self, url: str) -> None: ...
 
 
 class CatalogStore(Protocol):
@@ -307,6 +317,13 @@ class CatalogStore(Protocol):
 
     def describe(self) -> str:
         """Say what the rows lie in, without a secret."""
+        ...
+
+    def local_file(self) -> Path | None:
+        """Return the database's own file on this machine; None if a server keeps the rows.
+
+        Whatever else begins with its name belongs to the database, too.
+        """
         ...
 
     def backup(self, target: Path) -> None:

@@ -178,6 +178,9 @@ class PostgresStore:
         """Say what the rows lie in."""
         return f"PostgreSQL {self._server}, schema {self._version}"
 
+    def local_file(self) -> Path | None:
+        return None
+
     def backup(self, target: Path) -> None:
         """Refuse: PostgreSQL has better means of its own."""
         raise UnsupportedByCatalogError(

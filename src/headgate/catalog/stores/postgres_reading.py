@@ -28,6 +28,7 @@ from headgate.catalog.stores.port import (
     Counts,
     EventRow,
     ListenerRow,
+    LocationRow,
     NamedRow,
     RejectionRow,
     TableRow,
@@ -321,6 +322,10 @@ class ReadingUnit:
             "SELECT name, kind, target, position, created_ms, failing FROM listeners ORDER BY name"
         )
         return [ListenerRow(*row) for row in rows]
+
+    def locations(self) -> list[LocationRow]:
+        rows = self._all("SELECT url, created_ms FROM locations ORDER BY url")
+        return [LocationRow(*row) for row in rows]
 
     def counts(self) -> Counts:
         states, tails, [[external]], [[rejections]], [[listeners]], [[tokens]] = self._each(

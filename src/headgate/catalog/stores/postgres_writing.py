@@ -22,6 +22,7 @@ from headgate.catalog.stores.port import (
     Clock,
     CommitRow,
     ListenerRow,
+    LocationRow,
     RejectionRow,
     TableRow,
     TokenRow,
@@ -357,6 +358,12 @@ class WritingUnit(ReadingUnit):
     def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None:
         sql = "UPDATE listeners SET position = greatest(position, $1), failing = $2 WHERE name = $3"
         self._tell(sql, (position, failing, name))
+
+    def insert_location(self, row: LocationRow) -> None:
+        self._tell(_insert("locations", 2), row, is_free=False)
+
+    def delete_location(self, url: str) -> None:
+        self._tell("DELETE FROM locations WHERE url = $1", (url,))
 
     # How it is done
 

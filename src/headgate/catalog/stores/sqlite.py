@@ -119,6 +119,9 @@ class SQLiteStore:
         """Say what the rows lie in."""
         return f"SQLite {apsw.sqlite_lib_version()} at {self._path}, schema {self._schema}"
 
+    def local_file(self) -> Path | None:
+        return Path(self._path)
+
     def backup(self, target: Path) -> None:
         """Write one instant of everything to a new file, synced, while others go on."""
         if target.exists():

@@ -16,6 +16,7 @@ from headgate.catalog.stores.port import (
     Clock,
     CommitRow,
     ListenerRow,
+    LocationRow,
     RejectionRow,
     TableRow,
     TakenError,
@@ -396,6 +397,12 @@ class WritingUnit(ReadingUnit):
             failing,
             name,
         )
+
+    def insert_location(self, row: LocationRow) -> None:
+        self._do("INSERT INTO locations VALUES (?, ?)", *row)
+
+    def delete_location(self, url: str) -> None:
+        self._do("DELETE FROM locations WHERE url = ?", url)
 
     def _do(self, sql: str, *values: object) -> None:
         self._send()

@@ -437,6 +437,7 @@ def _open_table(call: Call) -> bodies.OlderCredentials:
 
 def _open_path(call: Call) -> bodies.OlderCredentials:
     _refuse_unless_access(call.body.operation)
+    call.catalog.refuse_path_unless_allowed(call.body.url)
     return bodies.OlderCredentials(url=locations.normalize(call.body.url))
 
 

@@ -1,0 +1,154 @@
+"""The locations that clients may choose for tables: under the lake's root or a registered one.
+
+The process of a server writes and deletes where its tables are, with rights that its clients do
+not have. So a location from a client must be under the root, or under a location that an
+administrator registered with `headgate location add`, which works on the catalog's own store. A
+process that has the store to itself may choose any location: it could register it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores.port import CatalogStore, LocationRow, Writing
+from headgate.clock import Clock
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from headgate.protocol.overview import LocationEntry
+from headgate.storage import locations
+from headgate.storage.objects import ObjectStore
+
+TABLES: Final = "tables"  # the folder of the root that holds the tables whose location we choose
+_LONGEST: Final = 2_000  # of a URL; indexes of PostgreSQL hold no longer ones for certain
+
+
+class AllowedLocations:
+    """Registers locations, and checks those that clients choose."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        ratifier: Ratifier,
+        root: str,
+        store_for: Callable[[str], ObjectStore],
+        clock: Clock,
+        *,
+        any_location: bool,
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._root = root
+        self._store_for = store_for
+        self._clock = clock
+        self._any_location = any_location
+
+    def entries(self) -> tuple[LocationEntry, ...]:
+        """List the registered locations."""
+        with self._store.read() as unit:
+            return tuple(map(_entry, unit.locations()))
+
+    def add(self, location: str) -> LocationEntry:
+        """Register a location; one that is registered already stays as it is."""
+        url = self._usable(location)
+        self._store_for(url)  # raises if nothing in the environment says how to open it
+        now_ms = self._clock.now_ms()
+
+        def add(unit: Writing) -> LocationEntry:
+            for row in unit.locations():
+                if row.url == url:
+                    return _entry(row)
+            row = LocationRow(url, now_ms)
+            unit.insert_location(row)
+            return _entry(row)
+
+        return self._ratifier.submit(f"location {url}", add).result()
+
+    def remove(self, location: str) -> None:
+        """Remove a registered location; tables that are there already stay."""
+        url = locations.without_links(location)
+
+        def remove(unit: Writing) -> None:
+            if all(row.url != url for row in unit.locations()):
+                raise NotFoundError(
+                    f"No location {url} is registered.", remedy="See `headgate location list`."
+                )
+            unit.delete_location(url)
+
+        self._ratifier.submit(f"location {url}", remove).result()
+
+    def check(self, location: str) -> str:
+        """Return a client's location in its one spelling, or refuse it.
+
+        On a disk every link on its way is followed, so that two spellings of one folder are one
+        location and a link cannot lead out of an allowed one. Whether it overlaps another table is
+        for the caller to check, in the unit of work that takes the location.
+        """
+        url = self._usable(location)
+        self._refuse_if_own(url)
+        if not self._any_location:
+            self._refuse_unless_allowed(location, url)
+        return url
+
+    def refuse_unless_allowed(self, location: str) -> None:
+        """Refuse a location that a client may not read or write by its path."""
+        if not self._any_location:
+            self._refuse_unless_allowed(location, self._usable(location))
+
+    def _usable(self, location: str) -> str:
+        url = locations.without_links(location)
+        if len(url) > _LONGEST:
+            raise InvalidArgumentError(
+                f"The location {url[:80]}... has {len(url):,} characters.",
+                remedy=f"Use at most {_LONGEST:,} characters.",
+            )
+        if url.startswith("memory:") and not self._root.startswith("memory:"):
+            raise InvalidArgumentError(
+                f"The location {url} is lost when this process ends.",
+                remedy="Use a file://, s3://, gs://, az:// or abfss:// URL.",
+            )
+        return url
+
+    def _refuse_unless_allowed(self, location: str, url: str) -> None:
+        if "://" not in location and not location.startswith(("/", "file:")):
+            raise InvalidArgumentError(
+                f"The location {location[:200]!r} is not absolute.",
+                remedy="Use a URL or an absolute path.",
+            )
+        registered = [entry.url for entry in self.entries()]
+        if any(locations.contains(outer, url) for outer in (self._real_root(), *registered)):
+            return
+        raise PermissionDeniedError(
+            f"{url} is not under the lake's root or a registered location.",
+            remedy="Choose another location, or have an administrator register it on the "
+            "catalog's own store: `headgate location add URL`.",
+        )
+
+    def _refuse_if_own(self, url: str) -> None:
+        """Refuse the root, its folder of tables, the database, and whatever contains one of them.
+
+        Beside the database also names that begin with its own: SQLite keeps its log there.
+        """
+        root = self._real_root()
+        tables = locations.join(root, TABLES)
+        is_own = locations.contains(url, root) or locations.contains(tables, url)
+        file = self._store.local_file()
+        if file is not None and not is_own:
+            database = locations.without_links(str(file))
+            is_own = locations.contains(url, database) or url.startswith(database)
+        if is_own:
+            raise AlreadyExistsError(
+                f"{url} holds files of this catalog.", remedy="Choose another location."
+            )
+
+    def _real_root(self) -> str:
+        return locations.without_links(self._root)
+
+
+def _entry(row: LocationRow) -> LocationEntry:
+    return LocationEntry(url=row.url, created_ms=row.created_ms)

@@ -1,0 +1,6 @@
+-- Places outside of the lake's root where clients of a server may have tables.
+
+CREATE TABLE locations (
+    url TEXT COLLATE "C" PRIMARY KEY,
+    created_ms BIGINT NOT NULL
+);

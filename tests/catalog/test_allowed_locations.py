@@ -1,0 +1,221 @@
+"""Where clients may put tables, and what no table may be put in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.catalog.service import Catalog
+from headgate.clock import RandomIds, SystemClock
+from headgate.connecting import embedded_catalog, init
+from headgate.errors import (
+    AlreadyExistsError,
+    HeadgateError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from headgate.names import TableName
+from headgate.settings import Settings
+from headgate.storage import locations
+
+NAME = TableName.parse("t")
+
+
+def opened(lake: Path, *, any_location: bool) -> Catalog:
+    clock = SystemClock()
+    return embedded_catalog(
+        str(lake),
+        settings=Settings(),
+        publisher=False,
+        clock=clock,
+        ids=RandomIds(clock),
+        any_location=any_location,
+    )
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path.resolve() / "lake"
+
+
+@pytest.fixture
+def catalog(lake: Path) -> Iterator[Catalog]:
+    catalog = opened(lake, any_location=False)
+    yield catalog
+    catalog.close()
+
+
+def choose_every_way(catalog: Catalog, location: str) -> Iterator[HeadgateError | None]:
+    """Choose a location in every way that a client can."""
+    for choose in (
+        lambda: catalog.stage_table(location),
+        lambda: catalog.register_external(NAME, location),
+        lambda: catalog.check_location(location),
+    ):
+        try:
+            choose()
+        except HeadgateError as error:
+            yield error
+        else:
+            yield None
+
+
+def refusals(catalog: Catalog, location: str) -> set[type[HeadgateError] | None]:
+    errors = choose_every_way(catalog, location)
+    return {None if error is None else type(error) for error in errors}
+
+
+@pytest.mark.parametrize("place", ["beside", "lake-2/t", "lake/../beside", "landing-2"])
+def test_a_location_is_refused_outside_of_the_root_and_of_registered_ones(
+    catalog: Catalog, lake: Path, place: str
+) -> None:
+    catalog.add_location(str(lake.parent / "landing"))
+    assert refusals(catalog, f"{lake.parent}/{place}") == {PermissionDeniedError}
+    assert not (lake.parent / place).exists()
+
+
+def test_a_location_is_taken_under_the_root_and_under_a_registered_one(
+    catalog: Catalog, lake: Path
+) -> None:
+    catalog.add_location(str(lake.parent / "landing"))
+    for place in (lake / "mine", lake.parent / "landing" / "a b", lake.parent / "landing"):
+        assert catalog.check_location(str(place)) == locations.normalize(str(place))
+    staged = catalog.stage_table(str(lake / "mine"))
+    assert staged.location == locations.normalize(str(lake / "mine"))
+    catalog.register_external(NAME, f"file:{lake.parent}/landing/ext")
+
+
+@pytest.mark.parametrize("any_location", [False, True], ids=["server", "embedded"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        ".",
+        "..",
+        "tables",
+        "tables/x",
+        "headgate.db",
+        "headgate.db/x",
+        "headgate.db-wal",
+        "headgate.db-shm/x",
+        "link",
+        "link/tables/x",
+    ],
+)
+def test_no_table_is_put_into_the_lakes_own_files(
+    lake: Path, place: str, any_location: bool
+) -> None:
+    catalog = opened(lake, any_location=any_location)
+    try:
+        (lake / "link").symlink_to(lake)
+        catalog.add_location(str(lake.parent.parent))
+        assert refusals(catalog, str(lake / place)) == {AlreadyExistsError}
+    finally:
+        catalog.close()
+
+
+def test_a_database_outside_of_the_root_is_not_inside_a_table(tmp_path: Path) -> None:
+    lake = tmp_path.resolve() / "lake"
+    init(lake, root=str(tmp_path / "data"))
+    catalog = opened(lake, any_location=True)
+    try:
+        for place in (lake, lake.parent, lake / "headgate.db-journal"):
+            assert refusals(catalog, str(place)) == {AlreadyExistsError}
+    finally:
+        catalog.close()
+
+
+@pytest.mark.parametrize("any_location", [False, True], ids=["server", "embedded"])
+@pytest.mark.parametrize(
+    "location",
+    [
+        "memory://x/y",
+        "s3://user:hunter2@bucket/x",
+        "s3://user@bucket/x",
+        "s3://bucket:9000/x",
+        "gs://user:hunter2@bucket/x",
+        "abfss://container:hunter2@account.dfs.core.windows.net/x",
+        "az://",
+        "s3:///x",
+        "file://elsewhere/x",
+        "https://host/x",
+        "s3://bucket/x?versionId=1",
+        "s3://bucket/a/../b",
+        "file:///a/%2e%2e/b",
+        "file:///a/%00",
+        "file:relative",
+        "file:///" + "x" * 3_000,
+    ],
+)
+def test_what_is_no_location_of_a_table_is_refused_without_its_password(
+    lake: Path, location: str, any_location: bool
+) -> None:
+    catalog = opened(lake, any_location=any_location)
+    try:
+        for error in choose_every_way(catalog, location):
+            assert isinstance(error, InvalidArgumentError)
+            assert "hunter2" not in f"{error}{error.remedy}"
+        with pytest.raises(InvalidArgumentError):
+            catalog.add_location(location)
+    finally:
+        catalog.close()
+
+
+def test_a_relative_path_is_not_the_servers_own(catalog: Catalog) -> None:
+    catalog.add_location("file:///")
+    assert refusals(catalog, "x/y") == {InvalidArgumentError}
+
+
+def test_a_location_whose_account_is_not_configured_is_refused(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_ACCOUNT_NAME"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(InvalidArgumentError, match="Account must be specified"):
+        catalog.add_location("az://container/x")
+
+
+def test_a_link_under_an_allowed_location_leads_to_no_other(catalog: Catalog, lake: Path) -> None:
+    landing, victim = lake.parent / "landing", lake.parent / "victim"
+    landing.mkdir()
+    victim.mkdir()
+    (landing / "link").symlink_to(victim)
+    catalog.add_location(str(landing))
+    assert refusals(catalog, str(landing / "link" / "t")) == {PermissionDeniedError}
+
+
+def test_two_spellings_of_one_folder_are_one_location(lake: Path) -> None:
+    catalog = opened(lake, any_location=True)
+    try:
+        (lake.parent / "real").mkdir()
+        (lake.parent / "alias").symlink_to(lake.parent / "real")
+        real = locations.normalize(str(lake.parent / "real" / "t"))
+        assert catalog.stage_table(str(lake.parent / "alias" / "t")).location == real
+        with pytest.raises(AlreadyExistsError, match="overlaps"):
+            catalog.stage_table(real)
+    finally:
+        catalog.close()
+
+
+def test_no_table_is_put_into_another_one(catalog: Catalog, lake: Path) -> None:
+    catalog.stage_table(str(lake / "mine"))
+    for place in ("mine", "mine/below"):
+        with pytest.raises(AlreadyExistsError, match="overlaps"):
+            catalog.register_external(NAME, str(lake / place))
+
+
+def test_locations_are_listed_added_once_and_removed(catalog: Catalog, lake: Path) -> None:
+    landing = lake.parent / "landing"
+    added = catalog.add_location(f"{landing}/")
+    assert added.url == locations.normalize(str(landing))
+    assert catalog.add_location(str(landing)) == added
+    assert catalog.locations() == (added,)
+    staged = catalog.stage_table(str(landing / "t"))
+    catalog.remove_location(str(landing))
+    assert catalog.locations() == ()
+    assert catalog.place_of(staged.table_id) == staged.location
+    assert refusals(catalog, str(landing / "other")) == {PermissionDeniedError}
+    with pytest.raises(NotFoundError, match="location list"):
+        catalog.remove_location(str(landing))
