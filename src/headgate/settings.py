@@ -31,6 +31,7 @@ _AT_LEAST_ONE = frozenset(
         "lease_ms",
         "housekeeping_ms",
         "request_limit_bytes",
+        "bodies_limit_bytes",
         "request_body_ms",
         "request_headers_ms",
         "answer_limit_bytes",
@@ -76,9 +77,10 @@ class Settings:
     unproposed_kept_ms: int = 24 * 3600 * 1000  # a staged file that may still be proposed
     housekeeping_ms: int = 3600 * 1000  # how often what nobody came back for is given up
     request_limit_bytes: int = 16 << 20  # the largest body of a request
+    bodies_limit_bytes: int = 256 << 20  # of request and response bodies in memory at once
     request_headers_ms: int = 10_000  # within which headers must have come
     request_body_ms: int = 30_000  # within which a body must have come
-    answer_limit_bytes: int = 16 << 20  # of commits' contents in one answer; more comes in pages
+    answer_limit_bytes: int = 4 << 20  # of commits' contents in one answer; more comes in pages
     connections: int = 16_384  # open at once; others wait, also behind idle ones
     stop_ms: int = 40_000  # for what is under way when a server stops; longer than any waits
     longest_wait_ms: int = 10_000  # for the next event, then ask again: a server that stops waits

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import os
 import resource
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from tests.faults.serving import Writer, appending, serving, session_at
 from tests.kit import shows
 from tests.kit.builders import new_txn_id
+from tests.kit.hearing import eventually
 from tests.kit.server import RunningServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
@@ -209,3 +211,104 @@ def test_many_idle_connections_leave_the_others_unaffected(server: RunningServer
     finally:
         for connection in idle:
             connection.close()
+
+
+STALLED = 100
+BUDGET = 64 * MEGABYTE
+
+
+@pytest.fixture
+def bounded(tmp_path: Path) -> Iterator[RunningServer]:
+    """A server that may hold 64 MiB of bodies, and gives each three seconds."""
+    environment = {
+        "HEADGATE_BODIES_LIMIT_BYTES": str(BUDGET),
+        "HEADGATE_REQUEST_BODY_MS": "3000",
+    }
+    with serving(tmp_path / "lake", environment=environment) as running:
+        with session_at(running.address) as session:
+            session.create_table("t", "value long")
+        yield running
+
+
+def peak_memory_of(server: RunningServer) -> int:
+    """Return the most memory that the worker ever had, in bytes."""
+    [worker] = server.workers
+    status = Path(f"/proc/{worker}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+def push(connection: socket.socket, left: int) -> int:
+    """Send what the other side takes at once; return what is left."""
+    try:
+        while left:
+            left -= connection.send(b" " * min(left, MEGABYTE))
+    except BlockingIOError:
+        pass
+    except ConnectionError:
+        return 0
+    return left
+
+
+@shows("FS5", "L1")
+def test_a_hundred_stalled_bodies_stay_within_the_budget_and_others_are_served(
+    bounded: RunningServer,
+) -> None:
+    before = memory_of(bounded)
+    with contextlib.ExitStack() as opened, httpx.Client(base_url=bounded.address) as http:
+        stalled = [opened.enter_context(connected(bounded)) for _ in range(STALLED)]
+        for connection in stalled:
+            connection.sendall(head(16 * MEGABYTE))
+            connection.setblocking(False)
+        left = [15 * MEGABYTE] * STALLED  # the last megabyte never comes
+        with somebody_else(bounded):
+            statuses: dict[int, int | None] = {}
+            while len(statuses) < STALLED:
+                left = [push(*each) for each in zip(stalled, left, strict=True)]
+                assert http.get("/v1/names/t").status_code == 200
+                ready, _, _ = select.select(
+                    [one for one in stalled if one.fileno() not in statuses], [], [], 0.1
+                )
+                for connection in ready:
+                    statuses[connection.fileno()] = answered(connection)
+        assert set(statuses.values()) <= {408, 429, None}
+        assert 429 in statuses.values()
+    assert peak_memory_of(bounded) - before < BUDGET + 32 * MEGABYTE
+
+
+@shows("FS5", "L1")
+def test_readers_that_take_nothing_stay_within_the_budget_and_are_cut_off(
+    bounded: RunningServer,
+) -> None:
+    with httpx.Client(base_url=bounded.address, timeout=60) as http:
+        table_id = http.get("/v1/names/t").json()["tableId"]
+        for version in range(1, 6):
+            lines = b'{"txn":{"appId":"%d","version":1}}\n' % version
+            unknown = b'{"padding":"' + b"x" * (MEGABYTE - 1000) + b'"}\n'
+            content = {
+                "way": "inline",
+                "commitInfo": {"operation": "WRITE"},
+                "actions": base64.b64encode(lines + unknown).decode(),
+            }
+            body = {
+                "txnId": new_txn_id(now_ms=time.time_ns() // 1_000_000),
+                "version": version,
+                "content": content,
+            }
+            assert http.post(f"/v1/tables/{table_id}/commits", json=body).status_code == 200
+        path = f"/v1/tables/{table_id}/commits"
+        assert len(http.get(path).content) > 4 * MEGABYTE
+        before = memory_of(bounded)
+        with contextlib.ExitStack() as opened, somebody_else(bounded):
+            readers = [opened.enter_context(connected(bounded)) for _ in range(STALLED)]
+            for reader in readers:
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                reader.sendall(f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode())
+            for reader in readers:
+                select.select([reader], [], [], 60)  # something came, and is left there
+            eventually(lambda: "the response was cut off" in bounded.log())
+            assert http.get("/v1/names/t").status_code == 200
+            statuses = [answered(reader) for reader in readers]
+        assert set(statuses) == {200, 429}
+        # Beside the budget: eight threads, each of which reads and encodes a page.
+        assert peak_memory_of(bounded) - before < BUDGET + 8 * 32 * MEGABYTE

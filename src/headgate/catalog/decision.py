@@ -77,6 +77,7 @@ _CONFLICTS_TOLD = 100
 GIVEN_UP = b"given up"
 _WINNERS_SENT = 1_000  # a client that is further behind reads the table anew
 _FEW_WINNERS = 16  # they are sent without asking for their sizes first
+_WINNERS_BYTES = 1 << 20  # of content; a batch may have to answer hundreds of proposals so
 
 
 class NotYetError(Exception):
@@ -557,7 +558,7 @@ class Decider:
         self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
     ) -> dict[TableId, tuple[RatifiedCommit, ...]]:
         winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
-        room = self._settings.answer_limit_bytes
+        room = min(self._settings.answer_limit_bytes, _WINNERS_BYTES)
         for attempt in pending.attempts:
             row, first = rows[attempt.part.table_id], attempt.part.version
             behind = row.head - first

@@ -33,21 +33,24 @@ from headgate.catalog.keys import AnsweredError, RequestKey
 from headgate.catalog.service import Catalog
 from headgate.clock import Clock, Ids
 from headgate.errors import (
+    BusyError,
     HeadgateError,
     InvalidArgumentError,
     NotFoundError,
     TooLargeError,
+    TooSlowError,
     UnavailableError,
 )
 from headgate.failpoints import fail_point
 from headgate.http import openapi
 from headgate.http.auth import Tokens
+from headgate.http.budget import SMALL, Budget, Share
 from headgate.http.metrics import CONTENT_TYPE, Gauge, Metrics
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.routing import Routes
 from headgate.http.unity import preview, rest, v1
 from headgate.http.unity import problems as dialects
-from headgate.http.waiting import Answers, Slowness, Together
+from headgate.http.waiting import Answers, Together
 from headgate.protocol.encoding import replaced
 from headgate.release import version
 from headgate.settings import Settings
@@ -60,8 +63,11 @@ _Written = tuple[int, bytes, problems.Problem | None]
 _log = logging.getLogger("headgate.http")
 _ID = re.compile(r"[\w.:-]{1,128}")
 _RETRY_AFTER = b"1"
-_SMALL = 64 << 10
+_CHUNK = 128 << 10  # bytes of a large response that are handed over at once
 _FEW_EVENTS = 64
+_WEIGHT = 2  # of a large request: its bytes, and what is decoded from them or answered
+_LENGTH_DIGITS = 18
+_NO_MEMORY = "There is no memory free for the response."
 PROPOSERS = 64  # threads for proposals that have to wait for something
 _KEY_HEADER = bodies.KEY_HEADER.encode()
 _REQUEST_HEADER = bodies.REQUEST_HEADER.encode()
@@ -80,16 +86,17 @@ class Server:
     metrics: Metrics = field(default_factory=lambda: Metrics(str(os.getpid())))
     answers: Answers = field(default_factory=Answers)
     held_back: Together = field(default_factory=Together)
-    slowness: Slowness = field(init=False)
+    budget: Budget = field(init=False)
     name: str = field(init=False)  # begins the ids of requests, which are then counted
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     gauges: Callable[[], dict[str, Gauge]] = dict
     ping: Callable[[], None] | None = None  # raises if it is of no use; None: the catalog's own
     pools: dict[Pool, ThreadPoolExecutor] = field(default_factory=dict)
+    slots: dict[Pool, asyncio.Semaphore] = field(default_factory=dict)  # one for each thread
 
     def __post_init__(self) -> None:
         self.name = self.ids.random().hex[:16]
-        self.slowness = Slowness(self.clock)
+        self.budget = Budget(self.settings.bodies_limit_bytes, self.clock)
 
     def start(self) -> None:
         """Have threads ready."""
@@ -98,6 +105,7 @@ class Server:
             pool: ThreadPoolExecutor(size, thread_name_prefix=f"headgate-{pool.value}")
             for pool, size in sizes.items()
         }
+        self.slots = {pool: asyncio.Semaphore(size) for pool, size in sizes.items()}
 
     def stop(self) -> None:
         """Let go of the threads; what runs in them ends by itself."""
@@ -131,6 +139,9 @@ def create(
     async def metrics(_: Request) -> Response:
         loop = asyncio.get_running_loop()
         gauges = await loop.run_in_executor(server.pools[Pool.READS], server.gauges)
+        gauges["bodies_bytes"] = Gauge(
+            "Bytes of request and response bodies in memory.", server.budget.used, is_own=True
+        )
         return Response(server.metrics.text(gauges), media_type=CONTENT_TYPE)
 
     routes: Routes[_Endpoint] = Routes()
@@ -142,7 +153,7 @@ def create(
     @asynccontextmanager
     async def whole(_: Starlette) -> AsyncIterator[None]:
         server.start()
-        watching = asyncio.create_task(server.slowness.watch())
+        watching = asyncio.create_task(server.budget.watch())
         try:
             yield
         finally:
@@ -209,6 +220,15 @@ class _Endpoint:
     async def __call__(
         self, scope: Scope, parts: Mapping[str, str], receive: Receive, send: Send
     ) -> None:
+        share = self._server.budget.share()
+        try:
+            await self._serve(scope, parts, receive, send, share)
+        finally:
+            share.release()
+
+    async def _serve(
+        self, scope: Scope, parts: Mapping[str, str], receive: Receive, send: Send, share: Share
+    ) -> None:
         server, operation = self._server, self._operation
         began = server.clock.monotonic()
         headers = dict(scope["headers"])
@@ -220,17 +240,21 @@ class _Endpoint:
         status, content, kind = 500, b"", bodies.JSON
         try:
             status, content, problem = await self._answered(
-                scope, parts, receive, headers, request_id
+                scope, parts, receive, headers, request_id, share
             )
         except AnsweredError as answered:
             status, content = (200, answered.answer) if answered.answer else (204, b"")
         except HeadgateError as error:
-            refusal = error
+            # Its traceback refers to this frame: a cycle, which would keep the body until the
+            # garbage collector runs.
+            refusal = error.with_traceback(None)
         except Exception:
             _log.exception("%s failed", operation.name, extra={"request_id": request_id})
             refusal = _unexpected(request_id)
         finally:
             server.metrics.under_way -= 1
+        if not share.resize(len(content)):
+            refusal = BusyError(_NO_MEMORY)
         if refusal is not None and operation.refused is not None:
             status, content = operation.refused(refusal)
         elif refusal is not None:
@@ -247,7 +271,30 @@ class _Endpoint:
         fail_point("server.before_answer")
         if operation.method == "HEAD":
             content = b""
-        await _respond(send, status, content, kind, request_id, extra)
+        start = _head(status, content, kind, request_id, extra)
+        if len(content) <= SMALL:
+            await _respond(send, start, content)
+        else:
+            await self._stream(send, start, content, share)
+
+    async def _stream(self, send: Send, start: Message, content: bytes, share: Share) -> None:
+        """Send a large response piece by piece, as its receiver takes it.
+
+        One that takes nothing for long is cut off: the connection ends before the announced length.
+        """
+        try:
+            with share.transfer(len(content), self._body_s):
+                await send(start)
+                for first in range(0, len(content), _CHUNK):
+                    piece = content[first : first + _CHUNK]
+                    share.moved = first + len(piece)
+                    is_last = share.moved == len(content)
+                    await send(
+                        {"type": "http.response.body", "body": piece, "more_body": not is_last}
+                    )
+                    share.extend()
+        except (BusyError, TooSlowError) as error:
+            _log.info("%s: the response was cut off: %s", self._operation.name, error.message)
 
     async def _answered(
         self,
@@ -256,6 +303,7 @@ class _Endpoint:
         receive: Receive,
         headers: dict[bytes, bytes],
         request_id: str,
+        share: Share,
     ) -> _Written:
         server, operation = self._server, self._operation
         loop = asyncio.get_running_loop()
@@ -267,27 +315,26 @@ class _Endpoint:
                 principal = await loop.run_in_executor(
                     server.pools[Pool.READS], server.tokens.principal, header
                 )
-        raw = b""
-        if operation.is_changing or operation.reads_body:
-            raw = await self._body(receive, headers)
         call = Call(
             catalog=server.catalog,
             path=parts,
             query=_query(scope["query_string"]) if scope["query_string"] else {},
-            raw=raw,
             principal=principal,
             request_id=request_id,
             agent=headers.get(b"user-agent", b"").decode("latin-1"),
         )
+        if operation.is_changing or operation.reads_body:
+            call.raw = await self._body(receive, headers, share)
 
         def understand() -> None:
-            if operation.body is not None:
-                call.body = bodies.decode(raw, operation.body)
             if operation.is_changing:
-                call.key = self._key(scope, headers, raw)
+                call.key = self._key(scope, headers, call.raw)
+            if operation.body is not None:
+                call.body = bodies.decode(call.raw, operation.body)
+                call.raw = b""  # large ones are not kept twice
 
         # What is large takes long to read, to judge and to write, and the loop is everybody's.
-        is_small = len(raw) <= _SMALL
+        is_small = len(call.raw) <= SMALL
         if is_small:
             understand()
         while operation.soon is not None and is_small:
@@ -312,7 +359,13 @@ class _Endpoint:
                 understand()
             return _written(operation.do(call))
 
-        return await loop.run_in_executor(server.pools[operation.pool], carry_out)
+        # A thread goes on when the memory for its response is reserved, or the response is refused:
+        # else finished responses would pile up here.
+        async with server.slots[operation.pool]:
+            written = await loop.run_in_executor(server.pools[operation.pool], carry_out)
+            if not share.resize(len(written[1])):
+                raise BusyError(_NO_MEMORY)
+            return written
 
     async def _is_in_vain(self, backlog: BacklogError) -> bool:
         """Wait until a table's writers may go on; say whether that will not be."""
@@ -331,30 +384,38 @@ class _Endpoint:
             asked.update(len(part).to_bytes(8, "big") + part)
         return RequestKey(text.decode("latin-1"), asked.digest())
 
-    async def _body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
-        wanted: int | None = None
-        declared = headers.get(b"content-length")
-        if declared is not None:
-            if not declared.isdigit():
-                raise InvalidArgumentError("The length of the body is no number.")
-            wanted = int(declared)
-            if wanted > self._limit:
-                raise self._too_large()
-        chunks: list[bytes] = []
-        size, more = 0, wanted != 0
-        with self._server.slowness.watched(self._body_s):
+    async def _body(self, receive: Receive, headers: dict[bytes, bytes], share: Share) -> bytes:
+        declared = _declared_length(headers)
+        expected = self._limit if declared is None else declared
+        if expected > self._limit:
+            raise self._too_large()
+        if declared == 0:
+            return b""
+        first, rest = b"", bytearray()
+        size, more = 0, True
+        with share.transfer(expected, self._body_s):
+            if declared is not None and declared > SMALL:
+                await share.reserve(_WEIGHT * declared)
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise UnavailableError("The sender left in the middle of the request.")
-                chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
-                # The end comes as a message of its own, from another thread: not waited for where
-                # everything is here.
-                more = message.get("more_body", False) and size != wanted
+                chunk = message.get("body", b"")
+                size += len(chunk)
                 if size > self._limit:
                     raise self._too_large()
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+                if size > share.size:
+                    await share.reserve(size if size <= SMALL else _WEIGHT * expected)
+                share.moved = size
+                # Not a list of chunks: those of a few bytes each would take many times their size.
+                if first:
+                    rest += chunk
+                else:
+                    first = chunk
+                # The end comes as a message of its own, from another thread: not waited for where
+                # everything is here.
+                more = message.get("more_body", False) and size != declared
+        return first + rest if rest else first
 
     def _too_large(self) -> TooLargeError:
         return TooLargeError(f"A request has at most {self._limit} bytes.")
@@ -376,17 +437,25 @@ def _is_large(answer: object) -> bool:
     if not isinstance(answer, problems.Problem) or answer.answer is None:
         return False
     told = answer.answer.winners.values()
-    return sum(commit.size for commits in told for commit in commits) > _SMALL
+    return sum(commit.size for commits in told for commit in commits) > SMALL
 
 
-async def _respond(
-    send: Send,
+def _declared_length(headers: Mapping[bytes, bytes]) -> int | None:
+    text = headers.get(b"content-length")
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > _LENGTH_DIGITS:
+        raise InvalidArgumentError("The Content-Length of the request is not a valid number.")
+    return int(text)
+
+
+def _head(
     status: int,
     content: bytes,
     kind: str,
     request_id: str,
     extra: tuple[tuple[bytes, bytes], ...] = (),
-) -> None:
+) -> Message:
     headers = [
         (b"content-length", b"%d" % len(content)),
         (_REQUEST_HEADER, request_id.encode()),
@@ -394,7 +463,11 @@ async def _respond(
     ]
     if content:
         headers.append((b"content-type", kind.encode()))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+async def _respond(send: Send, start: Message, content: bytes) -> None:
+    await send(start)
     await send({"type": "http.response.body", "body": content})
 
 
@@ -450,12 +523,13 @@ async def _wrong_method(scope: Scope, send: Send, methods: Iterable[str], reques
     allowed = (b"allow", ", ".join(sorted(methods)).encode())
     other = dialects.SaidError(dialects.Case.OTHER_METHOD, says)
     if (told := dialects.leads_nowhere(other, scope["path"])) is not None:
-        await _respond(send, *told, bodies.JSON, request_id, (allowed,))
+        await _respond(send, _head(*told, bodies.JSON, request_id, (allowed,)), told[1])
         return
     said = InvalidArgumentError(says, remedy="See /openapi.json.")
     problem = problems.from_error(said, request_id)
     problem = replaced(problem, status=405, title="Method Not Allowed")
-    await _respond(send, 405, bodies.encode(problem), bodies.PROBLEM, request_id, (allowed,))
+    content = bodies.encode(problem)
+    await _respond(send, _head(405, content, bodies.PROBLEM, request_id, (allowed,)), content)
 
 
 async def _unknown_route(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""How the loop waits: for answers of other threads, and for bodies that are slow to come."""
+"""How the loop waits for answers of other threads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
-
-from headgate.clock import Clock
-from headgate.errors import TooSlowError
 
 Result = TypeVar("Result")
 
@@ -99,57 +96,3 @@ class Together:
         del self._under_way[key]
         if not ended.cancelled():
             ended.exception()  # seen, also when everybody has left
-
-
-class Slowness:
-    """Ends requests whose body does not come in time.
-
-    One look at all of them now and then: a timer for each would cost more than reading it.
-    """
-
-    _EVERY_S = 0.25
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._deadlines: dict[asyncio.Task[Any], float] = {}
-
-    def watched(self, seconds: float) -> _Watched:
-        """Let the request of this task take so long, and no longer."""
-        return _Watched(self, seconds)
-
-    def begin(self, task: asyncio.Task[Any], seconds: float) -> None:
-        """Watch a task from now on."""
-        self._deadlines[task] = self._clock.monotonic() + seconds
-
-    def end(self, task: asyncio.Task[Any]) -> bool:
-        """Watch it no more; say whether it was still in time."""
-        return self._deadlines.pop(task, None) is not None
-
-    async def watch(self) -> None:
-        """Look at all of them, for ever."""
-        while True:
-            await asyncio.sleep(self._EVERY_S)
-            now = self._clock.monotonic()
-            for task in [task for task, end in self._deadlines.items() if end < now]:
-                del self._deadlines[task]
-                task.cancel()
-
-
-class _Watched:
-    """A request whose body is being read."""
-
-    __slots__ = ("_seconds", "_slowness", "_task")
-
-    def __init__(self, slowness: Slowness, seconds: float) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._slowness, self._task, self._seconds = slowness, task, seconds
-
-    def __enter__(self) -> None:
-        self._slowness.begin(self._task, self._seconds)
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        is_in_time = self._slowness.end(self._task)
-        if isinstance(error, asyncio.CancelledError) and not is_in_time:
-            self._task.uncancel()
-            raise TooSlowError(f"The body did not come within {self._seconds:g} s.") from None
