@@ -345,6 +345,7 @@ def test_what_a_worker_counts_says_which_worker_counted_it(served: Served) -> No
     assert {re.split("[{ ]", line)[0] for line in own} == {
         "headgate_requests_total",
         "headgate_requests_under_way",
+        "headgate_bodies_bytes",
         "headgate_publishing_failing_tables",
         *(f"headgate_request_seconds_{part}" for part in ("bucket", "sum", "count")),
     }
