@@ -141,7 +141,7 @@ def test_a_file_and_what_is_below_a_file_are_no_directories(tmp_path: Path) -> N
     with pytest.raises(InvalidArgumentError, match="not a directory"):
         connect(tmp_path / "file")
     for below in ("file/lake", "file/deep/lake"):
-        with pytest.raises(UnavailableError, match="cannot be used"):
+        with pytest.raises(InvalidArgumentError, match="cannot be used"):
             connect(tmp_path / below)
     assert contents(tmp_path) == {"file": b"precious"}
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_a_path_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for use in (connect, init):
-        with pytest.raises(HeadgateError, match="cannot be used"):
+        with pytest.raises(InvalidArgumentError, match=r"without NUL|at most 255 bytes"):
             use(address)
     assert list(tmp_path.iterdir()) == []
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from headgate.arguments import When, checked
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.catalog.stores.sqlite import SQLiteStore
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from headgate.catalog.filesystem import FilesystemCatalog
     from headgate.client.remote import RemoteCatalog
     from headgate.client.session import Session
-    from headgate.client.table import PlainTable, When
+    from headgate.client.table import PlainTable
 
 DATABASE = "headgate.db"
 _ROOT = "root"
@@ -51,6 +52,7 @@ _ADDRESSES = (
 )
 
 
+@checked
 def connect(
     address: str | os.PathLike[str] = "lake",
     *,
@@ -93,6 +95,7 @@ def connect(
     return _session(catalog, clock, ids, settings, on_close)
 
 
+@checked
 def init(address: str | os.PathLike[str], root: str | None = None) -> str:
     """Make a lake and say where its tables will lie; refuse one that is there."""
     text = os.fspath(address)
@@ -129,6 +132,7 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
         store.close()
 
 
+@checked
 def open(
     path: str | os.PathLike[str], *, version: int | None = None, as_of: When | None = None
 ) -> PlainTable:
@@ -303,7 +307,11 @@ def _ready(database: Path) -> Path:
         # While a lake is made its database is empty for a moment, and tables there are none yet.
         # Again in this order: another process may make both meanwhile.
         is_lost = (directory / "tables").is_dir() and _is_empty(database)
-    except (OSError, ValueError) as error:
+    except NotADirectoryError as error:
+        raise InvalidArgumentError(
+            f"{str(directory)!r} cannot be used: {error}.", remedy="Name a directory."
+        ) from error
+    except OSError as error:
         raise UnavailableError(
             f"{str(directory)!r} cannot be used: {error}.",
             remedy="Name a directory that can be read and written.",

@@ -6,7 +6,9 @@ path: storage locations come from table ids.
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headgate.errors import InvalidNameError
@@ -83,6 +85,13 @@ class TableName:
 def fold(part: str) -> str:
     """Give the form in which two spellings of one name are equal."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", part).casefold())
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """Return a question that names the known name most like a wrong one; empty if none is."""
+    by_fold = {fold(name): name for name in known}
+    found = difflib.get_close_matches(fold(wrong), by_fold, n=1, cutoff=0.7)
+    return f" Did you mean {by_fold[found[0]]!r}?" if found else ""
 
 
 def plain_name(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.arguments import checked
 from headgate.errors import InvalidArgumentError
 
 _DIGITS = 18  # of the largest number that the catalog's database holds for certain
@@ -42,6 +43,7 @@ _AT_LEAST_ONE = frozenset(
 )
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How a catalog and its clients behave. Times end in their unit."""

@@ -83,8 +83,8 @@ READING = {
     "a version to come": (["show", "orders", "--version=99"], "its latest is 0"),
     "a version before the first": (["show", "orders", "--version=-1"], "no version -1"),
     "a sequence to come": (["show", "orders", "--sequence=99"], "sequence 99"),
-    "no time": (["show", "orders", "--as-of=yesterday"], "'yesterday' is no time"),
-    "a time without a zone": (["show", "orders", "--as-of=2026-03-01"], "names no time zone"),
+    "no time": (["show", "orders", "--as-of=yesterday"], "'yesterday' is not a date or time"),
+    "a time without a zone": (["show", "orders", "--as-of=2026-03-01T12:00"], "has no time zone"),
     "a time before the table": (
         ["show", "orders", "--as-of=2001-01-01T00:00:00Z"],
         "2001-01-01T00:00",
@@ -94,7 +94,10 @@ READING = {
         "has not come to 2345-06-07T08:09:10.000Z",
     ),
     "two moments": (["show", "orders", "--version=0", "--sequence=1"], "of one"),
-    "a column nobody has": (["show", "orders", "--columns=x"], "no column 'x'; it has id, item"),
+    "a column nobody has": (
+        ["show", "orders", "--columns=x"],
+        "Name columns of the table: id, item",
+    ),
     "an address of nothing": (["show", "--lake="], "cannot be empty"),
     "an address of no kind": (["show", "--lake=ftp://localhost/x"], "names no catalog"),
     "a file for a lake": (["show", "--lake=good.csv"], "not a directory"),

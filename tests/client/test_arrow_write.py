@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from headgate.client.arrow import to_arrow
 from headgate.errors import (
-    InvalidArgumentError,
     InvalidDataError,
     InvalidSchemaError,
     UnavailableError,
@@ -370,11 +369,6 @@ def test_an_empty_text_cannot_be_a_partition_that_may_not_be_null() -> None:
     plain = table("id int, p string not null", "p")
     with pytest.raises(InvalidDataError, match="'p' may not be null"):
         write(plain, pa.table({"id": pa.array([1], pa.int32()), "p": [""]}), MemoryStore())
-
-
-def test_rows_that_are_no_arrow_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="list"):
-        write(table("a int"), [{"a": 1}], MemoryStore())
 
 
 @pytest.mark.parametrize(

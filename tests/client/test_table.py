@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
-from headgate.client.table import PlainTable, Table, milliseconds, open_path
+from headgate.arguments import When, milliseconds
+from headgate.client.table import PlainTable, Table, open_path
 from headgate.client.transaction import Change, Operation
 from headgate.errors import (
     ConflictError,
@@ -197,14 +198,17 @@ class Telling(WrappedStore):
         (datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 0),
         (datetime(2026, 3, 1, 0, 0, 0, 999_999, UTC), 1772323200999),
         (17, 17),
+        ("2026-03-01", 1772323200000),
+        (date(2026, 3, 1), 1772323200000),
+        (date(1969, 12, 31), -86_400_000),
     ],
 )
-def test_times_are_read_to_the_millisecond(when: str | datetime | int, ms: int) -> None:
+def test_times_are_read_to_the_millisecond_and_days_begin_in_utc(when: When, ms: int) -> None:
     assert milliseconds(when) == ms
 
 
-@pytest.mark.parametrize("when", ["2026-03-01", "yesterday", datetime(2026, 3, 1), True])  # noqa: DTZ001
-def test_a_time_without_a_zone_is_no_time(when: str | datetime | int) -> None:
+@pytest.mark.parametrize("when", ["2026-03-01T12:00", "yesterday", datetime(2026, 3, 1)])  # noqa: DTZ001
+def test_a_time_without_a_zone_is_refused(when: When) -> None:
     with pytest.raises(InvalidArgumentError):
         milliseconds(when)
 

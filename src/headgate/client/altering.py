@@ -44,7 +44,6 @@ from headgate.protocol.schema import (
 )
 from headgate.protocol.schema_checks import check
 from headgate.protocol.schema_evolution import with_schema
-from headgate.protocol.schema_text import parse_type
 
 # Looks at the rows of a snapshot and raises `InvalidDataError` if one breaks the rule to come.
 RowCheck: TypeAlias = Callable[[Snapshot], None]
@@ -119,6 +118,12 @@ def new_columns(columns: AnySchema | Sequence[AddedColumn]) -> tuple[AddedColumn
     """Read new columns in any of the forms they can be given in."""
     if isinstance(columns, list | tuple):
         found = tuple(columns)
+        if not all(isinstance(column, AddedColumn) for column in found):
+            raise InvalidArgumentError(
+                "Columns to add cannot be given as this list.",
+                remedy='Pass text such as "id long", a dict such as {"id": "long"}, a schema, or a '
+                "list of AddedColumn.",
+            )
     else:
         found = tuple(AddedColumn(item) for item in columns_of(columns).fields)
     if not found:
@@ -398,8 +403,3 @@ def path_of(column: str | Sequence[str]) -> Path:
     if not path:
         raise InvalidArgumentError("No column was named.")
     return path
-
-
-def type_of(data_type: str | DataType | None) -> DataType | None:
-    """Read a type in any of the forms it can be given in."""
-    return parse_type(data_type) if isinstance(data_type, str) else data_type

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, Protocol, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
 
-from headgate.errors import InvalidArgumentError, InvalidSchemaError, UnsupportedFeatureError
-from headgate.log.arrow_types import arrow_schema, arrow_type, delta_schema
-from headgate.log.constraints import Constraint, parse_constraint
+from headgate.arguments import shown
+from headgate.errors import (
+    InvalidArgumentError,
+    InvalidDataError,
+    InvalidSchemaError,
+    UnsupportedFeatureError,
+)
+from headgate.log.arrow_types import arrow_schema, arrow_type, delta_schema, delta_type
+from headgate.log.constraints import Constraint, Filter, parse_constraint, parse_filter
 from headgate.log.datafiles import Layout, read_rows
 from headgate.log.inputs import InputError, read_input
 from headgate.log.rows import check_rows, conform, constraints_of
 from headgate.log.statistics import num_records
 from headgate.log.writing import TARGET_FILE_SIZE, DataFiles
-from headgate.names import fold
+from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import AddFile, Metadata
 from headgate.protocol.actions import Protocol as TableProtocol
 from headgate.protocol.column_mapping import without_mapping
@@ -33,6 +39,7 @@ from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import VOID, StructField, StructType, find
 from headgate.protocol.schema_checks import void_problems
 from headgate.protocol.type_widening import is_widening, type_changes
+from headgate.sql.pruning import condition_predicate
 from headgate.storage.objects import ObjectStore
 
 __all__ = [
@@ -44,8 +51,12 @@ __all__ = [
     "check_condition",
     "check_nulls",
     "delta_schema",
+    "delta_type",
+    "is_schema",
+    "is_type",
     "num_records",
     "read_input",
+    "rows_of",
     "to_arrow",
     "to_batches",
     "write_files",
@@ -82,13 +93,23 @@ class Readable(Shape, Protocol):
     def files(self, where: Predicate | None = None) -> Sequence[AddFile]: ...
 
 
+def is_schema(value: object) -> bool:
+    """Return whether a value is a schema of Arrow."""
+    return isinstance(value, pa.Schema)
+
+
+def is_type(value: object) -> bool:
+    """Return whether a value is a type of Arrow."""
+    return isinstance(value, pa.DataType)
+
+
 # Reading
 
 
 def to_arrow(
     snapshot: Readable,
     columns: Sequence[str] | None = None,
-    where: Predicate | None = None,
+    where: Predicate | str | None = None,
     limit: int | None = None,
 ) -> pa.Table:
     """Read the rows of a snapshot that satisfy `where`, at most `limit` of them."""
@@ -99,16 +120,30 @@ def to_arrow(
 def to_batches(
     snapshot: Readable,
     columns: Sequence[str] | None = None,
-    where: Predicate | None = None,
+    where: Predicate | str | None = None,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a snapshot batch by batch, some files ahead of the caller."""
+    """Read the rows of a snapshot batch by batch, some files ahead of the caller.
+
+    `where` may be a condition in SQL; a time without a zone in it is UTC.
+    """
     if limit is not None and limit < 0:
         raise InvalidArgumentError(f"There is no limit of {limit} rows.")
     layout = layout_of(snapshot)
     chosen = _chosen(layout.schema, columns)
-    files = snapshot.files(where) if limit != 0 else []
-    return _limited(_read_all(layout, files, chosen, where), limit)
+    rows, skipping = _filters(snapshot.schema, where)
+    files = snapshot.files(skipping) if limit != 0 else []
+    return _limited(_read_all(layout, files, chosen, rows), limit)
+
+
+def _filters(
+    schema: StructType, where: Predicate | str | None
+) -> tuple[Predicate | Filter | None, Predicate | None]:
+    """Return what chooses rows, and what chooses the files that may hold them."""
+    if not isinstance(where, str):
+        return where, where
+    rows = parse_filter(where, arrow_schema(schema))
+    return rows, condition_predicate(where, schema, is_utc=True)
 
 
 def layout_of(snapshot: Readable) -> Layout:
@@ -140,8 +175,11 @@ def _chosen(schema: StructType, columns: Sequence[str] | None) -> list[StructFie
     for name in columns:
         item = find(schema, [name])
         if item is None:
-            known = ", ".join(item.name for item in schema.fields)
-            raise InvalidArgumentError(f"The table has no column {name!r}; it has {known}.")
+            known = [item.name for item in schema.fields]
+            raise InvalidArgumentError(
+                f"The table has no column {name!r}.{did_you_mean(name, known)}",
+                remedy=f"Name columns of the table: {', '.join(known)}.",
+            )
         found.append(item)
     if len({item.name for item in found}) < len(found):
         raise InvalidArgumentError(f"A column is named twice: {', '.join(columns)}.")
@@ -152,7 +190,7 @@ def _read_all(
     layout: Layout,
     files: Sequence[AddFile],
     columns: Sequence[StructField],
-    where: Predicate | None,
+    where: Predicate | Filter | None,
 ) -> Iterator[pa.RecordBatch]:
     if len(files) == 1:
         yield from read_rows(layout, files[0], columns, where)
@@ -172,7 +210,10 @@ def _read_all(
 
 
 def _read_one(
-    layout: Layout, add: AddFile, columns: Sequence[StructField], where: Predicate | None
+    layout: Layout,
+    add: AddFile,
+    columns: Sequence[StructField],
+    where: Predicate | Filter | None,
 ) -> list[pa.RecordBatch]:
     return list(read_rows(layout, add, columns, where))
 
@@ -218,6 +259,45 @@ def _check_all(
 
 
 # Writing
+
+
+def rows_of(rows: object, schema: StructType) -> Rows:
+    """Convert rows in any form that is accepted to Arrow: pandas, polars, a list of dicts.
+
+    Values of a list get the types of the columns they are for.
+    """
+    if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return rows
+    try:
+        if type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "index"):
+            # An index with a name is a column; a mere numbering of rows is not.
+            is_named = any(name is not None for name in rows.index.names)
+            return pa.Table.from_pandas(rows, preserve_index=is_named)
+        if hasattr(rows, "__arrow_c_stream__"):
+            return pa.table(rows)
+        if isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows):
+            return _table_of(rows, schema)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        raise InvalidDataError(f"The rows cannot be converted to Arrow: {error}.") from error
+    raise InvalidArgumentError(
+        f"Rows cannot be given as {shown(rows)}.",
+        remedy="Pass a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars "
+        "DataFrame, or a list of dicts.",
+    )
+
+
+def _table_of(rows: Sequence[Mapping[str, object]], schema: StructType) -> pa.Table:
+    types = {fold(item.name): arrow_type(item.type) for item in schema.fields}
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("the keys of a row must be names of columns")
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows], types.get(fold(name)))
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise InvalidDataError(f"Column {name!r}: {error}.") from error
+    return pa.table(columns)
 
 
 def write_files(
@@ -266,9 +346,5 @@ def _batches(rows: Rows) -> Iterator[pa.RecordBatch]:
         yield from rows.to_batches(_BATCH_ROWS)
     elif isinstance(rows, pa.RecordBatch):
         yield rows
-    elif isinstance(rows, pa.RecordBatchReader):
-        yield from rows
     else:
-        raise InvalidArgumentError(
-            f"Rows come as a pyarrow Table or RecordBatchReader, not as {type(rows).__name__}."
-        )
+        yield from rows

@@ -10,10 +10,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from headgate.arguments import shown
 from headgate.client import arrow
 from headgate.client.transaction import Operation, as_text
 from headgate.clock import Ids
-from headgate.errors import InvalidArgumentError, RefusedError, UnsupportedFeatureError
+from headgate.errors import (
+    InvalidArgumentError,
+    InvalidSchemaError,
+    MalformedError,
+    RefusedError,
+    UnsupportedFeatureError,
+)
 from headgate.log.snapshots import Snapshot
 from headgate.log.statistics import num_records
 from headgate.protocol import clustering, features
@@ -34,20 +41,24 @@ from headgate.protocol.schema import (
     DEFAULT,
     GENERATION,
     IDENTITY,
+    DataType,
+    StructField,
     StructType,
     all_fields,
     columns_with,
     find,
     to_json,
+    type_from_object,
 )
 from headgate.protocol.schema_checks import check
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.schema_text import parse_schema, parse_type
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.storage.objects import ObjectStore
 
 # pyarrow has its home in `client.arrow` and brings no types of its own.
 ArrowSchema: TypeAlias = Any
-AnySchema: TypeAlias = str | StructType | ArrowSchema
+AnySchema: TypeAlias = str | StructType | Mapping[str, Any] | ArrowSchema  # or Spark's
+AnyType: TypeAlias = str | DataType | Any  # Any: a type of Arrow or Spark
 
 ROW_TRACKING_PREFIX = "delta.rowTracking."
 _ROW_ID_COLUMN = f"{ROW_TRACKING_PREFIX}materializedRowIdColumnName"
@@ -197,12 +208,62 @@ def added_metrics(files: Sequence[AddFile]) -> dict[str, int]:
 
 
 def columns_of(schema: AnySchema) -> StructType:
-    """Read a schema in any of the forms it can be given in."""
+    """Convert a schema in any form that is accepted: SQL text, dict, Arrow, Spark or Delta."""
     if isinstance(schema, str):
         return parse_schema(schema)
     if isinstance(schema, StructType):
         return schema
-    return arrow.delta_schema(schema)
+    if arrow.is_schema(schema):
+        return arrow.delta_schema(schema)
+    if _is_of_spark(schema):
+        found = _from_spark(schema)
+        if isinstance(found, StructType):
+            return found
+    if isinstance(schema, Mapping):
+        return StructType(tuple(_column_of(name, given) for name, given in schema.items()))
+    raise InvalidArgumentError(
+        f"A schema cannot be given as {shown(schema)}.",
+        remedy='Pass text such as "id long, day date", a dict such as {"id": "long"}, a pyarrow '
+        "Schema or a Spark StructType.",
+    )
+
+
+def type_of(data_type: AnyType) -> DataType:
+    """Convert a type in any form that is accepted: SQL text, Arrow, Spark or Delta."""
+    if isinstance(data_type, str):
+        return parse_type(data_type)
+    if isinstance(data_type, DataType):
+        return data_type
+    if arrow.is_type(data_type):
+        return arrow.delta_type(data_type)
+    if _is_of_spark(data_type):
+        return _from_spark(data_type)
+    raise InvalidArgumentError(
+        f"A type cannot be given as {shown(data_type)}.",
+        remedy="Name it as in SQL, such as long, string or decimal(10,2).",
+    )
+
+
+def _is_of_spark(value: object) -> bool:
+    return type(value).__module__ == "pyspark.sql.types" and hasattr(value, "jsonValue")
+
+
+def _from_spark(data_type: Any) -> DataType:
+    try:
+        return type_from_object(data_type.jsonValue())
+    except (MalformedError, UnsupportedFeatureError) as error:
+        raise InvalidSchemaError(error.message, remedy="Use types that Delta has.") from error
+
+
+def _column_of(name: object, data_type: AnyType) -> StructField:
+    if not isinstance(name, str):
+        raise InvalidArgumentError(
+            f"A column cannot be named {name!r}.", remedy="Use strings as the keys of a schema."
+        )
+    try:
+        return StructField(name, type_of(data_type))
+    except RefusedError as error:
+        raise type(error)(f"Column {name!r}: {error.message}", remedy=error.remedy) from None
 
 
 def property_texts(properties: Mapping[str, str | int | bool]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from headgate.arguments import When, checked, milliseconds
 from headgate.client import events
 from headgate.client.making import (
     AnySchema,
@@ -22,7 +23,7 @@ from headgate.client.making import (
     first,
     making,
 )
-from headgate.client.table import PlainTable, Table, When, milliseconds, open_path
+from headgate.client.table import PlainTable, Table, open_path
 from headgate.client.transaction import Committer, Operation, Patience, told
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -77,6 +78,7 @@ _CREATE = "CREATE TABLE"
 _CREATE_OR_REPLACE = "CREATE OR REPLACE TABLE"
 
 
+@checked
 class Session:
     """A catalog as one user sees it. Leave it with `close`, or use it in a `with`."""
 

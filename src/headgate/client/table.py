@@ -9,15 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from headgate.arguments import When, checked, milliseconds
 from headgate.client import altering, arrow, maintenance
 from headgate.client.altering import UNCHANGED, Alteration, ColumnChange, RowCheck, Unchanged
 from headgate.client.detail import TableDetail, detail_of
 from headgate.client.making import (
     ROW_TRACKING_PREFIX,
     AnySchema,
+    AnyType,
     Wanted,
     added_metrics,
     making,
@@ -25,6 +26,7 @@ from headgate.client.making import (
     property_texts,
     refuse_removals,
     replacement,
+    type_of,
 )
 from headgate.client.transaction import (
     Change,
@@ -69,15 +71,13 @@ from headgate.protocol.commits import RatifiedCommit
 from headgate.protocol.conflicts import Scan
 from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.predicates import Predicate
-from headgate.protocol.schema import CONSTRAINTS, DataType, StructType, find
+from headgate.protocol.schema import CONSTRAINTS, StructType, find
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
 
 # pyarrow has its home in `client.arrow` and brings no types of its own.
 ArrowTable: TypeAlias = Any
-
-When = str | datetime | int  # ISO 8601 with a time zone; a time with one; milliseconds since 1970
 
 # What makes a table the catalog's, or is decided when it is made. Spec: EN-01.
 _PROTECTED = frozenset(
@@ -114,6 +114,7 @@ class HistoryEntry:
     engine: str | None
 
 
+@checked
 class Table:
     """A catalog-managed table, by its id. Spec: LC-04.
 
@@ -202,9 +203,9 @@ class Table:
         version: int | None = None,
         as_of: When | None = None,
         sequence: int | None = None,
-        where: Predicate | None = None,
+        where: Predicate | str | None = None,
     ) -> ArrowTable:
-        """Read rows as an Arrow table."""
+        """Read rows as an Arrow table; `where` may be a condition in SQL, such as "id > 5"."""
         rows: ArrowTable = arrow.to_arrow(self.snapshot(version, as_of, sequence), columns, where)
         return rows
 
@@ -233,7 +234,8 @@ class Table:
     # Writing
 
     def append(self, rows: ArrowTable) -> Committed:
-        """Add rows. Spec: IN-01, CM-44."""
+        """Add rows: of Arrow, pandas or polars, or a list of dicts. Spec: IN-01, CM-44."""
+        rows = arrow.rows_of(rows, self._latest.schema)
         if hasattr(rows, "read_next_batch"):  # a stream passes once: no second try with its rows
             return self._commit(self._appending(self.snapshot(), rows))
         # No call before the proposal: a blind append is moved past whatever came meanwhile. Unless
@@ -254,6 +256,7 @@ class Table:
     def overwrite(self, rows: ArrowTable) -> Committed:
         """Put these rows in place of all that are there now."""
         base = self.snapshot()
+        rows = arrow.rows_of(rows, base.schema)
         refuse_removals(base)
         adds = self._write_files(base, rows)
         gone = list(base.files())
@@ -346,7 +349,7 @@ class Table:
         *,
         comment: str | Unchanged | None = UNCHANGED,
         nullable: bool | None = None,
-        type: str | DataType | None = None,
+        type: AnyType | None = None,
         default: str | Unchanged | None = UNCHANGED,
         position: Position | None = None,
         check: RowCheck | None = None,
@@ -357,7 +360,9 @@ class Table:
         For NOT NULL every row is looked at, by `check` if there is one.
         """
         path = altering.path_of(column)
-        change = ColumnChange(comment, nullable, altering.type_of(type), default, position)
+        change = ColumnChange(
+            comment, nullable, None if type is None else type_of(type), default, position
+        )
         # Who is about to look at every row begins with the newest.
         base = self.snapshot() if nullable is False else None
         return self._alter(
@@ -573,6 +578,7 @@ class Table:
         return f"col-{self.committer.ids.random()}"
 
 
+@checked
 class PlainTable:
     """A Delta table without a catalog, at one version, to be read."""
 
@@ -607,9 +613,9 @@ class PlainTable:
         return self._snapshot
 
     def to_arrow(
-        self, columns: Sequence[str] | None = None, where: Predicate | None = None
+        self, columns: Sequence[str] | None = None, where: Predicate | str | None = None
     ) -> ArrowTable:
-        """Read rows as an Arrow table."""
+        """Read rows as an Arrow table; `where` may be a condition in SQL, such as "id > 5"."""
         rows: ArrowTable = arrow.to_arrow(self._snapshot, columns, where)
         return rows
 
@@ -635,28 +641,6 @@ def open_path(
             store_for=store_for,
         )
     )
-
-
-def milliseconds(when: When) -> int:
-    """Read a time: ISO 8601 with a time zone, a datetime with one, or milliseconds since 1970."""
-    if isinstance(when, bool):
-        raise InvalidArgumentError(f"{when!r} is no time.")
-    if isinstance(when, int):
-        return when
-    if isinstance(when, str):
-        try:
-            when = datetime.fromisoformat(when)
-        except ValueError:
-            raise InvalidArgumentError(
-                f"{when!r} is no time.", remedy="Write it like 2026-03-01T00:00:00Z."
-            ) from None
-    if when.tzinfo is None:
-        raise InvalidArgumentError(
-            f"{when.isoformat()} names no time zone.", remedy="Write it like 2026-03-01T00:00:00Z."
-        )
-    # In whole numbers: a float of seconds loses the millisecond a commit was made in.
-    since = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
 def _history(

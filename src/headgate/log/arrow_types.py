@@ -75,6 +75,11 @@ def delta_schema(schema: pa.Schema) -> StructType:
     return StructType(tuple(_delta_field(field, (field.name,)) for field in schema))
 
 
+def delta_type(of: pa.DataType) -> DataType:
+    """Return the Delta type that a column of an Arrow type gets; refuse one that has none."""
+    return _delta_type(of, ("value",))
+
+
 # Delta to Arrow
 
 

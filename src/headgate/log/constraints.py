@@ -1,4 +1,4 @@
-"""CHECK constraints and invariants: Spark SQL, as far as it can be evaluated exactly on Arrow.
+"""CHECK constraints, invariants and filters: Spark SQL that can be evaluated exactly on Arrow.
 
 Knows comparisons, logic with NULL, arithmetic and a few functions, with Spark's own meaning: NaN
 equals itself and is the greatest, names ignore case, division of integers is not integer. What is
@@ -8,6 +8,7 @@ A text compared with a timestamp is read in UTC.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import InvalidDataError, UnsupportedFeatureError
+from headgate.errors import InvalidArgumentError, InvalidDataError, UnsupportedFeatureError
+from headgate.names import did_you_mean
 
 # A column of values, or one value that stands for a column of it.
 _Values = Any
@@ -57,10 +59,59 @@ def parse_constraint(name: str, text: str, schema: pa.Schema) -> Constraint:
             raise _Unknown(f"its type is {found.type}, not boolean")
     except (_Unknown, pa.ArrowException) as error:
         raise UnsupportedFeatureError(
-            f"The constraint {name} ({text}) cannot be checked here: {error}.",
+            f"The constraint {name} ({text}) cannot be checked here: {_sentence(error)}",
             remedy="Write with a client that can evaluate it, or drop the constraint.",
         ) from error
     return Constraint(name, text, evaluate, tuple(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A condition that chooses rows: those for which it is TRUE."""
+
+    text: str
+    columns: tuple[tuple[str, ...], ...]
+
+    def matching(self, rows: pa.RecordBatch) -> pa.Array:
+        """Return for each row whether it is chosen; rows have at least the columns used."""
+        try:
+            chosen = _filter(self.text, rows.schema)[0](rows)
+        except pa.ArrowInvalid as error:
+            raise InvalidDataError(
+                f"The filter {self.text!r} cannot be computed for a row: {error}.",
+                remedy="Change the filter, or read without it.",
+            ) from error
+        if isinstance(chosen, pa.Scalar):
+            return pa.repeat(pa.scalar(chosen.as_py() is True), rows.num_rows)
+        return chosen
+
+
+def parse_filter(text: str, schema: pa.Schema) -> Filter:
+    """Parse a filter on rows of a schema; refuse what cannot be evaluated exactly."""
+    return Filter(text, _filter(text, schema)[1])
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return text if text.endswith((".", "?")) else f"{text}."
+
+
+@functools.lru_cache(maxsize=256)
+def _filter(text: str, schema: pa.Schema) -> tuple[_Evaluate, tuple[tuple[str, ...], ...]]:
+    columns: list[tuple[str, ...]] = []
+    try:
+        evaluate = _Parser(text, schema, columns).parse()
+        found = evaluate(pa.RecordBatch.from_pylist([], schema=schema))
+        if not pa.types.is_boolean(found.type):
+            raise _Unknown(f"its type is {found.type}, not boolean")
+    except (_Unknown, pa.ArrowException) as error:
+        at = getattr(error, "at", None)
+        where = "" if at is None else f" at character {at + 1}"
+        raise InvalidArgumentError(
+            f"The filter {text!r} cannot be evaluated{where}: {_sentence(error)}",
+            remedy="Compare columns with literals as in SQL, or read through Spark.",
+        ) from error
+    return evaluate, tuple(columns)
 
 
 def compare(how: str, left: _Values, right: _Values) -> _Values:
@@ -74,7 +125,11 @@ def compare(how: str, left: _Values, right: _Values) -> _Values:
 
 
 class _Unknown(Exception):  # noqa: N818 - never leaves this module
-    """A part of the expression that is not known here."""
+    """A part of the expression that is not known here, and where in the text it is."""
+
+    def __init__(self, why: str, at: int | None = None) -> None:
+        super().__init__(why)
+        self.at = at
 
 
 # Words
@@ -99,6 +154,7 @@ _ESCAPES: Final = {
 class _Token:
     kind: str
     text: str
+    start: int
 
     @property
     def key(self) -> str:
@@ -112,8 +168,9 @@ def _tokens(text: str) -> list[_Token]:
     while text[at:].strip():
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
-            raise _Unknown(f"{text[at:].strip()[:20]!r} is not understood")
-        found.append(_Token(match.lastgroup, match[match.lastgroup]))
+            rest = text[at:].lstrip()
+            raise _Unknown(f"{rest[:20].rstrip()!r} is not understood", len(text) - len(rest))
+        found.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup)))
         at = match.end()
     return found
 
@@ -140,15 +197,21 @@ class _Parser:
     """Recursive descent, loosest binding first: OR, AND, NOT, predicates, sums, products, signs."""
 
     def __init__(self, text: str, schema: pa.Schema, columns: list[tuple[str, ...]]) -> None:
+        self._end = len(text.rstrip())
         self._tokens = _tokens(text)
         self._at = 0
         self._schema = schema
         self._columns = columns
 
     def parse(self) -> _Evaluate:
-        whole = self._any()
-        if self._at < len(self._tokens):
-            raise _Unknown(f"{self._tokens[self._at].text!r} is not understood")
+        try:
+            whole = self._any()
+            if self._at < len(self._tokens):
+                raise _Unknown(f"{self._next().text!r} is not understood")
+        except _Unknown as error:
+            if error.at is None and self._at:
+                error.at = self._tokens[self._at - 1].start
+            raise
         return whole
 
     def _any(self) -> _Evaluate:
@@ -312,11 +375,12 @@ class _Parser:
 
     def _expect(self, key: str) -> None:
         if not self._take(key):
-            raise _Unknown(f"{key!r} is missing")
+            rest = self._tokens[self._at :]
+            raise _Unknown(f"{key!r} is missing", rest[0].start if rest else self._end)
 
     def _next(self) -> _Token:
         if self._at == len(self._tokens):
-            raise _Unknown("it ends too early")
+            raise _Unknown("it ends too early", self._end)
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -335,7 +399,8 @@ def _resolve(schema: pa.Schema, path: Sequence[str]) -> list[int]:
     for name in path:
         found = [i for i, field in enumerate(fields) if field.name.lower() == name.lower()]
         if len(found) != 1:
-            raise _Unknown(f"there is no column {'.'.join(path)}")
+            hint = did_you_mean(name, [field.name for field in fields])
+            raise _Unknown(f"there is no column {'.'.join(path)}.{hint}")
         indices += found
         inner = fields[found[0]].type
         fields = [inner.field(i) for i in range(inner.num_fields)] if _is_struct(inner) else []

@@ -26,8 +26,8 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 from headgate.log.arrow_types import FIELD_ID, arrow_type, is_list, stored_type
-from headgate.log.constraints import compare
-from headgate.names import fold
+from headgate.log.constraints import Filter, compare
+from headgate.names import did_you_mean, fold
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import AddFile, DeletionVector
 from headgate.protocol.column_mapping import field_id, physical_name
@@ -75,13 +75,13 @@ def read_rows(
     layout: Layout,
     add: AddFile,
     columns: Sequence[StructField],
-    where: Predicate | None = None,
+    where: Predicate | Filter | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of one file that were not deleted and satisfy `where`, in these columns."""
     wanted = _with_filtered(layout.schema, columns, where)
     with _Source(layout, add) as source:
         for rows in source.rows(wanted):
-            chosen = rows if where is None else rows.filter(matching(where, rows, layout.schema))
+            chosen = rows if where is None else rows.filter(_chosen(where, rows, layout.schema))
             yield (
                 chosen.select(range(len(columns))) if columns else _without_columns(chosen.num_rows)
             )
@@ -222,6 +222,12 @@ def partition_scalar(text: str | None, data_type: DataType) -> pa.Scalar:
     return pa.scalar(parse_partition_value(text, data_type), arrow_type(data_type))
 
 
+def _chosen(where: Predicate | Filter, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
+    if isinstance(where, Filter):
+        return where.matching(rows)
+    return matching(where, rows, schema)
+
+
 def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
     """Say of each row whether it satisfies a predicate; where that is unknown, null."""
     match where:
@@ -287,14 +293,20 @@ def _position(within: DataType, item: StructField) -> int:
 
 
 def _with_filtered(
-    schema: StructType, columns: Sequence[StructField], where: Predicate | None
+    schema: StructType, columns: Sequence[StructField], where: Predicate | Filter | None
 ) -> list[StructField]:
     """Add the columns a predicate looks at behind those that are wanted."""
     wanted = list(columns)
-    for path in sorted(columns_of(where)) if where is not None else []:
+    if where is None:
+        return wanted
+    paths = where.columns if isinstance(where, Filter) else columns_of(where)
+    for path in sorted(paths):
         fields = find_all(schema, path)
         if not fields:
-            raise InvalidArgumentError(f"There is no column {'.'.join(path)!r} to filter by.")
+            hint = did_you_mean(path[0], [item.name for item in schema.fields])
+            raise InvalidArgumentError(
+                f"The table has no column {'.'.join(path)!r} to filter by.{hint}"
+            )
         if all(item.name != fields[0].name for item in wanted):
             wanted.append(fields[0])
     return wanted

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.arguments import When, checked
 from headgate.client.making import Wanted
 from headgate.client.session import Session
-from headgate.client.table import When
 from headgate.errors import InvalidArgumentError
 from headgate.spark import dml, script, tables
 from headgate.spark.conditions import Expressions
@@ -24,6 +24,7 @@ from headgate.spark.statement import Statement
 from headgate.spark.types import all_nullable, from_spark, parts_of
 
 
+@checked
 class Lake:
     """Tables as DataFrames. Safe for many threads, as far as Spark is."""
 
