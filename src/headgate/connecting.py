@@ -200,6 +200,11 @@ def open_store(
         raise
 
 
+def database_file(address: str) -> Path | None:
+    """Return the SQLite file of a store's address; None if it is another store."""
+    return None if is_postgres(address) else _database(address)
+
+
 def is_postgres(address: str) -> bool:
     """Say whether a store's address names a PostgreSQL database."""
     return address.startswith(("postgresql://", "postgres://"))

@@ -20,7 +20,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,12 +32,14 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server as Granian
 
+from headgate.catalog import server_lock
 from headgate.catalog.listeners import WEBHOOK
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import embedded_catalog, is_postgres, open_store
-from headgate.errors import InvalidArgumentError
+from headgate.connecting import database_file, embedded_catalog, is_postgres, open_store
+from headgate.errors import DamagedError, InvalidArgumentError
 from headgate.http import app, feed, routes
 from headgate.http.auth import Tokens
+from headgate.http.starting import Starting
 from headgate.http.webhooks import Webhook
 from headgate.protocol import features
 from headgate.settings import Settings
@@ -46,6 +49,7 @@ DEFAULT_PORT = 8750
 _STORE = "HEADGATE_STORE"
 _AUTH = "HEADGATE_AUTH"
 _LOG_LEVEL = "HEADGATE_LOG_LEVEL"
+_DATABASE = "HEADGATE_DATABASE_IDENTITY"  # of the SQLite file as it was when the server started
 _WAITING = 2_048  # connections that the system keeps until they are accepted
 _OTHER_FILES = 512
 _log = logging.getLogger(__name__)
@@ -111,14 +115,21 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
     """Run a server until it is told to stop; every request that came is answered first."""
     serving.refuse_if_wrong()
     settings = Settings.from_environment(os.environ)
-    _refuse_if_taken(serving)
     # Looked at here, so that what is wrong is said to who started it, and migrated once.
     for names in (settings.required_features, settings.suggested_features):
         features.named(names)
     store, _ = open_store(serving.store, SystemClock(), settings)
     store.close()
+    database = database_file(serving.store)
+    with nullcontext() if database is None else server_lock.held(database, serving.address):
+        _refuse_if_taken(serving)
+        _run(serving, settings, on_ready)
+
+
+def _run(serving: Serving, settings: Settings, on_ready: Callable[[], None]) -> None:
     os.environ |= {
         _STORE: serving.store,
+        _DATABASE: _identity(serving.store) or "",
         _AUTH: "1" if serving.auth else "",
         _LOG_LEVEL: serving.log_level,
     }
@@ -164,33 +175,61 @@ def create_app() -> app.Application:
         threading.Thread(target=_leave, args=(settings,), daemon=True).start()
 
     local.when_disk_fails(fail)
-    catalog = embedded_catalog(
-        environment[_STORE],
-        settings=settings,
-        publisher=True,
-        clock=clock,
-        ids=ids,
-        housekeeping=True,
-        proposers=app.PROPOSERS,
-        on_stopped=fail,
-    )
 
-    def ping() -> None:
-        local.refuse_if_disk_failed()
-        catalog.ping()
+    def build() -> app.Application:
+        _refuse_if_replaced(environment)
+        catalog = embedded_catalog(
+            environment[_STORE],
+            settings=settings,
+            publisher=True,
+            clock=clock,
+            ids=ids,
+            housekeeping=True,
+            proposers=app.PROPOSERS,
+            on_stopped=fail,
+        )
 
-    server = app.Server(
-        catalog=catalog,
-        settings=settings,
-        clock=clock,
-        ids=ids,
-        tokens=Tokens(catalog.principal_of, clock) if environment.get(_AUTH) else None,
-        gauges=lambda: feed.gauges(catalog.status()),
-        ping=ping,
-    )
-    catalog.deliver(WEBHOOK, Webhook)
+        def ping() -> None:
+            local.refuse_if_disk_failed()
+            catalog.ping()
 
-    return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
+        server = app.Server(
+            catalog=catalog,
+            settings=settings,
+            clock=clock,
+            ids=ids,
+            tokens=Tokens(catalog.principal_of, clock) if environment.get(_AUTH) else None,
+            gauges=lambda: feed.gauges(catalog.status()),
+            ping=ping,
+        )
+        catalog.deliver(WEBHOOK, Webhook)
+        return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
+
+    return Starting(build)
+
+
+def _identity(store: str) -> str | None:
+    """Identify the file of a store on SQLite; None for another store, or if there is no file."""
+    database = database_file(store)
+    try:
+        found = None if database is None else database.stat()
+    except FileNotFoundError:
+        return None
+    return None if found is None else f"{found.st_dev}:{found.st_ino}"
+
+
+def _refuse_if_replaced(environment: Mapping[str, str]) -> None:
+    """Refuse another database than the server started with: a worker may come after its loss.
+
+    It may be an older copy, and what was acknowledged since is not in it.
+    """
+    known = environment[_DATABASE]
+    if known and _identity(environment[_STORE]) != known:
+        raise DamagedError(
+            f"{database_file(environment[_STORE])} was deleted or replaced while it was served.",
+            remedy="Stop the server, see that the right database is in its place, start the server "
+            "again, then run `headgate fsck --repair`.",
+        )
 
 
 def _allowed_connections(most: int) -> int:

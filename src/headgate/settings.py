@@ -78,6 +78,7 @@ class Settings:
     lost_kept_ms: int = 3600 * 1000  # a staged file whose version another commit has
     unproposed_kept_ms: int = 24 * 3600 * 1000  # a staged file that may still be proposed
     housekeeping_ms: int = 3600 * 1000  # how often what nobody came back for is given up
+    integrity_check_ms: int = 600_000  # how often the database is checked for damage; 0: never
     request_limit_bytes: int = 16 << 20  # the largest body of a request
     bodies_limit_bytes: int = 256 << 20  # of request and response bodies in memory at once
     request_headers_ms: int = 10_000  # within which headers must have come

@@ -66,6 +66,9 @@ class WatchedStore:
     def describe(self) -> str:
         return self.inner.describe()
 
+    def integrity(self) -> list[str]:
+        return []
+
     def backup(self, target: Path) -> None:
         self.inner.backup(target)
 

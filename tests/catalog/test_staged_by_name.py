@@ -12,8 +12,10 @@ from uuid import uuid4
 
 import pytest
 
+from headgate.catalog.decision import Pending
 from headgate.catalog.stores.port import DoubtError, Writing
 from headgate.errors import (
+    DamagedError,
     InvalidCommitError,
     LogDivergedError,
     NotFoundError,
@@ -331,3 +333,21 @@ def test_a_doubt_that_does_not_end_is_told(
     assert inline_lake.clock.waited_s > 20
     doubtful.is_over = False
     assert isinstance(propose(inline_lake, table_id, 1, staged), Ratified)
+
+
+@pytest.mark.parametrize("damage", ["headgate.db", "headgate.db-wal"])
+def test_a_doubt_followed_by_a_refusal_stays_a_doubt(inline_lake: House, damage: str) -> None:
+    table_id = inline_lake.create().table_id
+    staged = put(inline_lake, table_id, 1)
+    judged = inline_lake.database._decider.decide
+
+    def decide(unit: Writing, pending: Pending) -> Answer:
+        answer = judged(unit, pending)
+        (inline_lake.root / damage).unlink()
+        return answer
+
+    inline_lake.database._decider.decide = decide  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknownError):
+        propose(inline_lake, table_id, 1, staged)
+    with pytest.raises(DamagedError):
+        propose(inline_lake, table_id, 1, staged)

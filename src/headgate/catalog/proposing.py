@@ -42,9 +42,9 @@ from headgate.errors import (
     InvalidCommitError,
     LogAheadError,
     OutcomeUnknownError,
+    Retry,
     TooLargeError,
     TxnIdReusedError,
-    UnavailableError,
     UnsupportedByCatalogError,
 )
 from headgate.log.files import DeltaLog
@@ -435,9 +435,11 @@ class Proposer:
                 return self._decide(pending, decide)
             except OutcomeUnknownError as error:
                 doubt = error
-            except UnavailableError:
+            except HeadgateError as error:
                 if doubt is None:  # nothing happened
                     raise
+                if error.retry is Retry.NEVER:  # nor will it be known by asking again
+                    raise doubt from error
             if self._clock.monotonic() > deadline:
                 raise doubt
             self._clock.sleep(_DOUBT_PAUSE_S)

@@ -15,6 +15,7 @@ from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
+    DamagedError,
     InvalidArgumentError,
     NotEmptyError,
     NotFoundError,
@@ -68,6 +69,10 @@ def _looked_at(copy: Path, backup: Path, clock: Clock) -> str:
     """Open the copy as the catalog would, which brings it up to date; give its root."""
     store = SQLiteStore(str(copy), clock)
     try:
+        if problems := store.integrity():
+            raise DamagedError(
+                f"{backup} is damaged: {problems[0]}.", remedy="Restore an older backup."
+            )
         with store.read() as unit:
             root = unit.setting("root")
     finally:

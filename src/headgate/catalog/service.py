@@ -23,6 +23,7 @@ from headgate.catalog.fsck import Checker
 from headgate.catalog.holders import name_of_this_process
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.inspecting import Inspector
+from headgate.catalog.integrity import IntegrityWatch
 from headgate.catalog.keys import RequestKey
 from headgate.catalog.listeners import Listeners
 from headgate.catalog.proposing import Decided, Proposer
@@ -182,14 +183,17 @@ class Catalog:
         )
         if publisher:
             self._publisher.start()
+        self._integrity = IntegrityWatch(store, clock, self._settings)
         if housekeeping:
             self._housekeeper.start()
+            self._integrity.start()
 
     def close(self) -> None:
         """Tell and publish what this process committed, for a moment; let go of the store."""
         self._listeners.close()
         self._feed.close()
         self._housekeeper.close()
+        self._integrity.close()
         self._publisher.close()
         self._ratifier.close()
         self._store.close()

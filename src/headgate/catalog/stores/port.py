@@ -315,6 +315,13 @@ class CatalogStore(Protocol):
         """One write transaction; durable once the block is left without an error."""
         ...
 
+    def integrity(self) -> list[str]:
+        """Check the whole database for damage; return what is wrong with it.
+
+        Once something is, the store refuses all reads and writes with `DamagedError`.
+        """
+        ...
+
     def describe(self) -> str:
         """Say what the rows lie in, without a secret."""
         ...

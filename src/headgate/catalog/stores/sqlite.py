@@ -22,19 +22,24 @@ from headgate.catalog.stores.port import (
     Reading,
     Writing,
 )
-from headgate.catalog.stores.sqlite_reading import ReadingUnit
+from headgate.catalog.stores.sqlite_file import DatabaseFiles
+from headgate.catalog.stores.sqlite_reading import CLOCK, ReadingUnit, as_clock
 from headgate.catalog.stores.sqlite_writing import Known, WritingUnit, translated
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
     AlreadyExistsError,
+    DamagedError,
+    HeadgateError,
     RefusedError,
     UnavailableError,
 )
 from headgate.failpoints import fail_point
+from headgate.protocol.actions import Sequence
 
 _TRY_EVERY: Final = 0.0005
 _PATIENCE: Final = 30.0
 _MOST_KNOWN: Final = 1_000  # tables whose rows are kept from one unit to the next
+_PROBLEMS: Final = 20  # found by an integrity check before it stops
 
 
 class SQLiteStore:
@@ -43,7 +48,8 @@ class SQLiteStore:
     def __init__(
         self, path: str, clock: WallClock, *, vfs: str | None = None, patience: float = _PATIENCE
     ) -> None:
-        self._path = path
+        self._files = DatabaseFiles(path)
+        self._path = self._files.path
         self._vfs = vfs
         self._clock = clock
         self._patience = patience
@@ -55,14 +61,16 @@ class SQLiteStore:
         self._process = os.getpid()
         self._is_closed = False
         self._known = Known()
+        self._committed = Sequence(0)  # the newest sequence that this process wrote
         try:
-            with _translated():
+            with self._translated():
                 self._writer = self._open()
                 # A commit of a process that died before its sync is found and not yet durable:
                 # it is made so before anybody is told of it.
                 self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._writer.set_busy_timeout(0)  # it waits in its own way
             self._migrate()
+            self._files.remember()
         except BaseException:
             self.close()
             raise
@@ -82,9 +90,10 @@ class SQLiteStore:
 
     @contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
-        with _translated():
+        with self._translated():
             connection = self._reader()
             try:
+                self._check_files()
                 yield connection
             finally:
                 self._give_back(connection)
@@ -92,11 +101,12 @@ class SQLiteStore:
     @contextmanager
     def write(self) -> Iterator[Writing]:
         """One write transaction; durable once the block is left without an error."""
-        with self._writing, _translated():
+        with self._writing, self._translated():
             self._refuse_if_closed()
             self._begin()
             known, self._known = self._known, Known()  # given back once it is committed
             try:
+                self._check_files()
                 if known.data_version != self._writer.data_version() or (
                     len(known.tables) > _MOST_KNOWN
                 ):
@@ -105,15 +115,61 @@ class SQLiteStore:
                 yield unit
                 unit.finish()
                 unit.refuse_if_lost()
+                if unit.damage is not None:
+                    raise self._files.found_damaged(unit.damage)
             except BaseException:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
             self._commit()
+            try:
+                self._check_files()
+            except HeadgateError as error:  # it may have gone to a file that nobody can open again
+                raise DoubtError(error.message, can_go_on=True) from error
+            if known.clock is not None:
+                self._committed = known.clock.sequence
             # It counts our own commits too, so it is asked after each of them; those of others it
             # does not see before the next unit begins.
             known.data_version = self._writer.data_version()
             self._known = known
+
+    def integrity(self) -> list[str]:
+        """Check the whole database for damage; return what is wrong, and refuse all use if it is.
+
+        Uses a connection of its own, which has no page in memory. Also checks that no commit of
+        this process is gone, as when an older copy was written over the file.
+        """
+        with self._registering:
+            self._refuse_if_closed()
+        try:
+            self._files.check()
+            return self._structure()
+        except DamagedError as error:
+            return [error.message]
+
+    def _structure(self) -> list[str]:
+        committed = self._committed
+        with self._translated():
+            connection = apsw.Connection(
+                self._path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs
+            )
+            try:
+                connection.set_busy_timeout(10_000)
+                connection.execute("BEGIN")
+                found = _problems(connection)
+                if not found:
+                    newest = as_clock(connection.execute(CLOCK).fetchall()).sequence
+                    if newest < committed:
+                        found = [f"its last sequence is {newest}, and {committed} was committed"]
+            finally:
+                connection.close()
+        if found:
+            self._files.found_damaged(found[0])
+        return found
+
+    def _check_files(self) -> None:
+        if not self._files.check() and (found := self._structure()):
+            raise self._files.found_damaged(found[0])
 
     def describe(self) -> str:
         """Say what the rows lie in."""
@@ -129,8 +185,8 @@ class SQLiteStore:
         unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
         try:
             unfinished.touch()
-            with _translated():
-                self._copy_to(unfinished)
+            with self._reading() as source:
+                self._copy(source, unfinished)
             _sync(unfinished)
             unfinished.rename(target)
             _sync(target.parent)
@@ -141,16 +197,18 @@ class SQLiteStore:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def _copy_to(self, target: Path) -> None:
-        source, copy = self._reader(), apsw.Connection(str(target))
+    def _copy(self, source: apsw.Connection, target: Path) -> None:
+        copy = apsw.Connection(str(target))
         try:
             # In one step, which is one read transaction: in several, each write by another
             # process would make it begin anew.
             with copy.backup("main", source, "main") as copying:
                 copying.step()
+            # A copy of a damaged database must not pass for a backup.
+            if found := _problems(copy):
+                raise self._files.found_damaged(found[0])
         finally:
             copy.close()
-            self._give_back(source)
 
     def close(self) -> None:
         """Let go of every connection; one that is read from goes when its reader is done."""
@@ -163,7 +221,10 @@ class SQLiteStore:
             self._idle.clear()
 
     def _open(self, *, is_lent: bool = False) -> apsw.Connection:
-        connection = apsw.Connection(self._path, vfs=self._vfs)
+        flags = apsw.SQLITE_OPEN_READWRITE
+        if not is_lent:  # the first one makes the file
+            flags |= apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(self._path, flags=flags, vfs=self._vfs)
         try:
             connection.set_busy_timeout(10_000)  # two processes may be making the file at once
             self._refuse_if_foreign(connection)
@@ -192,6 +253,7 @@ class SQLiteStore:
             if connection is not None:
                 self._lent.append(connection)
                 return connection
+        self._files.check()  # opening would lead to whatever has the name by now
         return self._open(is_lent=True)
 
     def _give_back(self, connection: apsw.Connection) -> None:
@@ -255,7 +317,7 @@ class SQLiteStore:
         folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
         scripts = {int(script.name[:4]): script for script in folder.iterdir()}
         newest = self._schema = max(scripts)
-        with self._writing, _translated():
+        with self._writing, self._translated():
             if self._schema_version() == newest:
                 return
             self._begin()
@@ -276,9 +338,28 @@ class SQLiteStore:
                 raise
             self._commit()
 
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise errors of SQLite as ours; one about damage ends all use of the database."""
+        try:
+            yield
+        except apsw.Error as error:
+            said = translated(error)
+            if isinstance(said, DamagedError):
+                raise self._files.found_damaged(str(error)) from error
+            if said is not None:
+                raise said from error
+            raise
+
     def _schema_version(self) -> int:
         [[version]] = self._writer.execute("PRAGMA user_version")
         return int(str(version))
+
+
+def _problems(connection: apsw.Connection) -> list[str]:
+    check = f"PRAGMA integrity_check({_PROBLEMS})"
+    found = [str(row[0]) for row in connection.execute(check)]
+    return [] if found == ["ok"] else found
 
 
 def _sync(path: Path) -> None:
@@ -287,14 +368,3 @@ def _sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Say in our words what SQLite cannot do."""
-    try:
-        yield
-    except apsw.Error as error:
-        if (said := translated(error)) is not None:
-            raise said from error
-        raise

@@ -104,6 +104,7 @@ class WritingUnit(ReadingUnit):
         self._batches = Batches(self._run)
         self._mark: int | None = None  # how much was gathered when the savepoint began
         self._is_saved = False  # the savepoint stands in the database
+        self.damage: str | None = None  # met by a part of the unit, whose caller was told
 
     def savepoint(self) -> _Savepoint:
         return _Savepoint(self)
@@ -125,7 +126,10 @@ class WritingUnit(ReadingUnit):
         try:
             if error is not None:
                 self._undo(clock)
-                return translated(error)
+                said = translated(error)
+                if isinstance(said, DamagedError):
+                    self.damage = str(error)
+                return said
             if self._is_saved:
                 self._connection.execute("RELEASE one")
             return None

@@ -1,0 +1,216 @@
+"""A database that is deleted, replaced or damaged under a process that uses it is noticed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+import pyarrow as pa
+import pytest
+
+import headgate
+from headgate.catalog.stores.port import Clock, DoubtError
+from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.clock import SystemClock
+from headgate.errors import DamagedError
+from headgate.protocol.actions import Sequence, TxnId, Version
+from tests.catalog.store_contract import commit_row, found, insert, insert_commits
+from tests.kit import req
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "lake").mkdir()
+    return tmp_path / "lake" / "headgate.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SQLiteStore]:
+    made = SQLiteStore(str(path), SystemClock())
+    insert(made, 1)
+    yield made
+    made.close()
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def delete_log(path: Path) -> None:
+    beside(path, "-wal").unlink()
+
+
+def delete_all(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        beside(path, suffix).unlink()
+
+
+def rename_over(path: Path) -> None:
+    shutil.copy(path, path.with_suffix(".copy"))
+    path.with_suffix(".copy").rename(path)
+
+
+def move_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+REPLACED = [delete, delete_log, delete_all, rename_over, move_folder]
+
+
+@pytest.mark.parametrize("damage", REPLACED)
+def test_a_database_that_is_deleted_or_replaced_takes_no_further_change(
+    store: SQLiteStore, path: Path, damage: Callable[[Path], None]
+) -> None:
+    damage(path)
+    with pytest.raises(DamagedError, match=r"was (deleted|replaced).*restore"):
+        insert(store, 2)
+    with pytest.raises(DamagedError):
+        found(store)
+    assert store.integrity() != []
+
+
+@pytest.mark.parametrize("damage", REPLACED)
+def test_a_commit_that_went_into_a_file_without_a_name_is_in_doubt(
+    store: SQLiteStore, path: Path, damage: Callable[[Path], None]
+) -> None:
+    def commit() -> None:
+        with store.write() as unit:
+            unit.advance_clock(Clock(Sequence(1), 1), None)
+            damage(path)
+
+    with pytest.raises(DoubtError) as doubt:
+        commit()
+    assert doubt.value.can_go_on  # the store refuses what comes next by itself
+    with pytest.raises(DamagedError):
+        insert(store, 2)
+
+
+def test_a_database_put_back_after_its_loss_was_noticed_is_not_trusted(
+    store: SQLiteStore, path: Path
+) -> None:
+    path.rename(path.with_suffix(".moved"))
+    with pytest.raises(DamagedError):
+        insert(store, 2)
+    path.with_suffix(".moved").rename(path)
+    with pytest.raises(DamagedError):
+        insert(store, 2)
+
+
+def test_the_working_directory_may_change_under_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = SQLiteStore("headgate.db", SystemClock())
+    monkeypatch.chdir(os.sep)
+    insert(store, 1)
+    assert store.integrity() == []
+    store.close()
+
+
+def large(store: SQLiteStore) -> None:
+    [row] = insert(store, 7)
+    insert_commits(store, row, *(commit_row(v, content=b"x" * 3000) for v in range(200)))
+    store._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+    insert(store, 8)  # the log of pages begins anew, so that pages are read from the file
+
+
+def test_a_database_cut_short_takes_no_further_change(store: SQLiteStore, path: Path) -> None:
+    large(store)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(DamagedError):
+        insert(store, 9)
+    with pytest.raises(DamagedError):
+        found(store)
+
+
+def test_a_database_that_another_program_made_smaller_is_no_damage(
+    store: SQLiteStore, path: Path
+) -> None:
+    large(store)
+    other = apsw.Connection(str(path))
+    other.execute("DELETE FROM commits WHERE version > 1")
+    before = path.stat().st_size
+    other.execute("VACUUM")
+    other.wal_checkpoint()
+    other.close()
+    insert(store, 9)
+    store._writer.wal_checkpoint()
+    assert path.stat().st_size < before
+    insert(store, 10)
+    assert store.integrity() == []
+
+
+def test_overwritten_pages_are_found_and_end_all_use(store: SQLiteStore, path: Path) -> None:
+    large(store)
+    assert store.integrity() == []
+    with path.open("r+b") as file:  # another process: its locks are not ours
+        file.seek(4096 * 3)
+        file.write(b"\xa5" * 4096 * 40)
+    assert store.integrity() != []
+    with pytest.raises(DamagedError, match="damaged"):
+        insert(store, 9)
+    with pytest.raises(DamagedError):
+        found(store)
+
+
+def test_an_older_copy_written_over_the_database_is_found(store: SQLiteStore, path: Path) -> None:
+    copy = path.with_suffix(".copy")
+    store.backup(copy)
+    [row] = insert(store, 2)
+    with store.write() as unit:
+        unit.insert_commit(row.key, commit_row(0, 1))
+        unit.update_table(row._replace(head=Version(0)))
+        unit.advance_clock(Clock(Sequence(5), 5), TxnId("one"))
+    store._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    path.write_bytes(copy.read_bytes())
+    assert store.integrity() != []
+    with pytest.raises(DamagedError):
+        insert(store, 3)
+
+
+def test_damage_met_by_one_part_of_a_unit_ends_the_whole_unit(
+    store: SQLiteStore, path: Path
+) -> None:
+    def meet_damage() -> None:
+        with store.write() as unit:
+            unit.set_setting("before", "1")
+            with suppress(DamagedError), unit.savepoint():
+                raise apsw.CorruptError("malformed")
+
+    with pytest.raises(DamagedError):
+        meet_damage()
+    with pytest.raises(DamagedError):
+        found(store)
+    with SQLiteStore(str(path), SystemClock()).read() as other:
+        assert other.setting("before") is None
+
+
+def test_a_damaged_database_is_not_copied_as_a_backup(store: SQLiteStore, path: Path) -> None:
+    large(store)
+    with path.open("r+b") as file:
+        file.seek(4096 * 3)
+        file.write(b"\xa5" * 4096 * 40)
+    target = path.with_suffix(".backup")
+    with pytest.raises(DamagedError):
+        store.backup(target)
+    assert not target.exists()
+
+
+@req("CM-43")
+def test_an_embedded_session_acknowledges_nothing_into_a_deleted_database(tmp_path: Path) -> None:
+    with headgate.connect(tmp_path / "lake", publisher=False) as session:
+        table = session.create_table("t", "value long")
+        table.append(pa.table({"value": [1]}))
+        delete_all(tmp_path / "lake" / "headgate.db")
+        with pytest.raises(DamagedError, match=r"deleted.*headgate restore"):
+            table.append(pa.table({"value": [2]}))
+        with pytest.raises(DamagedError):
+            session.tables()
