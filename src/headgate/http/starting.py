@@ -73,7 +73,7 @@ class Starting:
             try:
                 return await asyncio.to_thread(self._build)
             except HeadgateError as error:
-                if self._error is None or error.message != self._error.message:
+                if self._error is None or error.code != self._error.code:
                     _log.error("not ready: %s", error)
                 self._error = error
             self._is_decided.set()
