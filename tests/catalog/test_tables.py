@@ -12,6 +12,7 @@ from headgate import failpoints
 from headgate.errors import (
     AlreadyExistsError,
     HeadgateError,
+    InvalidArgumentError,
     InvalidCommitError,
     NotEmptyError,
     NotFoundError,
@@ -26,6 +27,7 @@ from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY, State
 from headgate.storage import locations
 from tests.catalog.conftest import House
+from tests.catalog.test_feed import every
 from tests.kit import req, shows
 from tests.kit.builders import (
     START_MS,
@@ -255,6 +257,75 @@ def test_what_a_name_meant_is_known_at_every_sequence(inline_lake: House) -> Non
     assert house.catalog.resolve(T, now).table_id == second.table_id
 
 
+def test_a_renamed_schema_keeps_its_tables_at_one_sequence(lake: House) -> None:
+    catalog = lake.database
+    sales = SchemaName.parse("sales")
+    catalog.create_namespace(sales)
+    one, two, other = (lake.create(name) for name in ("sales.a", "sales.b", "c"))
+    before = catalog.resolve(TableName.parse("sales.a")).sequence
+    catalog.rename_namespace(sales, "Archive")
+    assert {str(name) for name in catalog.namespaces()} == {"main.default", "main.Archive"}
+    for table, name in ((one, "archive.a"), (two, "archive.b"), (other, "c")):
+        found = catalog.resolve(TableName.parse(name))
+        assert (found.table_id, found.location) == (table.table_id, table.location)
+        assert isinstance(lake.propose(table.table_id, 1, add()), Ratified)
+    with pytest.raises(NotFoundError):
+        catalog.resolve(TableName.parse("sales.a"))
+    # A cut from before the rename still knows the old names, and only those.
+    assert catalog.resolve(TableName.parse("sales.a"), before).table_id == one.table_id
+    [event] = [event for event in every(catalog) if len(event.names) > 1]
+    assert {(change.before, change.after) for change in event.names} == {
+        ("main.sales.a", "main.Archive.a"),
+        ("main.sales.b", "main.Archive.b"),
+    }
+    catalog.create_namespace(sales)
+    assert lake.create("sales.a").table_id != one.table_id
+
+
+def test_a_renamed_catalog_keeps_its_schemas_and_tables(lake: House) -> None:
+    catalog = lake.database
+    for schema in ("one", "two"):
+        catalog.create_namespace(SchemaName("Other", schema))
+    made_ms = catalog.namespaces_made_ms()[SchemaName("Other", "one")]
+    table = lake.create("other.one.t")
+    catalog.rename_catalog("other", "archive")
+    assert catalog.namespaces_made_ms()[SchemaName("archive", "one")] == made_ms
+    known = {str(name) for name in catalog.namespaces()}
+    assert known == {"main.default", "archive.one", "archive.two"}
+    assert catalog.resolve(TableName.parse("archive.one.t")).table_id == table.table_id
+    assert [str(entry.name) for entry in catalog.tables()] == ["archive.one.t"]
+
+
+def test_only_the_case_of_a_name_may_change(lake: House) -> None:
+    catalog = lake.database
+    catalog.create_namespace(SchemaName("other", "sales"))
+    lake.create("other.sales.t")
+    catalog.rename_namespace(SchemaName("OTHER", "SALES"), "Sales")
+    catalog.rename_catalog("other", "Other")
+    assert {str(name) for name in catalog.namespaces()} == {"main.default", "Other.Sales"}
+    assert [str(entry.name) for entry in catalog.tables()] == ["Other.Sales.t"]
+
+
+def test_a_schema_or_catalog_takes_no_other_name_that_is_taken_or_its_own(lake: House) -> None:
+    catalog = lake.database
+    for name in ("main.a", "main.b", "other.a"):
+        catalog.create_namespace(SchemaName.parse(name))
+    lake.create("a.t")
+    before = (catalog.namespaces(), catalog.tables(), every(catalog))
+    with pytest.raises(AlreadyExistsError, match="schema B already"):
+        catalog.rename_namespace(SchemaName.parse("a"), "B")
+    with pytest.raises(AlreadyExistsError, match="catalog MAIN already"):
+        catalog.rename_catalog("other", "MAIN")
+    with pytest.raises(NotFoundError, match=r"namespace main\.x"):
+        catalog.rename_namespace(SchemaName.parse("x"), "y")
+    with pytest.raises(NotFoundError, match="catalog x"):
+        catalog.rename_catalog("x", "y")
+    with pytest.raises(InvalidArgumentError, match="main"):
+        catalog.rename_catalog("Main", "y")
+    catalog.rename_namespace(SchemaName.parse("a"), "a")
+    assert (catalog.namespaces(), catalog.tables(), every(catalog)) == before
+
+
 @req("CM-40", "LC-03")
 @shows("FI8", "S25")
 def test_a_dropped_table_keeps_its_files_refuses_commits_and_frees_its_name(lake: House) -> None:
@@ -434,6 +505,8 @@ def test_what_a_filesystem_catalog_cannot_do_it_refuses_by_name(tmp_path: Path) 
         )
     for call in (
         lambda: house.catalog.rename_table(table.table_id, TableName.parse("v")),
+        lambda: house.catalog.rename_namespace(SchemaName.parse("default"), "other"),
+        lambda: house.catalog.rename_catalog("main", "other"),
         lambda: house.catalog.undrop_table(table.table_id),
         lambda: house.catalog.stage_table(),
         lambda: house.catalog.register_table(T, table.table_id),

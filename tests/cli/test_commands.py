@@ -252,6 +252,17 @@ def test_a_checkpoint_has_sidecars_if_asked(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.glob("lake/tables/*/_delta_log/*.checkpoint.*-*.parquet"))
 
 
+def test_a_namespace_and_a_catalog_get_other_names(run: Run) -> None:
+    run("init")
+    run("create", "other.sales.orders", "id long", "--create-namespace")
+    assert run("rename-namespace", "other.sales", "sold").out == (
+        "Renamed the namespace other.sales to other.sold.\n"
+    )
+    told = run("rename-catalog", "other", "archive", "--json")
+    assert json.loads(told.out) == {"catalog": "archive"}
+    assert json.loads(run("show", "archive.sold.orders", "--json").out)["latest"] == 0
+
+
 def test_a_table_gets_another_name(orders: Run) -> None:
     assert orders("rename", "orders", "sold").out == (
         "main.default.orders is now main.default.sold.\n"

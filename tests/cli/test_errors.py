@@ -72,6 +72,11 @@ CHANGING = {
     "a form the table lacks": (["checkpoint", "orders", "--v2"], "delta.checkpointPolicy=v2"),
     "a new name that is taken": (["rename", "orders", "FREE"], "main.default.FREE"),
     "an old name that is not": (["rename", "nothing", "t"], "no table main.default.nothing"),
+    "a new namespace that is taken": (
+        ["rename-namespace", "default", "other.x"],
+        "cannot be moved to another catalog",
+    ),
+    "the catalog of every lake": (["rename-catalog", "main", "x"], "cannot be renamed"),
     "a drop of nothing": (["drop", "nothing"], "no table main.default.nothing"),
     "an undrop of nothing": (["undrop", "orders"], "`headgate show --dropped`"),
     "a purge of what lives": (["purge", "orders", "--yes"], "No dropped table is or was orders"),

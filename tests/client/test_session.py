@@ -55,6 +55,8 @@ class TestTheSmallestCatalog:
         [
             (lambda session, table: session.create_namespace("x"), "registry"),
             (lambda session, table: session.drop_namespace("x"), "registry"),
+            (lambda session, table: session.rename_namespace("x", "y"), "registry"),
+            (lambda session, table: session.rename_catalog("x", "y"), "registry"),
             (lambda session, table: session.namespaces(), "registry"),
             (lambda session, table: session.tables(), "registry"),
             (lambda session, table: session.create_table("x", "id long"), "registry"),
@@ -84,6 +86,8 @@ class TestTheSmallestCatalog:
         session = world.session()
         for ask in (
             lambda: session.rename("orders", "x"),
+            lambda: session.rename_namespace("default", "x"),
+            lambda: session.rename_catalog("main", "x"),
             lambda: session.create_table("x", "id long", three_phase=True),
             lambda: session.read_cut(["orders"]),
             lambda: table.to_arrow(sequence=1),
@@ -104,6 +108,20 @@ class TestNames:
         session.drop("sales.orders")
         session.drop_namespace("sales")
         assert [str(n) for n in session.namespaces()] == ["main.default"]
+
+    def test_names_without_a_namespace_follow_it_when_the_session_renames_it(
+        self, full_world: World
+    ) -> None:
+        session = full_world.session()
+        session.create_namespace("other.sales")
+        session.use("other.sales")
+        session.create_table("orders", "id long, day date").append(rows(1))
+        session.rename_namespace("sales", "archive")
+        session.rename_catalog("other", "old")
+        assert ids_in(session.table("orders").to_arrow()) == [1]
+        assert session.table("orders").name == "old.archive.orders"
+        with pytest.raises(InvalidArgumentError, match="another catalog"):
+            session.rename_namespace("old.archive", "main.archive")
 
     def test_a_name_that_means_nothing_is_not_found(self, world: World) -> None:
         with pytest.raises(NotFoundError):

@@ -206,6 +206,14 @@ class FilesystemCatalog:
         self._files.delete(marker)
         self._files.sync([marker])
 
+    def rename_namespace(self, name: SchemaName, new_name: str) -> None:
+        """Refuse: a directory cannot be renamed atomically on every storage."""
+        raise UnsupportedByCatalogError("Filesystem catalogs do not support renaming a namespace.")
+
+    def rename_catalog(self, name: str, new_name: str) -> None:
+        """Refuse: a directory cannot be renamed atomically on every storage."""
+        raise UnsupportedByCatalogError("Filesystem catalogs do not support renaming a catalog.")
+
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
         found = {SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA)}

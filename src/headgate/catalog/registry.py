@@ -37,7 +37,7 @@ from headgate.errors import (
 )
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
-from headgate.names import SchemaName, TableName
+from headgate.names import DEFAULT_CATALOG, SchemaName, TableName, fold
 from headgate.protocol import (
     admission,
     checksums,
@@ -159,28 +159,103 @@ class Registry:
             if any(namespace.key == name.key for namespace in known):
                 raise AlreadyExistsError(f"There is a namespace {name} already.")
             unit.insert_namespace(name, self._clock.now_ms())
-            if said is not None:
-                remarks.write(unit, name, said)
-            if of_catalog is not None:
-                remarks.write(unit, name.catalog, of_catalog)
+            remarks.write(unit, name, self._with_id(said))
+            if not any(namespace.key[0] == name.key[0] for namespace in known):
+                remarks.write(unit, name.catalog, self._with_id(of_catalog))
 
         self._do(str(name), create, key)
 
-    def change_remarks(self, of: SchemaName | str, change: Callable[[Remarks], Remarks]) -> None:
-        """Say something else of a namespace, or of a catalog."""
+    def _with_id(self, said: Remarks | None) -> Remarks:
+        return replaced(said or Remarks(), id=str(self._ids.random()))
+
+    def change_remarks(
+        self,
+        of: SchemaName | str,
+        change: Callable[[Remarks], Remarks],
+        new_name: str | None = None,
+    ) -> None:
+        """Change what is stored of a schema, or of a catalog, and rename it if asked."""
 
         def write(unit: Writing) -> None:
             if isinstance(of, SchemaName):
                 _require_namespace(unit, of)
-                said = remarks.read(unit, of.catalog).schemas.get(of.key[1], Remarks())
-            else:
-                said = remarks.read(unit, of).catalog
+            said = remarks.read_one(unit, of)
             changed = change(said)
             if changed != said:
                 changed = replaced(changed, changed_ms=self._clock.now_ms())
                 remarks.write(unit, of, changed)
+            if new_name is not None:
+                self._rename_container(unit, of, new_name)
 
         self._do(str(of), write)
+
+    def rename_namespace(
+        self, name: SchemaName, new_name: str, key: RequestKey | None = None
+    ) -> None:
+        """Rename a schema within its catalog; its tables keep their ids, data and history."""
+
+        def rename(unit: Writing) -> None:
+            _require_namespace(unit, name)
+            self._rename_container(unit, name, new_name)
+
+        self._do(str(name), rename, key)
+
+    def rename_catalog(self, name: str, new_name: str, key: RequestKey | None = None) -> None:
+        """Rename a catalog with all its schemas and tables."""
+        self._do(name, lambda unit: self._rename_container(unit, name, new_name), key)
+
+    def _rename_container(self, unit: Writing, of: SchemaName | str, new_name: str) -> None:
+        """Rename a schema or a catalog; every table in it changes its name at one sequence."""
+        made_ms = unit.namespaces_made_ms()
+        if isinstance(of, SchemaName):
+            [old] = [known for known in made_ms if known.key == of.key]
+            moves = {old: SchemaName(old.catalog, new_name)}
+            is_taken = any(known.key == moves[old].key for known in made_ms if known != old)
+        else:
+            moves = {
+                known: SchemaName(new_name, known.schema)
+                for known in made_ms
+                if known.key[0] == fold(of)
+            }
+            _refuse_catalog_rename(of, is_known=bool(moves))
+            others = {known.key[0] for known in made_ms} - {fold(of)} | {fold(DEFAULT_CATALOG)}
+            is_taken = fold(new_name) in others
+        if is_taken:
+            kind = "schema" if isinstance(of, SchemaName) else "catalog"
+            raise AlreadyExistsError(f"There is a {kind} {new_name} already.")
+        if all(old == new for old, new in moves.items()):
+            return
+        moved = [
+            (row.id, TableName(new.catalog, new.schema, name.table))
+            for old, new in moves.items()
+            for row, name, _ in unit.tables(old)
+        ]
+        if moved:
+            sequence = self._turn(unit)
+            for table_id, _ in moved:
+                unit.end_name(table_id, sequence)
+            for table_id, name in moved:
+                unit.begin_name(name, table_id, sequence)
+        for old, new in moves.items():
+            unit.delete_namespace(old)
+            unit.insert_namespace(new, made_ms[old])
+        self._move_remarks(unit, of, new_name)
+
+    def _move_remarks(self, unit: Writing, of: SchemaName | str, new_name: str) -> None:
+        before = remarks.read_one(unit, of)
+        former = of if isinstance(of, str) else of.schema
+        after = replaced(
+            before,
+            id=before.id or remarks.id_of(of),
+            former_name=former,
+            changed_ms=self._clock.now_ms(),
+        )
+        if isinstance(of, str):
+            remarks.move(unit, of, new_name)
+            remarks.write(unit, new_name, after)
+        else:
+            remarks.write(unit, of, None)
+            remarks.write(unit, SchemaName(of.catalog, new_name), after)
 
     def drop_namespace(self, name: SchemaName, key: RequestKey | None = None) -> None:
         """Remove an empty namespace."""
@@ -751,6 +826,16 @@ def _require_namespace(unit: Reading, name: SchemaName) -> None:
             f"There is no namespace {name}.",
             remedy="Create it: session.create_namespace(), or `headgate create-namespace`.",
         )
+
+
+def _refuse_catalog_rename(name: str, *, is_known: bool) -> None:
+    if fold(name) == fold(DEFAULT_CATALOG):
+        raise InvalidArgumentError(
+            f"The catalog {DEFAULT_CATALOG} is part of every lake and cannot be renamed.",
+            remedy="Create another catalog and rename its schemas or tables as needed.",
+        )
+    if not is_known:
+        raise NotFoundError(f"There is no catalog {name}.")
 
 
 def _refuse_other_request(

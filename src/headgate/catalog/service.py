@@ -432,9 +432,24 @@ class Catalog:
         with self._store.read() as unit:
             return remarks.read(unit, catalog)
 
-    def change_remarks(self, of: SchemaName | str, change: Callable[[Remarks], Remarks]) -> None:
-        """Say something else of a namespace, or of a catalog."""
-        self._registry.change_remarks(of, change)
+    def change_remarks(
+        self,
+        of: SchemaName | str,
+        change: Callable[[Remarks], Remarks],
+        new_name: str | None = None,
+    ) -> None:
+        """Change what is stored of a schema, or of a catalog, and rename it if asked."""
+        self._registry.change_remarks(of, change, new_name)
+
+    def rename_namespace(
+        self, name: SchemaName, new_name: str, *, key: RequestKey | None = None
+    ) -> None:
+        """Rename a schema within its catalog; its tables keep their ids, data and history."""
+        self._registry.rename_namespace(name, new_name, key)
+
+    def rename_catalog(self, name: str, new_name: str, *, key: RequestKey | None = None) -> None:
+        """Rename a catalog with all its schemas and tables."""
+        self._registry.rename_catalog(name, new_name, key)
 
     def drop_namespace(self, name: SchemaName, *, key: RequestKey | None = None) -> None:
         """Remove an empty namespace."""

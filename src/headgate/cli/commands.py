@@ -95,6 +95,44 @@ def drop_namespace(
     here.output.result({"namespace": full}, f"Removed the namespace {full}.")
 
 
+def rename_namespace(
+    ctx: typer.Context,
+    old: Annotated[str, typer.Argument(metavar="NAME", help="schema or catalog.schema.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+) -> None:
+    """Rename a namespace within its catalog.
+
+    Its tables keep their ids, data and history.
+
+    For example:
+      headgate create-namespace sales
+      headgate rename-namespace sales sales_2026
+    """
+    here: Globals = ctx.obj
+    with here.session("Renaming a namespace") as session:
+        session.rename_namespace(old, new)
+    before = SchemaName.parse(old)
+    after = str(SchemaName.parse(new, catalog=before.catalog))
+    here.output.result({"namespace": after}, f"Renamed the namespace {before} to {after}.")
+
+
+def rename_catalog(
+    ctx: typer.Context,
+    old: Annotated[str, typer.Argument(metavar="NAME", help="A catalog other than main.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
+) -> None:
+    """Rename a catalog with all its namespaces and tables.
+
+    For example:
+      headgate create-namespace other.sales
+      headgate rename-catalog other archive
+    """
+    here: Globals = ctx.obj
+    with here.session("Renaming a catalog") as session:
+        session.rename_catalog(old, new)
+    here.output.result({"catalog": new}, f"Renamed the catalog {old} to {new}.")
+
+
 # A table
 
 
@@ -426,6 +464,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     serve,
     create_namespace,
     drop_namespace,
+    rename_namespace,
+    rename_catalog,
     create,
     register_external,
     append,

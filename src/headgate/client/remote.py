@@ -226,6 +226,15 @@ class RemoteCatalog:
         """Remove an empty namespace."""
         self._changed("DELETE", f"/v1/namespaces/{_quoted(str(name))}", None)
 
+    def rename_namespace(self, name: SchemaName, new_name: str) -> None:
+        """Rename a schema within its catalog; its tables keep their ids, data and history."""
+        path = f"/v1/namespaces/{_quoted(str(name))}"
+        self._changed("PATCH", path, bodies.NewName(name=new_name))
+
+    def rename_catalog(self, name: str, new_name: str) -> None:
+        """Rename a catalog with all its schemas and tables."""
+        self._changed("PATCH", f"/v1/catalogs/{_quoted(name)}", bodies.NewName(name=new_name))
+
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
         found = self._get("/v1/namespaces", bodies.Namespaces).namespaces

@@ -36,7 +36,14 @@ from headgate.errors import (
 from headgate.failpoints import fail_point
 from headgate.log import snapshots
 from headgate.log.snapshots import Snapshot, SnapshotCache
-from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName
+from headgate.names import (
+    DEFAULT_CATALOG,
+    DEFAULT_SCHEMA,
+    SchemaName,
+    TableName,
+    fold,
+    plain_name,
+)
 from headgate.protocol import composing, examination, features
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
 from headgate.protocol.actions import Sequence as SequenceNumber
@@ -130,6 +137,29 @@ class Session:
     def drop_namespace(self, name: str) -> None:
         """Remove a namespace that is empty."""
         self._registry().drop_namespace(self._schema_name(name))
+
+    def rename_namespace(self, name: str, to: str) -> None:
+        """Rename a namespace within its catalog; its tables keep their ids, data and history.
+
+        Names without a namespace go on to this one if they went to it before.
+        """
+        old = self._schema_name(name)
+        new = SchemaName.parse(to, catalog=old.catalog)
+        if fold(new.catalog) != fold(old.catalog):
+            raise InvalidArgumentError(
+                f"A namespace cannot be moved to another catalog: {old} to {new}.",
+                remedy="Rename its tables instead: session.rename().",
+            )
+        self._registry().rename_namespace(old, new.schema)
+        if self._namespace.key == old.key:
+            self._namespace = SchemaName(self._namespace.catalog, new.schema)
+
+    def rename_catalog(self, name: str, to: str) -> None:
+        """Rename a catalog with all its namespaces and tables."""
+        old, new = plain_name(name), plain_name(to)
+        self._registry().rename_catalog(old, new)
+        if fold(self._namespace.catalog) == fold(old):
+            self._namespace = SchemaName(new, self._namespace.schema)
 
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List the namespaces."""

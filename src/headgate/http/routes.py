@@ -11,7 +11,7 @@ from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
 from headgate.http import feed
 from headgate.http.operations import Call, Kind, Operation, Parameter, Pool
 from headgate.http.waiting import Coming
-from headgate.names import SchemaName, TableName
+from headgate.names import SchemaName, TableName, plain_name
 from headgate.protocol.actions import TxnId
 from headgate.protocol.catalog_port import (
     Answer,
@@ -250,6 +250,28 @@ def operations(settings: Settings) -> list[Operation]:
                 SchemaName.parse(call.body.name), key=call.key
             ),
             body=bodies.NewNamespace,
+            pool=Pool.CHANGES,
+        ),
+        Operation(
+            "PATCH",
+            "/v1/namespaces/{name}",
+            "rename_namespace",
+            "Rename a namespace within its catalog; its tables keep their ids and history.",
+            lambda call: call.catalog.rename_namespace(
+                SchemaName.parse(call.path["name"]), plain_name(call.body.name), key=call.key
+            ),
+            body=bodies.NewName,
+            pool=Pool.CHANGES,
+        ),
+        Operation(
+            "PATCH",
+            "/v1/catalogs/{name}",
+            "rename_catalog",
+            "Rename a catalog with all its namespaces and tables.",
+            lambda call: call.catalog.rename_catalog(
+                plain_name(call.path["name"]), plain_name(call.body.name), key=call.key
+            ),
+            body=bodies.NewName,
             pool=Pool.CHANGES,
         ),
         Operation(

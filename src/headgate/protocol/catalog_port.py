@@ -250,6 +250,14 @@ class Registry(Protocol):
         """Remove an empty namespace."""
         ...
 
+    def rename_namespace(self, name: SchemaName, new_name: str) -> None:
+        """Rename a schema within its catalog; its tables keep their ids, data and history."""
+        ...
+
+    def rename_catalog(self, name: str, new_name: str) -> None:
+        """Rename a catalog with all its schemas and tables."""
+        ...
+
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
         ...

@@ -60,11 +60,13 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Remarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What was said of a catalog or a namespace. Nothing hangs on it."""
+    """What is stored of a catalog or a schema beyond its name."""
 
     comment: str | None = None
     properties: dict[str, str] = {}
     changed_ms: int | None = None
+    id: str | None = None  # kept when it is renamed
+    former_name: str | None = None  # before it was renamed last
 
 
 class CatalogRemarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

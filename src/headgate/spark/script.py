@@ -77,6 +77,8 @@ class _Script:
                 | statements.CommentOn()
                 | statements.CreateSchema()
                 | statements.DropSchema()
+                | statements.RenameSchema()
+                | statements.RenameCatalog()
                 | statements.Use()
             ):
                 tables.manage(self._engine, self._find, statement)

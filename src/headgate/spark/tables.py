@@ -49,6 +49,8 @@ Managed = (
     | statements.CommentOn
     | statements.CreateSchema
     | statements.DropSchema
+    | statements.RenameSchema
+    | statements.RenameCatalog
     | statements.Use
 )
 
@@ -298,6 +300,10 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
                     raise
         case statements.DropSchema(name=name, if_exists=if_exists, cascade=cascade):
             _drop_schema(engine, _text(name), if_exists=if_exists, cascade=cascade)
+        case statements.RenameSchema(name=name, to=to):
+            session.rename_namespace(_text(name), _text(to))
+        case statements.RenameCatalog(name=name, to=to):
+            session.rename_catalog(_text(name), _text(to))
         case statements.Use(name=name, is_catalog=False):
             session.use(_text(name))
         case statements.Use(name=name):

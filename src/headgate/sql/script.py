@@ -249,7 +249,7 @@ _STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
     "REPLACE": _replace,
     "DROP": _drop,
     "UNDROP": tables.undrop,
-    "ALTER": tables.alter_table,
+    "ALTER": tables.alter,
     "COMMENT": tables.comment_on,
     "DESCRIBE": looking.describe,
     "DESC": looking.describe,

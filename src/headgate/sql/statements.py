@@ -547,6 +547,24 @@ class CreateSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class RenameSchema:
+    """ALTER SCHEMA … RENAME TO."""
+
+    whole: Piece
+    name: Name
+    to: Name
+
+
+@dataclass(frozen=True, slots=True)
+class RenameCatalog:
+    """ALTER CATALOG … RENAME TO."""
+
+    whole: Piece
+    name: Name
+    to: Name
+
+
+@dataclass(frozen=True, slots=True)
 class DropSchema:
     """DROP SCHEMA … [CASCADE]."""
 
@@ -690,6 +708,8 @@ Statement = (
     | Show
     | CreateSchema
     | DropSchema
+    | RenameCatalog
+    | RenameSchema
     | Use
     | Begin
     | Atomic

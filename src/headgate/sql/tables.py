@@ -32,10 +32,13 @@ from headgate.sql.statements import (
     First,
     Identity,
     Move,
+    Name,
     Path,
     Piece,
     Position,
+    RenameCatalog,
     RenameColumn,
+    RenameSchema,
     RenameTable,
     SetComment,
     SetDefault,
@@ -132,18 +135,28 @@ def comment_on(cursor: Cursor, whole: Piece) -> CommentOn:
     return CommentOn(whole, on, name, comment)
 
 
-def alter_table(cursor: Cursor, whole: Piece) -> AlterTable:
-    """Read ALTER TABLE."""
+def alter(cursor: Cursor, whole: Piece) -> AlterTable | RenameSchema | RenameCatalog:
+    """Read ALTER TABLE, ALTER SCHEMA … RENAME TO or ALTER CATALOG … RENAME TO."""
     cursor.expect("ALTER")
-    if not cursor.sees("TABLE"):
+    if cursor.took_any(*_SCHEMA):
+        return RenameSchema(whole, *_renaming(cursor, "a schema"))
+    if cursor.took("CATALOG"):
+        return RenameCatalog(whole, *_renaming(cursor, "a catalog"))
+    if not cursor.took("TABLE"):
         raise cursor.refused(
-            f"ALTER {cursor.peek().key or 'nothing'} is not known here", "Only tables are altered."
+            f"ALTER {cursor.peek().key or 'nothing'} is not supported",
+            "Tables can be altered; schemas and catalogs can be renamed.",
         )
-    cursor.take()
     return AlterTable(whole, cursor.name("a table"), _change(cursor))
 
 
 # Columns
+
+
+def _renaming(cursor: Cursor, what: str) -> tuple[Name, Name]:
+    name = cursor.name(what)
+    cursor.expect("RENAME", "TO")
+    return name, cursor.name(what)
 
 
 def _element(cursor: Cursor) -> Column | Check:

@@ -128,6 +128,12 @@ class Purged(_Body, frozen=True, kw_only=True):
     files: int
 
 
+class NewName(_Body, frozen=True, kw_only=True):
+    """Another name for a namespace within its catalog, or for a catalog: one part."""
+
+    name: str
+
+
 class Namespaces(_Body, frozen=True, kw_only=True):
     """The namespaces, as `catalog.schema`."""
 

@@ -14,7 +14,16 @@ from headgate.http.unity import preview, rest, v1
 from headgate.names import SchemaName
 from headgate.settings import Settings
 from tests.http.conftest import Served
-from tests.http.unity.conftest import BASE, CLOCK, IN_DEFAULT, Stock, error, make, older_error
+from tests.http.unity.conftest import (
+    BASE,
+    CLOCK,
+    IN_DEFAULT,
+    Stock,
+    add_commit,
+    error,
+    make,
+    older_error,
+)
 
 OPERATIONS = [
     (row.method, row.path)
@@ -313,11 +322,66 @@ def test_the_summary_names_this_catalog_and_always_the_same(http: httpx.Client) 
     assert http.get(f"{BASE}/metastore_summary").json() == first
 
 
-def test_a_name_of_a_catalog_and_of_a_schema_cannot_change(http: httpx.Client) -> None:
-    for path in ("catalogs/main", "schemas/main.default"):
+def test_a_catalog_and_a_schema_are_renamed_and_keep_id_tables_and_remarks(
+    http: httpx.Client,
+) -> None:
+    said = {"comment": "ours", "properties": {"owner": "me"}}
+    made = http.post(f"{BASE}/catalogs", json={"name": "old", **said}).json()
+    schema = http.post(f"{BASE}/schemas", json={"name": "s", "catalog_name": "old", **said}).json()
+    new_name = {"new_name": "new", "comment": "theirs"}
+    changed = http.patch(f"{BASE}/catalogs/old", json=new_name)
+    assert changed.status_code == 200, changed.text
+    assert http.patch(f"{BASE}/catalogs/old", json=new_name).json() == changed.json()  # replayed
+    assert changed.json() == {
+        **made,
+        "name": "new",
+        "comment": "theirs",
+        "updated_at": changed.json()["updated_at"],
+    }
+    assert older_error(http.get(f"{BASE}/catalogs/old")) == (404, "CATALOG_NOT_FOUND")
+    moved = http.get(f"{BASE}/schemas/new.s").json()
+    assert moved == {**schema, "catalog_name": "new", "full_name": "new.s"}
+    renamed = http.patch(f"{BASE}/schemas/new.s", json={"new_name": "t"}).json()
+    assert http.patch(f"{BASE}/schemas/new.s", json={"new_name": "t"}).json() == renamed
+    assert (renamed["full_name"], renamed["schema_id"]) == ("new.t", schema["schema_id"])
+    assert (renamed["comment"], renamed["properties"]) == ("ours", {"owner": "me"})
+    assert older_error(http.get(f"{BASE}/schemas/new.s")) == (404, "SCHEMA_NOT_FOUND")
+    # The old names are free, for others.
+    again = http.post(f"{BASE}/catalogs", json={"name": "old"}).json()
+    assert again["id"] != made["id"]
+    assert "comment" not in again
+
+
+def test_a_schema_with_stock_tables_is_renamed(table: Stock) -> None:
+    assert table.commit(1).status_code == 200
+    renamed = table.http.patch(f"{BASE}/schemas/main.default", json={"new_name": "other"})
+    assert renamed.status_code == 200, renamed.text
+    told = table.http.get(f"{BASE}/tables/main.other.t").json()
+    assert told["table_id"] == table.table_id
+    assert older_error(table.http.get(f"{BASE}/tables/main.default.t"))[0] == 404
+    commit = table.change(add_commit(table.put(2)))
+    assert table.http.post(table.url.replace("default", "other"), json=commit).status_code == 200
+
+
+def test_a_name_that_is_taken_or_cannot_change_is_refused_with_all_that_comes_with_it(
+    http: httpx.Client,
+) -> None:
+    for name in ("a", "b"):
+        http.post(f"{BASE}/catalogs", json={"name": name})
+        http.post(f"{BASE}/schemas", json={"name": name, "catalog_name": "main"})
+    cases = [
+        ("catalogs/a", "B", (400, "CATALOG_ALREADY_EXISTS")),
+        ("catalogs/main", "other", (400, "INVALID_ARGUMENT")),
+        ("catalogs/none", "other", (404, "CATALOG_NOT_FOUND")),
+        ("catalogs/a", "a.b", (400, "INVALID_ARGUMENT")),
+        ("schemas/main.a", "B", (400, "SCHEMA_ALREADY_EXISTS")),
+        ("schemas/main.none", "other", (404, "SCHEMA_NOT_FOUND")),
+        ("schemas/main.a", "", (400, "INVALID_ARGUMENT")),
+    ]
+    for path, name, expected in cases:
         before = http.get(f"{BASE}/{path}").json()
-        changed = http.patch(f"{BASE}/{path}", json={"new_name": "other", "comment": "x"})
-        assert older_error(changed) == (501, "UNIMPLEMENTED")
+        changed = http.patch(f"{BASE}/{path}", json={"new_name": name, "comment": "x"})
+        assert older_error(changed) == expected
         assert http.get(f"{BASE}/{path}").json() == before
 
 

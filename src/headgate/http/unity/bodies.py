@@ -348,11 +348,11 @@ class CatalogInfo(_Snake, frozen=True, kw_only=True):
 
 
 class ChangedRemarks(_Snake, frozen=True, kw_only=True):
-    """What is to be said of a catalog or a schema from now on; what is absent stays."""
+    """What to change of a catalog or a schema; what is absent stays."""
 
     comment: str | None = None
     properties: dict[str, str | None] | None = None
-    new_name: str | None = None  # refused
+    new_name: str | None = None
 
 
 class Catalogs(_Snake, frozen=True, kw_only=True):

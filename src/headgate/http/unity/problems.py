@@ -43,7 +43,6 @@ class Case(enum.Enum):
         "UpdateRequirementConflictException", 409, "UPDATE_REQUIREMENT_CONFLICT", 409
     )
     OTHER_METHOD = Wording("BadRequestException", 405, "INVALID_ARGUMENT", 405)
-    NOT_BUILT = Wording("NotImplementedException", 501, "UNIMPLEMENTED", 501)
 
 
 class SaidError(RefusedError):

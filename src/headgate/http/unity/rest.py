@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.catalog import remarks
 from headgate.catalog.describing import Described
 from headgate.errors import (
     AlreadyExistsError,
@@ -169,28 +170,53 @@ def _refuse_storage_root(call: Call) -> None:
 
 
 def _change_catalog(call: Call) -> bodies.CatalogInfo:
-    name = tables.require_catalog(call.catalog, plain_name(call.path["name"]))
-    _change_remarks(call, name)
+    old, new = plain_name(call.path["name"]), _new_name(call)
+    known = tables.catalogs(call.catalog)
+    is_replay = (
+        fold(old) not in known
+        and new is not None
+        and _has_former_name(call.catalog.remarks(new).catalog, old)
+    )
+    if not is_replay:
+        name = tables.require_catalog(call.catalog, old)
+        _change_remarks(call, name, new, Case.CATALOG_THERE)
+    name = tables.require_catalog(call.catalog, new or old)
     return _catalog_info(call, name, call.catalog.namespaces_made_ms())
 
 
 def _change_schema(call: Call) -> bodies.SchemaInfo:
-    name = _required(call)
-    _change_remarks(call, name)
-    return _schema_info(call, name)
+    old, new = _schema_name(call), _new_name(call)
+    renamed = SchemaName(old.catalog, new or old.schema)
+    known = {found.key for found in call.catalog.namespaces()}
+    said = call.catalog.remarks(old.catalog).schemas.get(renamed.key[1], Remarks())
+    if old.key in known or not _has_former_name(said, old.schema):
+        name = tables.require_schema(call.catalog, old)
+        _change_remarks(call, name, new, Case.SCHEMA_THERE)
+    return _schema_info(call, tables.require_schema(call.catalog, renamed))
 
 
-def _change_remarks(call: Call, of: SchemaName | str) -> None:
+def _new_name(call: Call) -> str | None:
+    new_name = call.body.new_name
+    return None if new_name is None else plain_name(new_name)
+
+
+def _has_former_name(said: Remarks, name: str) -> bool:
+    """Return True if a rename was carried out: its answer may have been lost."""
+    return said.former_name is not None and fold(said.former_name) == fold(name)
+
+
+def _change_remarks(call: Call, of: SchemaName | str, new_name: str | None, there: Case) -> None:
     body: bodies.ChangedRemarks = call.body
-    if body.new_name is not None:
-        raise SaidError(Case.NOT_BUILT, f"{of} keeps its name.")
 
     def change(said: Remarks) -> Remarks:
         comment = said.comment if body.comment is None else body.comment
         kept = said.properties if body.properties is None else _without_nulls(body.properties)
         return replaced(said, comment=comment, properties=kept)
 
-    call.catalog.change_remarks(of, change)
+    try:
+        call.catalog.change_remarks(of, change, new_name)
+    except AlreadyExistsError as error:
+        raise SaidError(there, error.message) from None
 
 
 def _said(call: Call) -> Remarks:
@@ -253,11 +279,14 @@ def _delete_schema(call: Call) -> int:
 
 
 def _required(call: Call) -> SchemaName:
+    return tables.require_schema(call.catalog, _schema_name(call))
+
+
+def _schema_name(call: Call) -> SchemaName:
     parts = call.path["name"].split(".")
     if len(parts) != 2:
         raise InvalidArgumentError(f"{call.path['name'][:200]!r} is no catalog.schema.", remedy="")
-    name = SchemaName(plain_name(parts[0]), plain_name(parts[1]))
-    return tables.require_schema(call.catalog, name)
+    return SchemaName(plain_name(parts[0]), plain_name(parts[1]))
 
 
 def _make(
@@ -292,7 +321,7 @@ def _catalog_info(call: Call, name: str, made_ms: Mapping[SchemaName, int]) -> b
     created_ms = min(within, default=None)
     return bodies.CatalogInfo(
         name=name,
-        id=_id_of(fold(name)),
+        id=said.id or remarks.id_of(name),
         comment=said.comment,
         properties=said.properties,
         created_at=created_ms,
@@ -311,17 +340,12 @@ def _schema(name: SchemaName, made_ms: int | None, known: CatalogRemarks) -> bod
         name=name.schema,
         catalog_name=name.catalog,
         full_name=str(name),
-        schema_id=_id_of(".".join(name.key)),
+        schema_id=said.id or remarks.id_of(name),
         comment=said.comment,
         properties=said.properties,
         created_at=made_ms,
         updated_at=said.changed_ms or made_ms,
     )
-
-
-def _id_of(text: str) -> str:
-    """Give an id to what has none: always the same for the same name."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, text))
 
 
 # Tables
@@ -449,7 +473,9 @@ def _refuse_unless_access(operation: str) -> None:
 
 
 def _summary(call: Call) -> bodies.Summary:
-    return bodies.Summary(metastore_id=_id_of(call.catalog.status().root))
+    return bodies.Summary(
+        metastore_id=str(uuid.uuid5(uuid.NAMESPACE_URL, call.catalog.status().root))
+    )
 
 
 # Parameters
