@@ -4,6 +4,7 @@ import pytest
 
 from headgate.errors import (
     AlreadyExistsError,
+    InvalidArgumentError,
     InvalidDataError,
     NotEmptyError,
     NotFoundError,
@@ -130,10 +131,14 @@ def test_schemas_are_made_used_and_dropped(any_water: Water) -> None:
     assert ("more",) not in water.sql("SHOW SCHEMAS")
     with pytest.raises(NotEmptyError):
         sql("DROP SCHEMA s")
-    sql("DROP SCHEMA s CASCADE; DROP SCHEMA IF EXISTS s")
+    sql("ALTER SCHEMA s RENAME TO r")
+    assert water.sql("SELECT * FROM r.t") == water.sql("SELECT * FROM t") == [(1,)]
+    with pytest.raises(InvalidArgumentError, match="cannot be renamed"):
+        sql("ALTER CATALOG main RENAME TO other")
+    sql("DROP SCHEMA r CASCADE; DROP SCHEMA IF EXISTS r")
     with pytest.raises(NotFoundError):
-        sql("DROP SCHEMA s")
-    assert water.sql("SHOW SCHEMAS LIKE 's'") == []
+        sql("DROP SCHEMA r")
+    assert water.sql("SHOW SCHEMAS LIKE 'r'") == []
 
 
 def test_a_table_whose_query_fails_leaves_nothing_behind(water: Water) -> None:
