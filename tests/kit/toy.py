@@ -2,7 +2,7 @@
 
 `ToyCatalog` is three methods over a dictionary: what it can, any catalog can, and what a client
 wants beyond that it has to refuse by name. `LosingCatalog` stands before another catalog, counts
-the calls, and loses or doubles them on request.
+the calls, and loses or doubles them on request; `ScriptedCatalog` fails each in another way.
 """
 
 from __future__ import annotations
@@ -276,6 +276,36 @@ class LosingCatalog:
             self.lost_answers -= 1
             raise self.error(proposal.txn_id)
         return answer
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to one call: whether it takes effect, and what its caller gets instead."""
+
+    error: Callable[[TxnId], Exception]
+    takes_effect: bool = False
+
+
+class ScriptedCatalog(LosingCatalog):
+    """Another catalog whose proposals go wrong one after the other, each in its own way.
+
+    The nth proposal meets the nth fault of the script; None lets it pass, and so does the end.
+    """
+
+    def __init__(self, inner: ManagingCatalog, *script: Fault | None) -> None:
+        super().__init__(inner)
+        self.script = list(script)
+
+    def propose(self, proposal: Proposal) -> Answer:
+        fault = self.script.pop(0) if self.script else None
+        if fault is None:
+            return super().propose(proposal)
+        if fault.takes_effect:
+            super().propose(proposal)
+        else:
+            self.calls["propose"] += 1
+            self.proposals.append(proposal)
+        raise fault.error(proposal.txn_id)
 
 
 def unavailable(txn_id: TxnId) -> Exception:

@@ -389,10 +389,14 @@ class RemoteCatalog:
 
     def _sent(self, method: str, path: str, body: object, key: str) -> bytes:
         """Have something changed once, however often it must be said."""
-        return self._again(lambda: self._send(method, path, body, key))
+        return self._again(lambda: self._send(method, path, body, key), is_change=True)
 
-    def _again(self, ask: Callable[[], bytes]) -> bytes:
-        """Ask until an answer comes; once one was lost, a server that is gone leaves doubt."""
+    def _again(self, ask: Callable[[], bytes], *, is_change: bool = False) -> bytes:
+        """Ask until an answer comes; raise `LostError` if one was lost and none came after it.
+
+        A refusal of a change is no answer once one was lost: the server may refuse the second
+        request before it looks up what became of the first.
+        """
         began, pause_s = self._clock.monotonic(), _PAUSE_S
         lost: LostError | None = None
         while True:
@@ -406,6 +410,13 @@ class RemoteCatalog:
                 error = gone
             except LostError as without:
                 error = lost = without
+            except OutcomeUnknownError as doubt:
+                error = lost = LostError(doubt.message.rstrip("."))
+            except HeadgateError as refusal:
+                if lost is None or not is_change:
+                    raise
+                why = f"{lost.why}, and then it was refused: {refusal.message.rstrip('.')}"
+                raise LostError(why) from refusal
             if self._clock.monotonic() - began + pause_s > patience_s:
                 raise lost or error
             self._clock.sleep(pause_s)
