@@ -523,3 +523,17 @@ def test_a_table_of_a_catalog_is_not_opened_by_its_path(tmp_path: Path) -> None:
         with pytest.raises(PathAccessError, match=table.id) as refused:
             headgate.open(tmp_path / "lake" / "tables" / table.id)
         assert str(tmp_path / "lake") in str(refused.value)
+
+
+@pytest.mark.parametrize("three_phase", [False, True])
+def test_tables_are_stored_under_the_storage_root_of_their_namespace(
+    tmp_path: Path, three_phase: bool
+) -> None:
+    root = f"file://{tmp_path}/elsewhere"
+    with headgate.connect(str(tmp_path / "lake")) as session:
+        session.create_namespace("sales", storage_root=root)
+        table = session.create_table("sales.orders", "id long", three_phase=three_phase)
+        table.append(pa.table({"id": [1]}))
+        assert session.table("sales.orders").to_arrow()["id"].to_pylist() == [1]
+        assert table.location.startswith(f"{root}/__unitystorage/schemas/")
+        assert root not in session.create_table("t", "id long").location

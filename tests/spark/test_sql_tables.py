@@ -123,7 +123,6 @@ def test_schemas_are_made_used_and_dropped(any_water: Water) -> None:
         sql("CREATE SCHEMA s")
     for asked, word in {
         "COMMENT 'c'": "COMMENT",
-        "LOCATION '/x'": "LOCATION",
         "WITH DBPROPERTIES (a = 'b')": "DBPROPERTIES",
     }.items():
         with pytest.raises(UnsupportedFeatureError, match=word):

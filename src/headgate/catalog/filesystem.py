@@ -192,8 +192,10 @@ class FilesystemCatalog:
 
     # Names and tables
 
-    def create_namespace(self, name: SchemaName) -> None:
+    def create_namespace(self, name: SchemaName, *, storage_root: str | None = None) -> None:
         """Make a namespace."""
+        if storage_root is not None:
+            raise UnsupportedByCatalogError("Filesystem catalogs do not support storage roots.")
         if not self._files.put_if_absent(f"{_folder(name)}/{_NAMESPACE}", b"{}\n"):
             raise AlreadyExistsError(f"There is a namespace {name} already.")
 
@@ -232,7 +234,9 @@ class FilesystemCatalog:
         spaces = self.namespaces() if namespace is None else (namespace,)
         return tuple(self._entries(spaces, dropped))
 
-    def stage_table(self, location: str | None = None) -> StagingTable:
+    def stage_table(
+        self, location: str | None = None, *, namespace: SchemaName | None = None
+    ) -> StagingTable:
         """Refuse: a table's place is its name here, so there is none without a name."""
         raise UnsupportedByCatalogError("A filesystem catalog has no staging tables.")
 

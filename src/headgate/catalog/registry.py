@@ -71,6 +71,7 @@ Result = TypeVar("Result")
 
 Judge = Callable[[Examined], Iterable[Violation]]  # of what its sender said of the content
 
+_UNITY_STORAGE = "__unitystorage"  # the folder of a storage root that Unity Catalog reserves
 _ZERO = Version(0)
 _NONE = Version(-1)
 
@@ -152,21 +153,40 @@ class Registry:
         said: Remarks | None = None,
         of_catalog: Remarks | None = None,
     ) -> None:
-        """Make a namespace, and keep what is said of it, and of a catalog it is the first in."""
+        """Create a namespace with its remarks, and those of a catalog that it is the first in."""
+        own = self._new_remarks(said or Remarks(), "schemas")
+        of_new_catalog = self._new_remarks(of_catalog or Remarks(), "catalogs")
 
         def create(unit: Writing) -> None:
             known = unit.namespaces()
             if any(namespace.key == name.key for namespace in known):
                 raise AlreadyExistsError(f"There is a namespace {name} already.")
             unit.insert_namespace(name, self._clock.now_ms())
-            remarks.write(unit, name, self._with_id(said))
+            written: list[tuple[SchemaName | str, Remarks]] = [(name, own)]
             if not any(namespace.key[0] == name.key[0] for namespace in known):
-                remarks.write(unit, name.catalog, self._with_id(of_catalog))
+                written.append((name.catalog, of_new_catalog))
+            for of, new in written:
+                if new.storage_location is not None:
+                    self._refuse_overlap(unit, new.storage_location)
+                remarks.write(unit, of, new)
 
         self._do(str(name), create, key)
 
-    def _with_id(self, said: Remarks | None) -> Remarks:
-        return replaced(said or Remarks(), id=str(self._ids.random()))
+    def _new_remarks(self, said: Remarks, kind: str) -> Remarks:
+        """Add an id, and check the storage root: it must be an allowed location."""
+        new_id = str(self._ids.random())
+        if said.storage_root is None:
+            return replaced(said, id=new_id)
+        if _UNITY_STORAGE in said.storage_root:
+            raise InvalidArgumentError(
+                f"The storage root {said.storage_root[:200]!r} contains {_UNITY_STORAGE}, which is "
+                "reserved.",
+                remedy="Choose another storage root.",
+            )
+        self._allowed.refuse_unless_allowed(said.storage_root)
+        root = locations.without_links(said.storage_root)
+        place = self._allowed.check(locations.join(root, f"{_UNITY_STORAGE}/{kind}/{new_id}"))
+        return replaced(said, id=new_id, storage_root=root, storage_location=place)
 
     def change_remarks(
         self,
@@ -273,11 +293,21 @@ class Registry:
 
     # Creation
 
-    def stage(self, location: str | None = None, key: RequestKey | None = None) -> StagingTable:
-        """Give a place and an id for a table nobody can name yet. Spec: CM-39."""
+    def stage(
+        self,
+        location: str | None = None,
+        namespace: SchemaName | None = None,
+        key: RequestKey | None = None,
+    ) -> StagingTable:
+        """Return an id and a location for a table that has no name yet. Spec: CM-39.
+
+        Without a location it is under the storage root of the namespace, or of the lake.
+        """
         table_id = TableId(str(self._ids.random()))
-        place = self._place(table_id) if location is None else self._allowed.check(location)
-        if location is not None:
+        if location is None:
+            place = self._place(table_id, namespace)
+        else:
+            place = self._allowed.check(location)
             self._refuse_unless_free(place)
 
         def stage(unit: Writing) -> StagingTable:
@@ -405,7 +435,7 @@ class Registry:
     def create(self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline) -> None:
         """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
         examined = examination.examine(first)
-        place = self._place(parse_table_id(table_id))
+        place = self._place(parse_table_id(table_id), name.namespace)
 
         def create(unit: Writing) -> None:
             row = unit.table(table_id)
@@ -647,8 +677,15 @@ class Registry:
             work = once(key, work, self._clock.now_ms(), self._settings.rejections_kept_ms)
         return self._ratifier.submit(name, work).result()
 
-    def _place(self, table_id: TableId) -> str:
-        return locations.join(self._root, f"{TABLES}/{table_id}")
+    def _place(self, table_id: TableId, namespace: SchemaName | None) -> str:
+        own = None
+        if namespace is not None:
+            with self._store.read() as unit:
+                own = remarks.storage_location(unit, namespace)
+        if own is None:
+            return locations.join(self._root, f"{TABLES}/{table_id}")
+        # Checked again: the location may no longer be allowed.
+        return self._allowed.check(locations.join(own, f"{TABLES}/{table_id}"))
 
     def _turn(self, unit: Writing, txn_id: TxnId | None = None, timestamp_ms: int = 0) -> Sequence:
         """Take the next sequence."""

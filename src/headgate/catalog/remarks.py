@@ -38,6 +38,13 @@ def write(unit: Writing, of: SchemaName | str, said: Remarks | None) -> None:
     _write(unit, catalog, before, after)
 
 
+def storage_location(unit: Reading, namespace: SchemaName) -> str | None:
+    """Return where new tables of a schema are stored: its own location, or its catalog's."""
+    known = read(unit, namespace.catalog)
+    own = known.schemas.get(namespace.key[1], Remarks()).storage_location
+    return own or known.catalog.storage_location
+
+
 def move(unit: Writing, catalog: str, to: str) -> None:
     """Store what is known of a catalog and its schemas under the catalog's new name."""
     moved = read(unit, catalog)

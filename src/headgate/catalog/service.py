@@ -73,6 +73,7 @@ from headgate.protocol.catalog_port import (
     TimelineEntry,
 )
 from headgate.protocol.commits import Inline, Proposal, Staged
+from headgate.protocol.encoding import replaced
 from headgate.protocol.events import Event, Listener
 from headgate.protocol.overview import (
     CatalogRemarks,
@@ -421,10 +422,13 @@ class Catalog:
         name: SchemaName,
         *,
         key: RequestKey | None = None,
+        storage_root: str | None = None,
         said: Remarks | None = None,
         of_catalog: Remarks | None = None,
     ) -> None:
-        """Make a namespace, and keep what is said of it, and of a catalog it is the first in."""
+        """Create a namespace with its remarks, and those of a catalog that it is the first in."""
+        if storage_root is not None:
+            said = replaced(said or Remarks(), storage_root=storage_root)
         self._registry.create_namespace(name, key, said, of_catalog)
 
     def remarks(self, catalog: str) -> CatalogRemarks:
@@ -490,10 +494,14 @@ class Catalog:
         return row.location
 
     def stage_table(
-        self, location: str | None = None, *, key: RequestKey | None = None
+        self,
+        location: str | None = None,
+        *,
+        namespace: SchemaName | None = None,
+        key: RequestKey | None = None,
     ) -> StagingTable:
-        """Give a place and an id for a table nobody can name yet. Spec: CM-39."""
-        return self._registry.stage(location, key)
+        """Return an id and a location for a table that has no name yet. Spec: CM-39."""
+        return self._registry.stage(location, namespace, key)
 
     def register_table(
         self,

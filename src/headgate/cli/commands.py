@@ -66,6 +66,10 @@ def init(
 def create_namespace(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="schema or catalog.schema.")],
+    storage_root: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Store its tables there, not under the lake's root."),
+    ] = None,
 ) -> None:
     """Make a namespace for tables.
 
@@ -74,7 +78,7 @@ def create_namespace(
     """
     here: Globals = ctx.obj
     with here.session("Making a namespace") as session:
-        session.create_namespace(name)
+        session.create_namespace(name, storage_root=storage_root)
     full = str(SchemaName.parse(name))
     here.output.result({"namespace": full}, f"Made the namespace {full}.")
 

@@ -218,9 +218,10 @@ class RemoteCatalog:
 
     # Names and tables
 
-    def create_namespace(self, name: SchemaName) -> None:
-        """Make a namespace."""
-        self._changed("POST", "/v1/namespaces", bodies.NewNamespace(name=str(name)))
+    def create_namespace(self, name: SchemaName, *, storage_root: str | None = None) -> None:
+        """Create a namespace; its new tables are stored under its storage root, if given."""
+        body = bodies.NewNamespace(name=str(name), storage_root=storage_root)
+        self._changed("POST", "/v1/namespaces", body)
 
     def drop_namespace(self, name: SchemaName) -> None:
         """Remove an empty namespace."""
@@ -259,9 +260,12 @@ class RemoteCatalog:
             if after is None:
                 return tuple(entries)
 
-    def stage_table(self, location: str | None = None) -> StagingTable:
-        """Give a place and an id for a table nobody can name yet."""
-        body = bodies.NewStagingTable(location=location)
+    def stage_table(
+        self, location: str | None = None, *, namespace: SchemaName | None = None
+    ) -> StagingTable:
+        """Return an id and a location for a table that has no name yet."""
+        of = None if namespace is None else str(namespace)
+        body = bodies.NewStagingTable(location=location, namespace=of)
         return self._change("POST", "/v1/staging-tables", body, StagingTable)
 
     def register_table(self, name: TableName, table_id: TableId) -> Resolved:

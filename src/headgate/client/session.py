@@ -130,9 +130,13 @@ class Session:
 
     # Namespaces
 
-    def create_namespace(self, name: str) -> None:
-        """Make a namespace, `schema` or `catalog.schema`."""
-        self._registry().create_namespace(self._schema_name(name))
+    def create_namespace(self, name: str, *, storage_root: str | None = None) -> None:
+        """Create a namespace, `schema` or `catalog.schema`.
+
+        With a storage root, its tables are stored there instead of under the lake's root. On a
+        server it must be a location that an administrator registered.
+        """
+        self._registry().create_namespace(self._schema_name(name), storage_root=storage_root)
 
     def drop_namespace(self, name: str) -> None:
         """Remove a namespace that is empty."""
@@ -556,7 +560,7 @@ class Session:
         fill: Fill | None = None,
     ) -> Table:
         """Take a place nobody can name, put version 0 there, register it. Spec: CM-39, CM-37."""
-        staging = registry.stage_table()
+        staging = registry.stage_table(namespace=name.namespace)
         txn_id = TxnId(str(self.ids.ordered()))
         store = self._store_for(staging.location)
         protocol, metadata = first(wanted, staging.table_id, self.clock.now_ms(), self.ids)

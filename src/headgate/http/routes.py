@@ -197,7 +197,7 @@ def operations(settings: Settings) -> list[Operation]:
             "/v1/staging-tables",
             "stage_table",
             "Give a place and an id for a table nobody can name yet.",
-            lambda call: call.catalog.stage_table(call.body.location, key=call.key),
+            _stage,
             body=bodies.NewStagingTable,
             answer=StagingTable,
             pool=Pool.CHANGES,
@@ -247,10 +247,13 @@ def operations(settings: Settings) -> list[Operation]:
             "create_namespace",
             "Make a namespace.",
             lambda call: call.catalog.create_namespace(
-                SchemaName.parse(call.body.name), key=call.key
+                SchemaName.parse(call.body.name),
+                storage_root=call.body.storage_root,
+                key=call.key,
             ),
             body=bodies.NewNamespace,
             pool=Pool.CHANGES,
+            problems=("permission-denied",),
         ),
         Operation(
             "PATCH",
@@ -492,6 +495,12 @@ def _register(call: Call) -> Resolved:
                 "A table is registered by `tableId`; by `tableId`, `txnId` and `first`; or by "
                 "`external`."
             )
+
+
+def _stage(call: Call) -> StagingTable:
+    body: bodies.NewStagingTable = call.body
+    namespace = None if body.namespace is None else SchemaName.parse(body.namespace)
+    return call.catalog.stage_table(body.location, namespace=namespace, key=call.key)
 
 
 def _change(call: Call) -> None:

@@ -242,8 +242,8 @@ class Publishing(Protocol):
 class Registry(Protocol):
     """Catalogs that make, name and unmake tables."""
 
-    def create_namespace(self, name: SchemaName) -> None:
-        """Make a namespace."""
+    def create_namespace(self, name: SchemaName, *, storage_root: str | None = None) -> None:
+        """Create a namespace; its new tables are stored under its storage root, if given."""
         ...
 
     def drop_namespace(self, name: SchemaName) -> None:
@@ -268,8 +268,13 @@ class Registry(Protocol):
         """List tables, the dropped ones too if asked."""
         ...
 
-    def stage_table(self, location: str | None = None) -> StagingTable:
-        """Give a place and an id for a table nobody can name yet."""
+    def stage_table(
+        self, location: str | None = None, *, namespace: SchemaName | None = None
+    ) -> StagingTable:
+        """Return an id and a location for a table that has no name yet.
+
+        Without a location it is under the storage root of the namespace, or of the lake.
+        """
         ...
 
     def register_table(self, name: TableName, table_id: TableId) -> Resolved:

@@ -67,6 +67,8 @@ class Remarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     changed_ms: int | None = None
     id: str | None = None  # kept when it is renamed
     former_name: str | None = None  # before it was renamed last
+    storage_root: str | None = None  # new tables are stored under it
+    storage_location: str | None = None  # the folder under the storage root that is its own
 
 
 class CatalogRemarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

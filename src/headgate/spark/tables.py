@@ -294,7 +294,7 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
         case statements.CreateSchema(name=name, if_not_exists=if_not_exists) as create:
             _refuse_kept(create)
             try:
-                session.create_namespace(_text(name))
+                session.create_namespace(_text(name), storage_root=create.location)
             except AlreadyExistsError:
                 if not if_not_exists:
                     raise
@@ -315,15 +315,14 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
 
 
 def _refuse_kept(create: statements.CreateSchema) -> None:
-    """Refuse what a schema cannot keep: it has a name and nothing more."""
+    """Refuse what a schema cannot keep."""
     asked = {
         "COMMENT": create.comment is not None,
-        "LOCATION": create.location is not None,
         "DBPROPERTIES": bool(create.properties),
     }
     if found := [word for word, is_asked in asked.items() if is_asked]:
         raise UnsupportedFeatureError(
-            f"A schema has a name and nothing more: {', '.join(found)} cannot be kept.",
+            f"A schema has a name and a location: {', '.join(found)} is not supported.",
             remedy="Leave it out.",
         )
 

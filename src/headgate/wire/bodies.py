@@ -57,15 +57,20 @@ class OnePart(_Body, frozen=True, kw_only=True):
 
 
 class NewNamespace(_Body, frozen=True, kw_only=True):
-    """A namespace to be made, `schema` or `catalog.schema`."""
+    """A namespace to create, `schema` or `catalog.schema`, and where its tables are stored."""
 
     name: str
+    storage_root: str | None = None
 
 
 class NewStagingTable(_Body, frozen=True, kw_only=True):
-    """A wish for a place and an id; without a location the catalog chooses."""
+    """A request for an id and a location; without a location the catalog chooses.
+
+    It chooses the storage root of the namespace, if that has one.
+    """
 
     location: str | None = None
+    namespace: str | None = None
 
 
 class External(_Body, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from tests.http.unity.conftest import (
     BASE,
     CLOCK,
     IN_DEFAULT,
+    V1,
     Stock,
     add_commit,
     error,
@@ -55,19 +57,80 @@ def test_a_catalog_is_made_used_and_removed(http: httpx.Client) -> None:
     assert older_error(http.get(f"{BASE}/catalogs/other")) == (404, "CATALOG_NOT_FOUND")
 
 
-def test_tables_lie_under_the_servers_root_and_no_other_is_taken(served: Served) -> None:
-    elsewhere = {"storage_root": "file:///elsewhere"}
+@pytest.mark.parametrize("kind", ["catalogs", "schemas"])
+def test_tables_are_stored_under_the_storage_root_of_their_catalog_or_schema(
+    served: Served, tmp_path: Path, kind: str
+) -> None:
+    http, root = served.http, f"file://{tmp_path}/allowed/root"
+    served.catalog.add_location(f"file://{tmp_path}/allowed")
+    catalog = {"name": "other"} | ({"storage_root": root} if kind == "catalogs" else {})
+    schema = {"name": "sales", "catalog_name": "other"}
+    schema |= {"storage_root": f"{root}/"} if kind == "schemas" else {}
+    made = {
+        "catalogs": http.post(f"{BASE}/catalogs", json=catalog).json(),
+        "schemas": http.post(f"{BASE}/schemas", json=schema).json(),
+    }
+    other = "catalogs" if kind == "schemas" else "schemas"
+    assert "storage_root" not in made[other]
+    told = made[kind]
+    assert told["storage_root"] == root
+    own_id = told["id" if kind == "catalogs" else "schema_id"]
+    assert told["storage_location"] == f"{root}/__unitystorage/{kind}/{own_id}"
+    name = "other" if kind == "catalogs" else "other.sales"
+    assert http.get(f"{BASE}/{kind}/{name}").json() == told
+
+    wanted = f"{told['storage_location']}/tables/"
+    in_sales = f"{V1}/catalogs/other/schemas/sales"
+    staged = http.post(f"{in_sales}/staging-tables", json={"name": "t"}).json()
+    assert staged["location"] == f"{wanted}{staged['table-id']}"
+    parts = {"name": "t", "catalog_name": "other", "schema_name": "sales"}
+    older = http.post(f"{BASE}/staging-tables", json=parts).json()
+    assert older["staging_location"] == f"{wanted}{older['id']}"
+    native = http.post("/v1/staging-tables", json={"namespace": "other.sales"}).json()
+    assert native["location"] == f"{wanted}{native['tableId']}"
+    # Others stay where they were, and a rename changes nothing of that.
+    elsewhere = http.post(f"{IN_DEFAULT}/staging-tables", json={"name": "t"}).json()
+    assert tmp_path.name in elsewhere["location"]
+    assert "/allowed/" not in elsewhere["location"]
+    http.patch(f"{BASE}/catalogs/other", json={"new_name": "renamed"})
+    moved = http.post(f"{in_sales.replace('other', 'renamed')}/staging-tables", json={"name": "t"})
+    assert moved.json()["location"].startswith(wanted)
+
+    served.catalog.remove_location(f"file://{tmp_path}/allowed")
+    refused = http.post(f"{BASE}/staging-tables", json={**parts, "catalog_name": "renamed"})
+    assert older_error(refused) == (403, "PERMISSION_DENIED")
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [
+        ("file:///nowhere/allowed", (403, "PERMISSION_DENIED")),
+        ("s3://bucket/x", (403, "PERMISSION_DENIED")),
+        ("relative", (400, "INVALID_ARGUMENT")),
+        ("memory://x", (400, "INVALID_ARGUMENT")),
+        ("file:///elsewhere/__unitystorage/x", (400, "INVALID_ARGUMENT")),
+        ("file:///elsewhere/../nowhere", (400, "INVALID_ARGUMENT")),
+    ],
+)
+def test_a_storage_root_that_is_not_allowed_is_refused_and_nothing_made(
+    served: Served, root: str, expected: tuple[int, str]
+) -> None:
     before = served.catalog.namespaces()
-    for path, body in (("catalogs", {"name": "other"}), ("schemas", MAKE)):
-        refused = served.http.post(f"{BASE}/{path}", json={**body, **elsewhere})
-        assert older_error(refused) == (400, "INVALID_ARGUMENT")
-        assert "storage_root" in refused.text
-        assert served.catalog.namespaces() == before
-        made = served.http.post(f"{BASE}/{path}", json={**body, "storage_root": None})
-        assert made.status_code == 200
-        served.catalog.drop_namespace(
-            SchemaName("other", "default") if path == "catalogs" else SchemaName("main", "sales")
-        )
+    for kind, body in (
+        ("catalogs", {"name": "other"}),
+        ("schemas", {"name": "sales", "catalog_name": "main"}),
+    ):
+        refused = served.http.post(f"{BASE}/{kind}", json={**body, "storage_root": root})
+        assert older_error(refused) == expected
+        native = served.http.post("/v1/namespaces", json={"name": "x", "storageRoot": root})
+        assert native.status_code in (400, 403)
+    assert served.catalog.namespaces() == before
+
+
+def test_a_storage_root_within_a_table_is_refused(served: Served, table: Stock) -> None:
+    within = {"name": "x", "storage_root": f"{table.location}/inner"}
+    refused = served.http.post(f"{BASE}/catalogs", json=within)
+    assert refused.status_code == 400, refused.text
 
 
 def test_catalogs_and_schemas_tell_when_they_were_made(http: httpx.Client) -> None:

@@ -343,6 +343,8 @@ class CatalogInfo(_Snake, frozen=True, kw_only=True):
     id: str
     comment: str | None = None
     properties: dict[str, str] = {}
+    storage_root: str | None = None
+    storage_location: str | None = None
     created_at: int | None = None
     updated_at: int | None = None
 
@@ -381,6 +383,8 @@ class SchemaInfo(_Snake, frozen=True, kw_only=True):
     schema_id: str
     comment: str | None = None
     properties: dict[str, str] = {}
+    storage_root: str | None = None
+    storage_location: str | None = None
     created_at: int | None = None
     updated_at: int | None = None
 

@@ -151,22 +151,12 @@ def _catalog(call: Call) -> bodies.CatalogInfo:
 
 
 def _create_catalog(call: Call) -> bodies.CatalogInfo:
-    _refuse_storage_root(call)
     name = plain_name(call.body.name)
     if fold(name) in tables.catalogs(call.catalog):
         raise SaidError(Case.CATALOG_THERE, f"There is a catalog {name} already.")
     first = SchemaName(name, DEFAULT_SCHEMA)
     _make(call, first, Case.CATALOG_THERE, of_catalog=_said(call))
     return _catalog_info(call, name, call.catalog.namespaces_made_ms())
-
-
-def _refuse_storage_root(call: Call) -> None:
-    """Refuse to put tables elsewhere: taken and forgotten, they would not lie where they should."""
-    if call.body.storage_root:
-        raise InvalidArgumentError(
-            "Every table lies under the root of this server: there is no other storage_root.",
-            remedy="Leave it out.",
-        )
 
 
 def _change_catalog(call: Call) -> bodies.CatalogInfo:
@@ -221,7 +211,11 @@ def _change_remarks(call: Call, of: SchemaName | str, new_name: str | None, ther
 
 def _said(call: Call) -> Remarks:
     body: bodies.NewCatalog | bodies.NewSchema = call.body
-    return Remarks(comment=body.comment, properties=_without_nulls(body.properties or {}))
+    return Remarks(
+        comment=body.comment,
+        properties=_without_nulls(body.properties or {}),
+        storage_root=body.storage_root or None,
+    )
 
 
 def _without_nulls(properties: Mapping[str, str | None]) -> dict[str, str]:
@@ -263,7 +257,6 @@ def _one_schema(call: Call) -> bodies.SchemaInfo:
 
 def _create_schema(call: Call) -> bodies.SchemaInfo:
     body: bodies.NewSchema = call.body
-    _refuse_storage_root(call)
     catalog = tables.require_catalog(call.catalog, plain_name(body.catalog_name))
     name = SchemaName(catalog, plain_name(body.name))
     _make(call, name, Case.SCHEMA_THERE, said=_said(call))
@@ -324,6 +317,8 @@ def _catalog_info(call: Call, name: str, made_ms: Mapping[SchemaName, int]) -> b
         id=said.id or remarks.id_of(name),
         comment=said.comment,
         properties=said.properties,
+        storage_root=said.storage_root,
+        storage_location=said.storage_location,
         created_at=created_ms,
         updated_at=said.changed_ms or created_ms,
     )
@@ -343,6 +338,8 @@ def _schema(name: SchemaName, made_ms: int | None, known: CatalogRemarks) -> bod
         schema_id=said.id or remarks.id_of(name),
         comment=said.comment,
         properties=said.properties,
+        storage_root=said.storage_root,
+        storage_location=said.storage_location,
         created_at=made_ms,
         updated_at=said.changed_ms or made_ms,
     )

@@ -247,7 +247,7 @@ def version_0(
 def stage(catalog: Catalog, name: TableName) -> StagingTable:
     """Give a place for a table that is to have a name nobody has."""
     refuse_if_there(catalog, name)
-    staged = catalog.stage_table()
+    staged = catalog.stage_table(namespace=name.namespace)
     if staged.location.startswith("file:"):  # some clients list it before they write anything
         _folder(staged.location).mkdir(parents=True, exist_ok=True)
     return staged
