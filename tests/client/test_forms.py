@@ -135,6 +135,12 @@ def test_rows_in_any_form_are_appended_and_overwrite(session: Session, rows: Any
     assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) == ROWS
 
 
+def test_categories_of_polars_are_strings(session: Session) -> None:
+    table = session.create_table("t", "v string")
+    table.append(polars.DataFrame({"v": ["a", "b", "a"]}, {"v": polars.Categorical}))
+    assert table.to_arrow()["v"].to_pylist() == ["a", "b", "a"]
+
+
 @pytest.mark.parametrize(
     ("rows", "error", "text"),
     [

@@ -48,6 +48,7 @@ __all__ = [
     "Rows",
     "arrow_schema",
     "arrow_type",
+    "as_table",
     "check_condition",
     "check_nulls",
     "delta_schema",
@@ -274,7 +275,7 @@ def rows_of(rows: object, schema: StructType) -> Rows:
             is_named = any(name is not None for name in rows.index.names)
             return pa.Table.from_pandas(rows, preserve_index=is_named)
         if hasattr(rows, "__arrow_c_stream__"):
-            return pa.table(rows)
+            return _without_views(pa.table(rows))
         if isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows):
             return _table_of(rows, schema)
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
@@ -284,6 +285,43 @@ def rows_of(rows: object, schema: StructType) -> Rows:
         remedy="Pass a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars "
         "DataFrame, or a list of dicts.",
     )
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Convert categories of polars to a form that Arrow can decode."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():
+            chunks = [
+                pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.string()))
+                for chunk in table.column(index).chunks
+            ]
+            kind = pa.dictionary(field.type.index_type, pa.string())
+            table = table.set_column(index, field.name, pa.chunked_array(chunks, kind))
+    return table
+
+
+def as_table(rows: object, schema: StructType) -> pa.Table:
+    """Convert rows to an Arrow table whose every column has a type that a Delta table can have.
+
+    A column without any value has the type of the table's column, if the table has it.
+    """
+    found = rows_of(rows, schema)
+    table = found if isinstance(found, pa.Table) else pa.Table.from_batches(_batches(found))
+    types = {fold(item.name): arrow_type(item.type) for item in schema.fields}
+    fields = []
+    for field in table.schema:
+        known = types.get(fold(field.name))
+        is_void = pa.types.is_null(field.type) and known is not None
+        fields.append(pa.field(field.name, known if is_void else _plain_type(field)))
+    try:
+        return table.cast(pa.schema(fields))
+    except pa.ArrowInvalid as error:
+        raise InvalidDataError(f"A value does not fit: {error}.") from error
+
+
+def _plain_type(field: pa.Field) -> pa.DataType:
+    [item] = delta_schema(pa.schema([field])).fields
+    return arrow_type(item.type)
 
 
 def _table_of(rows: Sequence[Mapping[str, object]], schema: StructType) -> pa.Table:

@@ -6,10 +6,11 @@ than where it is false.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
@@ -20,15 +21,20 @@ from headgate.protocol.predicates import Predicate
 from headgate.spark.types import quoted
 from headgate.sql.pruning import Contents, condition_predicate, contents
 from headgate.sql.rewrite import Moment, splice
+from headgate.sql.words import NONDETERMINISTIC
+
+# An expression in SQL, or one built with Spark's functions.
+Expression: TypeAlias = str | Column
 
 _ROWS: Final = "headgate_rows"
+_SHOWN: Final = re.compile(r"Column<'(.*)'>", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Condition:
     """A condition in the user's own text."""
 
-    text: str  # where it has subqueries: `{t0}` for a table, every other brace doubled
+    text: Expression  # where it has subqueries: `{t0}` for a table, every other brace doubled
     shown: str  # as the user wrote it
     alias: str | None = None  # what the table is called in it
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
@@ -42,7 +48,7 @@ class Condition:
         """Give the rows where it is true."""
         if self.has_subqueries:
             return self._filtered(rows, f"({self.text})")
-        return self._named(rows).where(F.expr(self.text))
+        return self._named(rows).where(column_of(self.text))
 
     def others(self, rows: DataFrame) -> DataFrame:
         """Give the rows where it is not true."""
@@ -52,7 +58,7 @@ class Condition:
 
     def holds(self) -> Column:
         """Say of each row whether it matches; only where there are no subqueries."""
-        return F.expr(self.text).eqNullSafe(True)
+        return column_of(self.text).eqNullSafe(True)
 
     def _named(self, rows: DataFrame) -> DataFrame:
         return rows if self.alias is None else rows.alias(self.alias)
@@ -75,7 +81,7 @@ def select(
 class Expressions:
     """Values in the user's own text, computed beside the columns of a table."""
 
-    texts: tuple[str, ...]
+    texts: tuple[Expression, ...]
     alias: str | None = None
     frames: Mapping[str, DataFrame] = field(default_factory=dict)
     has_subqueries: bool = False
@@ -85,14 +91,28 @@ class Expressions:
         names = [f"__headgate_value_{n}" for n in range(len(self.texts))]
         if not self.has_subqueries:
             named = rows if self.alias is None else rows.alias(self.alias)
-            values = [F.expr(t).alias(n) for t, n in zip(self.texts, names, strict=True)]
+            values = [column_of(t).alias(n) for t, n in zip(self.texts, names, strict=True)]
             return named.select("*", *values), names
         told = ", ".join(f"({t}) AS {n}" for t, n in zip(self.texts, names, strict=True))
         return select(rows, self.alias, f"*, {told}", "true", self.frames), names
 
 
+def column_of(expression: Expression) -> Column:
+    """Convert an expression to a column."""
+    return F.expr(expression) if isinstance(expression, str) else expression
+
+
+def shown(expression: Expression) -> str:
+    """Return the text of an expression, for messages and for a table's history."""
+    if isinstance(expression, str):
+        return expression
+    text = repr(expression)
+    found = _SHOWN.fullmatch(text)
+    return text if found is None else found[1]
+
+
 def condition_of(
-    text: str,
+    text: Expression,
     snapshot: Snapshot,
     *,
     moment: Moment,
@@ -101,8 +121,12 @@ def condition_of(
 ) -> Condition:
     """Read a condition on the rows of one table: an expression of SQL without subqueries.
 
-    Spark may be asked more than once, so functions that tell the time tell the one given.
+    Spark may be asked more than once, so functions that tell the time tell the one given. Of a
+    condition built with Spark's functions nothing is known about files, so none are skipped.
     """
+    if not isinstance(text, str):
+        refuse_unrepeatable(text)
+        return Condition(text=text, shown=shown(text), alias=alias)
     made_of = contents(text)
     if made_of.has_subquery:
         raise InvalidArgumentError(
@@ -139,6 +163,16 @@ def refuse_nondeterministic(made_of: Contents) -> None:
             f"{made_of.nondeterministic[0]}() gives another answer each time.",
             remedy="Write the rows it chooses to a table first, and choose by that.",
         )
+
+
+def refuse_unrepeatable(expression: Expression) -> None:
+    """Refuse an expression whose value differs each time it is computed."""
+    if isinstance(expression, str):
+        refuse_nondeterministic(contents(expression))
+        return
+    for name in re.findall(r"(\w+)\(", shown(expression)):
+        if name.upper() in NONDETERMINISTIC:
+            refuse_nondeterministic(Contents((name,), (), False, False, False))
 
 
 def is_utc(spark: SparkSession) -> bool:

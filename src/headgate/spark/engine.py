@@ -18,7 +18,7 @@ from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.conflicts import Scan
 from headgate.spark import scan, sessions
-from headgate.spark.conditions import Condition, condition_of, is_utc, moment_of
+from headgate.spark.conditions import Condition, Expression, condition_of, is_utc, moment_of
 from headgate.spark.failures import translated
 from headgate.spark.paths import urls_of
 from headgate.spark.sessions import resolved
@@ -52,7 +52,7 @@ class Engine:
         self._reads: OrderedDict[tuple[TableId, Version], Snapshot] = OrderedDict()
 
     def read(
-        self, snapshot: Snapshot, where: str | None = None, *, is_past: bool = False
+        self, snapshot: Snapshot, where: Expression | None = None, *, is_past: bool = False
     ) -> DataFrame:
         """Give the rows of a snapshot that match; what is asked of the past does not change."""
         if not is_past:
@@ -64,7 +64,9 @@ class Engine:
         with translated(writes=False):
             return resolved(condition.matching(frame))
 
-    def condition(self, where: str, snapshot: Snapshot, moment: Moment | None = None) -> Condition:
+    def condition(
+        self, where: Expression, snapshot: Snapshot, moment: Moment | None = None
+    ) -> Condition:
         """Read a condition on the rows of one table; the time in it is now, if not another."""
         moment = moment or moment_of(self.session.clock.now_ms())
         alias = snapshot.label.rpartition(".")[2] or None

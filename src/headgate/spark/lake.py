@@ -7,21 +7,28 @@ either becomes one commit or leaves nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.arguments import When, checked
+from headgate.client import arrow
 from headgate.client.making import Wanted
 from headgate.client.session import Session
 from headgate.errors import InvalidArgumentError
+from headgate.protocol.schema import StructType
 from headgate.spark import dml, script, tables
-from headgate.spark.conditions import Expressions
+from headgate.spark.conditions import Expression, Expressions
 from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
+from headgate.spark.failures import translated
 from headgate.spark.inserting import Insertion, insert
 from headgate.spark.merge import Clause, Merge, merge
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable, from_spark, parts_of
+from headgate.spark.types import all_nullable, from_spark, path_of
+
+# pandas, polars and pyarrow bring no types that could be named here.
+AnyRows: TypeAlias = DataFrame | Any
 
 
 @checked
@@ -51,7 +58,7 @@ class Lake:
         version: int | None = None,
         as_of: When | None = None,
         sequence: int | None = None,
-        where: str | None = None,
+        where: Expression | None = None,
     ) -> DataFrame:
         """Give a table's rows, of now or as they were; `where` keeps files from being read."""
         table = self.session.table(name)
@@ -59,18 +66,23 @@ class Lake:
         snapshot = table.snapshot(version, as_of, sequence)
         return self._engine.read(snapshot, where, is_past=is_past)
 
-    def append(self, name: str, rows: DataFrame, *, merge_schema: bool = False) -> Outcome:
-        """Add rows; with `merge_schema` also the columns the table does not have yet."""
+    def append(self, name: str, rows: AnyRows, *, merge_schema: bool = False) -> Outcome:
+        """Add rows; with `merge_schema` also the columns the table does not have yet.
+
+        Here and elsewhere rows are a DataFrame of Spark, pandas or polars, an Arrow table, or a
+        list of dicts.
+        """
         with self._engine.statement(name) as statement:
-            statement.add_scans(self._engine.scans_of(rows))
-            return insert(statement, rows, Insertion(merges_schema=merge_schema))
+            frame = self._frame(rows, statement.base.schema)
+            statement.add_scans(self._engine.scans_of(frame))
+            return insert(statement, frame, Insertion(merges_schema=merge_schema))
 
     def overwrite(
         self,
         name: str,
-        rows: DataFrame,
+        rows: AnyRows,
         *,
-        where: str | None = None,
+        where: Expression | None = None,
         dynamic: bool = False,
         merge_schema: bool = False,
         overwrite_schema: bool = False,
@@ -87,32 +99,35 @@ class Lake:
         if partition_by is not None and not overwrite_schema:
             raise InvalidArgumentError("Partitioning anew goes with overwrite_schema=True.")
         with self._engine.statement(name) as statement:
-            statement.add_scans(self._engine.scans_of(rows))
+            columns = StructType(()) if overwrite_schema else statement.base.schema
+            frame = self._frame(rows, columns)
+            statement.add_scans(self._engine.scans_of(frame))
             if overwrite_schema:
                 kept = statement.base.partition_columns if partition_by is None else partition_by
-                wanted = Wanted.like(statement.base, all_nullable(from_spark(rows.schema)), kept)
-                return tables.replace(statement, wanted, rows)
+                wanted = Wanted.like(statement.base, all_nullable(from_spark(frame.schema)), kept)
+                return tables.replace(statement, wanted, frame)
             condition = None if where is None else self._engine.condition(where, statement.base)
             how = Insertion(
                 replaces=True, where=condition, dynamic=dynamic, merges_schema=merge_schema
             )
-            return insert(statement, rows, how)
+            return insert(statement, frame, how)
 
     def create(
         self,
         name: str,
-        rows: DataFrame,
+        rows: AnyRows,
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str | int | bool] | None = None,
         comment: str | None = None,
     ) -> None:
         """Make a table with these rows and their columns: its name and they come together."""
-        schema = all_nullable(from_spark(rows.schema))
+        frame = self._frame(rows, StructType(()))
+        schema = all_nullable(from_spark(frame.schema))
         wanted = Wanted.given(schema, partition_by, properties, comment)
-        tables.create_filled(self._engine, name, wanted, rows, "CREATE TABLE AS SELECT")
+        tables.create_filled(self._engine, name, wanted, frame, "CREATE TABLE AS SELECT")
 
-    def delete(self, name: str, where: str | None = None) -> Outcome:
+    def delete(self, name: str, where: Expression | None = None) -> Outcome:
         """Delete the rows that match, or all."""
 
         def run(statement: Statement) -> Outcome:
@@ -121,15 +136,17 @@ class Lake:
 
         return self._engine.redo(name, run)
 
-    def update(self, name: str, values: Mapping[str, str], where: str | None = None) -> Outcome:
-        """Give columns of matching rows new values, each an expression in SQL.
+    def update(
+        self, name: str, values: Mapping[str, Expression], where: Expression | None = None
+    ) -> Outcome:
+        """Give columns of matching rows new values, each an expression in SQL or a Column.
 
         `s.a` is a field of the column `s`; a name with a dot in it stands in backquotes.
         """
-        columns = [_path(key) for key in values]
+        columns = [path_of(key) for key in values]
 
         def run(statement: Statement) -> Outcome:
-            condition = self._engine.condition(where or "true", statement.base)
+            condition = self._engine.condition("true" if where is None else where, statement.base)
             return dml.update(statement, columns, Expressions(tuple(values.values())), condition)
 
         return self._engine.redo(name, run)
@@ -137,8 +154,8 @@ class Lake:
     def merge(
         self,
         name: str,
-        source: DataFrame,
-        on: str,
+        source: AnyRows,
+        on: Expression,
         clauses: Sequence[Clause],
         *,
         target_alias: str = "target",
@@ -147,9 +164,12 @@ class Lake:
     ) -> Outcome:
         """Change, add and delete rows by a source that is matched with the table."""
         with self._engine.statement(name) as statement:
-            statement.add_scans(self._engine.scans_of(source))
+            frame = self._frame(source, statement.base.schema)
+            statement.add_scans(self._engine.scans_of(frame))
+            with translated():
+                kept = statement.aside(frame)
             merging = Merge(
-                statement.aside(source),
+                kept,
                 on,
                 clauses,
                 target_alias=target_alias,
@@ -162,11 +182,9 @@ class Lake:
         """Run statements of SQL, and give what the last one has to tell."""
         return script.run(self._engine, text)
 
-
-def _path(key: str) -> tuple[str, ...]:
-    """Read the name of a column, or of a field within one."""
-    if (parts := parts_of(key)) is not None:
-        return parts
-    raise InvalidArgumentError(
-        f"{key!r} is no name of a column.", remedy="Put odd names in backquotes: `a.b`."
-    )
+    def _frame(self, rows: AnyRows, schema: StructType) -> DataFrame:
+        """Convert rows for a table of a schema to a DataFrame of Spark."""
+        if isinstance(rows, DataFrame):
+            return rows
+        with translated():
+            return self.spark.createDataFrame(arrow.as_table(rows, schema))

@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate.arguments import checked as checked_arguments
 from headgate.client.transaction import Operation, as_text
 from headgate.errors import InvalidArgumentError, InvalidDataError
 from headgate.log.statistics import num_records
@@ -25,7 +26,7 @@ from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import GENERATION, StructField, StructType
 from headgate.protocol.schema_evolution import merged
-from headgate.spark.conditions import refuse_nondeterministic
+from headgate.spark.conditions import Expression, column_of, refuse_unrepeatable, shown
 from headgate.spark.conforming import assigned, checked, generation, left_out, with_lengths
 from headgate.spark.dml import (
     Outcome,
@@ -41,8 +42,7 @@ from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable, from_spark, parts_of, quoted, to_spark
-from headgate.sql.pruning import contents
+from headgate.spark.types import all_nullable, from_spark, parts_of, path_of, quoted, to_spark
 
 _TARGET: Final = "__headgate_in_target"
 _SOURCE: Final = "__headgate_in_source"
@@ -65,14 +65,23 @@ class Do(enum.Enum):
     DELETE = "delete"
 
 
+@checked_arguments
 @dataclass(frozen=True)
 class Clause:
-    """WHEN … AND condition THEN …; an update or insert without values takes all the source's."""
+    """WHEN … AND condition THEN …; an update or insert without values takes all the source's.
+
+    Values go by column: `v`, `s.a` for a field, or the names of a path.
+    """
 
     when: When
     do: Do
-    condition: str | None = None
-    values: Mapping[tuple[str, ...], str] | None = None
+    condition: Expression | None = None
+    values: Mapping[str | tuple[str, ...], Expression] | None = None
+
+    @property
+    def assignments(self) -> dict[tuple[str, ...], Expression]:
+        """The values by the path of the column each is for."""
+        return {path_of(column): value for column, value in (self.values or {}).items()}
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Merge:
     """A MERGE, in expressions of SQL on two names."""
 
     source: DataFrame  # the same rows each time it is read
-    on: str
+    on: Expression
     clauses: Sequence[Clause]
     target_alias: str = "target"
     source_alias: str = "source"
@@ -95,7 +104,7 @@ def merge(statement: Statement, merging: Merge) -> Outcome:
     # Each is asked twice: to find rows, and to make new ones of them.
     for text in (merging.on, *(clause.condition for clause in merging.clauses)):
         if text is not None:
-            refuse_nondeterministic(contents(text))
+            refuse_unrepeatable(text)
     return _Merging(statement, merging).run()
 
 
@@ -170,8 +179,8 @@ class _Merging:
 
     def _scoped(self, clause: Clause) -> Clause:
         """Have names in a clause about rows of one side mean that side's columns."""
-        condition, values = clause.condition, clause.values
-        texts = [text for text in (condition, *(values or {}).values()) if text is not None]
+        condition, values = clause.condition, clause.assignments
+        texts = [text for text in (condition, *values.values()) if text is not None]
         if not texts:
             return clause
         alias = self._merge.source_alias
@@ -184,14 +193,14 @@ class _Merging:
                 side = self._statement.frame([]).alias(alias)
             # Looked at even if no row should match; and what names columns of a side that has no
             # row here would find nothing but NULL in them.
-            _ = side.select(*map(F.expr, texts)).schema
+            _ = side.select(*map(column_of, texts)).schema
             if clause.when is When.MATCHED:
                 return clause
             return replace(
                 clause,
                 condition=None if condition is None else _qualified(both, condition, alias),
                 values=None
-                if values is None
+                if clause.values is None
                 else {path: _qualified(both, text, alias) for path, text in values.items()},
             )
 
@@ -260,7 +269,7 @@ class _Merging:
         target = rows.withColumn(_TARGET, F.lit(1))
         source = self._merge.source.withColumn(_SOURCE, F.lit(1))
         left, right = target.alias(self._merge.target_alias), source.alias(self._merge.source_alias)
-        return left.join(right, F.expr(self._merge.on), how)
+        return left.join(right, column_of(self._merge.on), how)
 
     def _clause(self, *when: When) -> Column:
         """Give the number of the clause that concerns a pair, or a row without a partner; or -1."""
@@ -274,7 +283,7 @@ class _Merging:
         for number, clause in reversed([c for c in self._clauses if c[1].when in when]):
             holds = about[clause.when]
             if clause.condition is not None:
-                holds = holds & F.expr(clause.condition).eqNullSafe(True)
+                holds = holds & column_of(clause.condition).eqNullSafe(True)
             chosen = F.when(holds, F.lit(number)).otherwise(chosen)
         return chosen
 
@@ -301,7 +310,7 @@ class _Merging:
                 target = self._statement.frame(files, located=True).withColumn(_TARGET, F.lit(1))
                 source = self._merge.source.alias(self._merge.source_alias)
                 left = target.alias(self._merge.target_alias)
-                alone = left.join(source, F.expr(self._merge.on), "left_anti")
+                alone = left.join(source, column_of(self._merge.on), "left_anti")
                 alone = alone.withColumn(_SOURCE, F.lit(None).cast("int"))
                 frames.append(self._new_rows(alone, When.NOT_MATCHED_BY_SOURCE))
             new = [
@@ -351,18 +360,18 @@ class _Merging:
 
     def _values(self, rows: DataFrame, clause: Clause) -> dict[str, Column]:
         """Give the value of every column as a clause has it."""
-        given = self._all_of_source(clause) if clause.values is None else dict(clause.values)
+        given = self._all_of_source(clause) if clause.values is None else clause.assignments
         for path in given:
             field = field_of(self._schema, path[0], self._label)
             if clause.values is not None:
                 refuse_generated(field)
         texts = list(given.items())
-        types = from_spark(rows.select(*[F.expr(t).alias("v") for _, t in texts]).schema).fields
+        types = from_spark(rows.select(*[column_of(t).alias("v") for _, t in texts]).schema).fields
         found: dict[str, Column] = {}
         for (path, text), item in zip(texts, types, strict=True):
             top = field_of(self._schema, path[0], self._label)
             before = found.get(top.name, self._old(top, rows_of_target=True))
-            found[top.name] = within(F.expr(text), item.type, before, top, path)
+            found[top.name] = within(column_of(text), item.type, before, top, path)
         for field in self._schema.fields:
             if field.name not in found:
                 is_insert = clause.do is Do.INSERT
@@ -373,9 +382,9 @@ class _Merging:
                 )
         return found
 
-    def _all_of_source(self, clause: Clause) -> dict[tuple[str, ...], str]:
+    def _all_of_source(self, clause: Clause) -> dict[tuple[str, ...], Expression]:
         by_name = {fold(item.name): item.name for item in self._given.fields}
-        taken: dict[tuple[str, ...], str] = {}
+        taken: dict[tuple[str, ...], Expression] = {}
         for field in self._schema.fields:
             name = by_name.get(fold(field.name))
             if name is not None:
@@ -410,8 +419,9 @@ class _Merging:
         alias = fold(self._merge.source_alias)
         return [
             path
-            for path, value in (clause.values or {}).items()
+            for path, value in clause.assignments.items()
             if len(path) == 1
+            and isinstance(value, str)
             and tuple(map(fold, parts_of(value.strip()) or ()))
             in ((fold(path[0]),), (alias, fold(path[0])))
         ]
@@ -421,14 +431,14 @@ class _Merging:
             return as_text(
                 [
                     {"actionType": clause.do.value}
-                    | ({} if clause.condition is None else {"predicate": clause.condition})
+                    | ({} if clause.condition is None else {"predicate": shown(clause.condition)})
                     for _, clause in self._clauses
                     if clause.when is when
                 ]
             )
 
         return {
-            "predicate": as_text([f"({self._merge.on})"]),
+            "predicate": as_text([f"({shown(self._merge.on)})"]),
             "matchedPredicates": told(When.MATCHED),
             "notMatchedPredicates": told(When.NOT_MATCHED),
             "notMatchedBySourcePredicates": told(When.NOT_MATCHED_BY_SOURCE),
@@ -456,14 +466,15 @@ def _in_deltas_words(counted: Mapping[str, int]) -> dict[str, int]:
     return {_WORDS.get(name, name): count for name, count in counted.items()}
 
 
-def _qualified(both: DataFrame, text: str, alias: str) -> str:
+def _qualified(both: DataFrame, text: Expression, alias: str) -> Expression:
     """Put a table's name before the columns that both tables have; Spark says where they stand."""
     try:
-        _ = both.select(F.expr(text)).schema  # over Spark Connect only now something is resolved
+        _ = both.select(column_of(text)).schema  # over Spark Connect only now something is resolved
         return text
     except AnalysisException as error:
         at = offset_of(error)
-        if error.getCondition() != "AMBIGUOUS_REFERENCE" or at is None or at >= len(text):
+        is_ambiguous = error.getCondition() == "AMBIGUOUS_REFERENCE"
+        if not isinstance(text, str) or not is_ambiguous or at is None or at >= len(text):
             raise
     return _qualified(both, f"{text[:at]}{quoted(alias)}.{text[at:]}", alias)
 

@@ -13,7 +13,13 @@ from headgate.errors import InvalidArgumentError, UnsupportedFeatureError
 from headgate.names import TableName, fold
 from headgate.protocol.schema import DEFAULT, StructField, StructType
 from headgate.spark import describing, dml, sessions, tables
-from headgate.spark.conditions import Condition, Expressions, is_utc, refuse_nondeterministic
+from headgate.spark.conditions import (
+    Condition,
+    Expression,
+    Expressions,
+    is_utc,
+    refuse_nondeterministic,
+)
 from headgate.spark.dml import Outcome, Path, field_of
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
@@ -415,7 +421,7 @@ class _Script:
                 given[0].start if given else merging.on.start,
                 f"{len(columns)} values are wanted, and {len(given)} are given",
             )
-        told = {
+        told: dict[str | Path, Expression] = {
             path: _default(field_of(schema, path[0], str(target)))
             if _is_default(value)
             else self._plain(value, target)

@@ -21,6 +21,7 @@ from typing import Final
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.arguments import checked
 from headgate.errors import InvalidArgumentError, UnavailableError
 
 _OLDEST_JAVA: Final = 17
@@ -108,6 +109,7 @@ _AT_START: Final = {
 }
 
 
+@checked
 def session(
     name: str = "headgate",
     *,

@@ -9,7 +9,12 @@ from typing import Any, Final
 
 from pyspark.sql import types as spark_types
 
-from headgate.errors import InvalidSchemaError, MalformedError, UnsupportedFeatureError
+from headgate.errors import (
+    InvalidArgumentError,
+    InvalidSchemaError,
+    MalformedError,
+    UnsupportedFeatureError,
+)
 from headgate.protocol import schema as schemas
 from headgate.protocol.column_mapping import field_id, physical_name
 from headgate.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
@@ -136,6 +141,17 @@ def parts_of(text: str) -> tuple[str, ...] | None:
             break
         at = found.end() + 1
     return None
+
+
+def path_of(column: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the path of a column, or of a field within one: `s.a`, `` `a.b` `` for odd names."""
+    if isinstance(column, tuple):
+        return column
+    if (parts := parts_of(column)) is not None:
+        return parts
+    raise InvalidArgumentError(
+        f"{column!r} is not a valid column name.", remedy="Put odd names in backquotes: `a.b`."
+    )
 
 
 def _comment(item: StructField) -> dict[str, Any]:
