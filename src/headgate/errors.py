@@ -11,7 +11,8 @@
         VersionGoneError  InTheFutureError
         TransactionExpiredError  TransactionEndedError  TxnIdReusedError  KeyReusedError
         SyntaxRefusedError
-        TooLargeError  NotAuthenticatedError  LogAheadError  UnsupportedByCatalogError
+        TooLargeError  UnsupportedMediaTypeError  NotAuthenticatedError  LogAheadError
+        UnsupportedByCatalogError
       ConflictError           gave up rebasing; carries the conflicts
       MalformedError          bytes are not what the protocol says
       UnavailableError        storage or server cannot be reached; nothing happened
@@ -249,6 +250,13 @@ class TooLargeError(RefusedError):
 
     code = "too-large"
     remedy = "Send less at once, or stage the commit."
+
+
+class UnsupportedMediaTypeError(RefusedError):
+    """A request body that is not declared as JSON."""
+
+    code = "unsupported-media-type"
+    remedy = "Send the body with `Content-Type: application/json`."
 
 
 class NotAuthenticatedError(RefusedError):

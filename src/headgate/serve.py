@@ -34,11 +34,13 @@ from granian.server import Server as Granian
 
 from headgate.catalog import server_lock
 from headgate.catalog.listeners import WEBHOOK
+from headgate.catalog.receivers import Receivers
 from headgate.clock import RandomIds, SystemClock
 from headgate.connecting import database_file, embedded_catalog, is_postgres, open_store
 from headgate.errors import DamagedError, InvalidArgumentError
 from headgate.http import app, feed, routes
 from headgate.http.auth import Tokens
+from headgate.http.origins import Origins
 from headgate.http.starting import Starting
 from headgate.http.webhooks import Webhook
 from headgate.protocol import features
@@ -48,6 +50,7 @@ from headgate.storage import local, locations
 DEFAULT_PORT = 8750
 _STORE = "HEADGATE_STORE"
 _AUTH = "HEADGATE_AUTH"
+_HOST = "HEADGATE_HOST"
 _LOG_LEVEL = "HEADGATE_LOG_LEVEL"
 _DATABASE = "HEADGATE_DATABASE_IDENTITY"  # of the SQLite file as it was when the server started
 _WAITING = 2_048  # connections that the system keeps until they are accepted
@@ -118,6 +121,7 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
     # Looked at here, so that what is wrong is said to who started it, and migrated once.
     for names in (settings.required_features, settings.suggested_features):
         features.named(names)
+    Receivers(settings.listener_networks)
     store, _ = open_store(serving.store, SystemClock(), settings)
     store.close()
     database = database_file(serving.store)
@@ -131,6 +135,7 @@ def _run(serving: Serving, settings: Settings, on_ready: Callable[[], None]) -> 
         _STORE: serving.store,
         _DATABASE: _identity(serving.store) or "",
         _AUTH: "1" if serving.auth else "",
+        _HOST: serving.host,
         _LOG_LEVEL: serving.log_level,
     }
     granian = Granian(
@@ -193,16 +198,20 @@ def create_app() -> app.Application:
             local.refuse_if_disk_failed()
             catalog.ping()
 
+        has_auth = bool(environment.get(_AUTH))
+        hosts = [host for host in settings.allowed_hosts.split(",") if host.strip()]
         server = app.Server(
             catalog=catalog,
             settings=settings,
             clock=clock,
             ids=ids,
-            tokens=Tokens(catalog.principal_of, clock) if environment.get(_AUTH) else None,
+            tokens=Tokens(catalog.principal_of, clock) if has_auth else None,
+            origins=Origins(None if has_auth else environment.get(_HOST, ""), hosts),
             gauges=lambda: feed.gauges(catalog.status()),
             ping=ping,
         )
-        catalog.deliver(WEBHOOK, Webhook)
+        receivers = Receivers(settings.listener_networks)
+        catalog.deliver(WEBHOOK, lambda url: Webhook(url, receivers))
         return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
 
     return Starting(build)

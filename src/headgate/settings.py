@@ -13,9 +13,13 @@ from headgate.errors import InvalidArgumentError
 
 _DIGITS = 18  # of the largest number that the catalog's database holds for certain
 _FEATURE = re.compile(r" *[A-Za-z][\w-]* *", re.ASCII)
+_HOST = re.compile(r" *([A-Za-z0-9._-]+|[0-9A-Fa-f:.\[\]]+|\*) *", re.ASCII)
+_NETWORK = re.compile(r" *([0-9A-Fa-f.:]+(/[0-9]+)?|\*) *", re.ASCII)
 _PROPERTY = re.compile(r" *[A-Za-z][\w.-]* *=[^,=]*[^,= ][^,=]*", re.ASCII)
 # What an entry of a setting with several, separated by commas, must look like.
 _ENTRIES = {
+    "allowed_hosts": (_HOST, "Name hosts, separated by commas, without scheme and port; or `*`."),
+    "listener_networks": (_NETWORK, "Write networks as 10.0.0.0/8, separated by commas; or `*`."),
     "required_features": (_FEATURE, "Name features, separated by commas."),
     "suggested_features": (_FEATURE, "Name features, separated by commas."),
     "suggested_properties": (_PROPERTY, "Write key=value, separated by commas."),
@@ -88,6 +92,11 @@ class Settings:
     stop_ms: int = 40_000  # for what is under way when a server stops; longer than any waits
     longest_wait_ms: int = 10_000  # for the next event, then ask again: a server that stops waits
 
+    # Names, beside the address it listens on, under which a server may be asked; `*`: any. With
+    # `--auth` any name is served unless some are named. Web pages of these hosts may send requests.
+    allowed_hosts: str = ""
+    # Networks, beside public ones, that events may be posted to, such as `10.0.0.0/8`; `*`: any.
+    listener_networks: str = ""
     # Delta features that a table created by another engine must support.
     required_features: str = "catalogManaged,inCommitTimestamp,vacuumProtocolCheck"
     # Delta features suggested to engines that create a table; empty: none.

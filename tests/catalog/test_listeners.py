@@ -328,7 +328,7 @@ def test_what_cannot_be_a_listener_is_refused(session: Session) -> None:
     with pytest.raises(AlreadyExistsError):
         session.listen("ear", ear)
     with pytest.raises(AlreadyExistsError):
-        session.put_listener("ear", "http://127.0.0.1/x")
+        session.put_listener("ear", "https://example.com/x")
     with pytest.raises(InvalidArgumentError):
         session.listen("b", ear, tables=[])
     with pytest.raises(InvalidArgumentError):
@@ -357,7 +357,7 @@ class Post:
         return self.ears[target]
 
 
-ONE, TWO = "http://127.0.0.1:1/one", "http://127.0.0.1:1/two"
+ONE, TWO = "https://example.com/one", "https://example.com/two"
 
 
 def test_a_registered_one_is_told_by_a_process_that_knows_how(lake: str) -> None:

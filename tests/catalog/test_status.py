@@ -34,7 +34,7 @@ def test_tails_lag_states_listeners_and_tokens_are_told(inline_lake: House) -> N
     for version in (1, 2):
         inline_lake.propose(two.table_id, version, add())
     inline_lake.database.drop_table(three.table_id)
-    inline_lake.database.put_listener("hook", "http://127.0.0.1:1/x", after=None)
+    inline_lake.database.put_listener("hook", "https://example.com/x", after=None)
     inline_lake.propose(two.table_id, 3, add())
     inline_lake.database.create_token("a")
     inline_lake.clock.ms = START_MS + 5_000

@@ -102,7 +102,7 @@ def test_status_says_how_the_lake_stands(orders: Run) -> None:
 
 
 def test_status_shows_tails_and_listeners(orders: Run, tmp_path: Path) -> None:
-    orders("listener", "add", "hook", "--url", "http://127.0.0.1:1/x", "--after", "1")
+    orders("listener", "add", "hook", "--url", "https://example.com/x", "--after", "1")
     with headgate.connect(tmp_path / "lake", publisher=False) as session:
         session.table("orders").set_properties({"a": "b"})
         assert isinstance(session.catalog, Catalog)

@@ -21,7 +21,10 @@ from tests.kit.server import RunningServer
 
 pytestmark = pytest.mark.faults
 
-ENVIRONMENT = {"HEADGATE_LEASE_MS": "300"}  # what a killed server held lapses soon
+ENVIRONMENT = {
+    "HEADGATE_LEASE_MS": "300",  # what a killed server held lapses soon
+    "HEADGATE_LISTENER_NETWORKS": "127.0.0.0/8",
+}
 
 
 def commit(session: Session, name: str = "a") -> None:

@@ -76,7 +76,12 @@ def serving(
     transport = AsgiTransport(app.create(server, routes.all_operations(settings)))
     with (
         transport.running(),
-        httpx.Client(base_url="http://testserver", transport=transport, timeout=60) as http,
+        httpx.Client(
+            base_url="http://testserver",
+            transport=transport,
+            timeout=60,
+            headers={"content-type": "application/json"},
+        ) as http,
     ):
         yield Served(server, transport, http)
     catalog.close()

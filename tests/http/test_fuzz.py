@@ -327,7 +327,7 @@ def valid_body(operation: Operation, world: World) -> Any:
         "publish": {},
         "add_file": {"kind": "checksum", "first": 0, "last": 0, "paths": ["x"]},
         "change_table": {"name": "renamed"},
-        "put_listener": {"url": "http://127.0.0.1:9/"},
+        "put_listener": {"url": "https://example.com/"},
     }
     return bodies.get(operation.name)
 

@@ -1,13 +1,18 @@
 """Objects of a bucket, on a local S3 server."""
 
-from typing import Any
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
 
 import obstore
 import pytest
 from obstore.exceptions import GenericError
 
 from headgate.errors import HeadgateError, InvalidArgumentError, NotFoundError, UnavailableError
-from headgate.storage.cloud import CloudStore
+from headgate.storage.cloud import CloudStore, has_credentials
 from headgate.storage.locations import store_for
 from headgate.storage.objects import ObjectStore, PutUnknownError
 from tests.storage.object_store_contract import ObjectStoreContract
@@ -114,3 +119,80 @@ def test_reading_from_a_server_that_is_down_is_unavailable(
         list(store.list("a"))
     with pytest.raises(PutUnknownError):
         store.put_if_absent("a", b"")
+
+
+# Credentials
+
+
+def without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "HEADGATE_")):
+            monkeypatch.delenv(name)
+
+
+class Requests(BaseHTTPRequestHandler):
+    """A bucket, or a metadata service, in which nothing is found; it keeps what it was asked."""
+
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("authorization")))
+        self.send_error(404)
+
+    def do_PUT(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def empty_endpoint() -> Iterator[str]:
+    Requests.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Requests) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_bucket_is_read_unsigned_where_no_credentials_are_given(
+    empty_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_credentials(monkeypatch)
+    monkeypatch.setenv("AWS_ENDPOINT", empty_endpoint)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    with pytest.raises(NotFoundError):
+        CloudStore.from_url("s3://public").get("a")
+    assert Requests.asked == [("/public/a", None)]
+
+
+def test_a_metadata_service_is_asked_only_on_request(
+    empty_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_credentials(monkeypatch)
+    monkeypatch.setenv("AWS_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", empty_endpoint)
+    with pytest.raises(HeadgateError):
+        CloudStore.from_url("s3://private").put_if_absent("a", b"")
+    assert any("latest" in path for path, _ in Requests.asked)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "name"),
+    [
+        ("s3", "AWS_ACCESS_KEY_ID"),
+        ("s3", "AWS_WEB_IDENTITY_TOKEN_FILE"),
+        ("gs", "GOOGLE_SERVICE_ACCOUNT"),
+        ("az", "AZURE_STORAGE_ACCOUNT_KEY"),
+        ("abfss", "AZURE_STORAGE_SAS_TOKEN"),
+        *((scheme, "HEADGATE_MACHINE_CREDENTIALS") for scheme in ("s3", "gs", "az", "abfss")),
+    ],
+)
+def test_credentials_are_those_of_the_environment(
+    scheme: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert has_credentials(scheme, {name: "1"})
+    assert not has_credentials(scheme, {})
+    assert not has_credentials(scheme, {name: "", "OTHER": "1"})

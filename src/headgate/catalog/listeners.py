@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from headgate.catalog.feed import Feed
 from headgate.catalog.keys import RequestKey, once
 from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.receivers import Receivers
 from headgate.catalog.stores.port import CatalogStore, ListenerRow, Writing
 from headgate.catalog.telling import Choice, Teller
 from headgate.clock import Clock
@@ -62,6 +63,7 @@ class Listeners:
         self._feed = feed
         self._clock = clock
         self._settings = settings
+        self._receivers = Receivers(settings.listener_networks)
         self._holders = (f"{holder}:{number}" for number in itertools.count(1))
         self._makers: dict[str, Callable[[str], Listener]] = {}
         self._tellers: dict[str, Teller] = {}
@@ -120,7 +122,7 @@ class Listeners:
         key: RequestKey | None = None,
     ) -> ListenerEntry:
         """Register a webhook; one that is there gets another target and goes on."""
-        _refuse_unless_url(target)
+        self._receivers.check_host(_host_of(target))
         put = self._put(plain_name(name), WEBHOOK, target, after, key)
         self._poked.set()
         return put
@@ -277,7 +279,8 @@ def entry(row: ListenerRow, latest: Sequence) -> ListenerEntry:
     )
 
 
-def _refuse_unless_url(text: str) -> None:
+def _host_of(text: str) -> str:
+    """Return the host of a URL that events can be posted to; refuse any other text."""
     remedy = "Write http://HOST/… or https://HOST/…, without a user and a password."
     try:
         parts = urlsplit(text)
@@ -287,7 +290,14 @@ def _refuse_unless_url(text: str) -> None:
         is_url = False
     # Who is told is listed for everybody: a secret must not stand there.
     if not is_url or len(text) > _LONGEST_TARGET or not text.isprintable() or " " in text:
-        raise InvalidArgumentError(f"{text[:80]!r} is no URL to post to.", remedy=remedy)
+        raise InvalidArgumentError(f"{_shown(text)!r} is no URL to post to.", remedy=remedy)
+    return parts.hostname or ""
+
+
+def _shown(text: str) -> str:
+    """Return a text that may be a URL without the user and the password in it."""
+    scheme, separator, rest = text.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"[:80]
 
 
 def _find(rows: list[ListenerRow], name: str) -> ListenerRow | None:

@@ -37,9 +37,11 @@ from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
     NotFoundError,
+    PermissionDeniedError,
     TooLargeError,
     TooSlowError,
     UnavailableError,
+    UnsupportedMediaTypeError,
 )
 from headgate.failpoints import fail_point
 from headgate.http import openapi
@@ -47,6 +49,7 @@ from headgate.http.auth import Tokens
 from headgate.http.budget import SMALL, Budget, Share
 from headgate.http.metrics import CONTENT_TYPE, Gauge, Metrics
 from headgate.http.operations import Call, Operation, Pool
+from headgate.http.origins import Origins
 from headgate.http.routing import Routes
 from headgate.http.unity import preview, rest, v1
 from headgate.http.unity import problems as dialects
@@ -61,6 +64,11 @@ Application = ASGIApp
 _Written = tuple[int, bytes, problems.Problem | None]
 
 _log = logging.getLogger("headgate.http")
+_JSON_KINDS = frozenset({b"application/json", b"application/json; charset=utf-8"})
+_JSON_KIND = re.compile(
+    rb"\s*application/(?:[\w.-]+\+)?json\s*(?:;\s*[\w-]+\s*=\s*\"?[\w-]+\"?\s*)*;?\s*",
+    re.IGNORECASE,
+)
 _ID = re.compile(r"[\w.:-]{1,128}")
 _RETRY_AFTER = b"1"
 _CHUNK = 128 << 10  # bytes of a large response that are handed over at once
@@ -83,6 +91,7 @@ class Server:
     clock: Clock
     ids: Ids
     tokens: Tokens | None = None  # None: whoever can reach the server may use it
+    origins: Origins = field(default_factory=lambda: Origins(None, ()))
     metrics: Metrics = field(default_factory=lambda: Metrics(str(os.getpid())))
     answers: Answers = field(default_factory=Answers)
     held_back: Together = field(default_factory=Together)
@@ -194,9 +203,16 @@ class _Application:
         if found is not None and endpoint is not None:
             await endpoint(scope, found.parts, receive, send)
             return
-        request_id = _request_id(dict(scope["headers"]), self._server)
+        headers = dict(scope["headers"])
+        request_id = _request_id(headers, self._server)
         if found is not None:
             await _wrong_method(scope, send, found.methods, request_id)
+            return
+        try:
+            self._server.origins.check(headers.get(b"host"), headers.get(b"origin"))
+        except PermissionDeniedError as error:
+            status, content, _ = _written(problems.from_error(error, request_id))
+            await _respond(send, _head(status, content, bodies.PROBLEM, request_id), content)
             return
 
         async def sending(message: Message) -> None:
@@ -307,6 +323,7 @@ class _Endpoint:
     ) -> _Written:
         server, operation = self._server, self._operation
         loop = asyncio.get_running_loop()
+        server.origins.check(headers.get(b"host"), headers.get(b"origin"))
         principal: str | None = None
         if server.tokens is not None:
             header = headers.get(b"authorization", b"").decode("latin-1")
@@ -385,7 +402,11 @@ class _Endpoint:
         return RequestKey(text.decode("latin-1"), asked.digest())
 
     async def _body(self, receive: Receive, headers: dict[bytes, bytes], share: Share) -> bytes:
-        declared = _declared_length(headers)
+        declared, kind = _declared_length(headers), headers.get(b"content-type")
+        if kind is not None and kind not in _JSON_KINDS and not _JSON_KIND.fullmatch(kind):
+            raise UnsupportedMediaTypeError(
+                f"The body is {kind[:80].decode('latin-1')!r}, not JSON."
+            )
         expected = self._limit if declared is None else declared
         if expected > self._limit:
             raise self._too_large()
@@ -415,6 +436,8 @@ class _Endpoint:
                 # The end comes as a message of its own, from another thread: not waited for where
                 # everything is here.
                 more = message.get("more_body", False) and size != declared
+        if kind is None and first:
+            raise UnsupportedMediaTypeError("The request does not declare the type of its body.")
         return first + rest if rest else first
 
     def _too_large(self) -> TooLargeError:

@@ -10,8 +10,14 @@ from typing import Any
 from headgate.http.operations import Operation
 from headgate.wire import bodies, problems
 
-_ANY = ("malformed", "invalid-argument", "not-authenticated", "not-found", "unavailable", "busy")
-_CHANGING = ("key-reused", "transaction-expired", "too-large", "too-slow", "already-exists")
+_ANY = (
+    *("malformed", "invalid-argument", "not-authenticated", "permission-denied", "not-found"),
+    *("unavailable", "busy"),
+)
+_CHANGING = (
+    *("key-reused", "transaction-expired", "too-large", "too-slow", "unsupported-media-type"),
+    "already-exists",
+)
 
 
 def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:

@@ -1,13 +1,16 @@
-"""A listener that posts: each event as JSON to a URL; 2xx means heard.
+"""A listener that posts each event as JSON to a URL; a status from 200 to 299 acknowledges it.
 
-Anything else, a redirect too, means not heard, and the event comes again after a pause. A receiver
-knows a repetition by its sequence, which is also in a header.
+Anything else, a redirect too, does not, and the event is posted again after a pause. A receiver
+recognises a repetition by its sequence, which is also in a header.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
+from headgate.catalog.receivers import Receivers
 from headgate.errors import UnavailableError
 from headgate.protocol.events import Event
 from headgate.wire import bodies
@@ -16,33 +19,62 @@ if TYPE_CHECKING:
     import httpx
 
 SEQUENCE_HEADER: Final = "headgate-sequence"
-_PATIENCE_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
+# The same for every failure: whoever registers a listener must not learn from it which ports are
+# open in the server's network, and what answers there. The log has the cause.
+_REFUSED: Final = "The receiver did not acknowledge the event with a status from 200 to 299."
+
+_log = logging.getLogger(__name__)
 
 
 class Webhook:
     """Posts events to one URL."""
 
-    def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, receivers: Receivers, transport: httpx.BaseTransport | None = None
+    ) -> None:
         import httpx  # a third of a server's start, and most servers have no webhook
 
-        self._url = url
-        # The receiver's address is one the operator chose: no proxy or netrc of the server's own
-        # environment is to come between.
-        self._http = httpx.Client(timeout=_PATIENCE_S, transport=transport, trust_env=False)
+        self._url = httpx.URL(url)
+        self._receivers = receivers
+        # The operator chose the receiver's address, so no proxy or netrc of the server's own
+        # environment comes between; and a redirect could lead anywhere.
+        self._http = httpx.Client(
+            timeout=_TIMEOUT_S, transport=transport, trust_env=False, follow_redirects=False
+        )
 
     def __call__(self, event: Event, /) -> None:
-        """Post an event; raise unless it was heard."""
+        """Post an event; raise unless it was acknowledged."""
         import httpx
 
-        headers = {"content-type": bodies.JSON, SEQUENCE_HEADER: str(event.sequence)}
-        try:
-            # What the receiver answers beyond its status is not read: it may never end.
-            with self._http.stream(
-                "POST", self._url, content=bodies.encode(event), headers=headers
-            ) as response:
-                status = response.status_code
-        except httpx.HTTPError as error:
-            why = str(error) or type(error).__name__
-            raise UnavailableError(f"{self._url} cannot be told: {why}.") from error
-        if not 200 <= status < 300:
-            raise UnavailableError(f"{self._url} answered {status}.")
+        headers = {
+            "host": urlsplit(str(self._url)).netloc,
+            "content-type": bodies.JSON,
+            SEQUENCE_HEADER: str(event.sequence),
+        }
+        host = self._url.host
+        port = self._url.port or (443 if self._url.scheme == "https" else 80)
+        cause = ""
+        # Connected to by the address that was checked: another lookup of the name could give
+        # another one.
+        for address in self._receivers.resolve(host, port):
+            try:
+                # Of the response only the status is read: the rest may never end.
+                with self._http.stream(
+                    "POST",
+                    self._url.copy_with(host=address),
+                    content=bodies.encode(event),
+                    headers=headers,
+                    extensions={"sni_hostname": host},
+                ) as response:
+                    if 200 <= response.status_code < 300:
+                        return
+                    cause = f"it answered {response.status_code}"
+                    break
+            except httpx.ConnectError as error:
+                cause = str(error)  # perhaps another address of the host answers
+            except httpx.HTTPError as error:
+                cause = str(error) or type(error).__name__
+                break
+        _log.info("event %d was not acknowledged by %s: %s", event.sequence, host, cause)
+        raise UnavailableError(_REFUSED)

@@ -7,9 +7,11 @@ ones is told in `docs/operating.md`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import obstore
@@ -44,6 +46,36 @@ _TRIES: Final = 3
 _PAGE: Final = 1000
 
 
+_GOOGLE_DEFAULT: Final = ".config/gcloud/application_default_credentials.json"  # in the home
+_CREDENTIALS: Final = {
+    "s3": (
+        *("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_METADATA_ENDPOINT"),
+        *("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"),
+    ),
+    "gs": (
+        *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_SERVICE_ACCOUNT", "GOOGLE_BEARER_TOKEN"),
+        *("GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_SERVICE_ACCOUNT_KEY"),
+    ),
+    "az": (
+        *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY"),
+        *("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_TOKEN"),
+        *("AZURE_STORAGE_CLIENT_SECRET", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"),
+        *("AZURE_USE_AZURE_CLI", "AZURE_MSI_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR"),
+    ),
+}
+_MACHINE: Final = "HEADGATE_MACHINE_CREDENTIALS"
+
+
+def has_credentials(scheme: str, environment: Mapping[str, str]) -> bool:
+    """Return True if the environment has credentials, or asks to use those of the machine."""
+    if environment.get(_MACHINE, "").lower() in ("1", "true"):
+        return True
+    if scheme == "gs" and (Path.home() / _GOOGLE_DEFAULT).is_file():
+        return True
+    names = _CREDENTIALS["az" if scheme == "abfss" else scheme]
+    return any(environment.get(name) for name in names)
+
+
 class CloudStore:
     """The objects of one bucket.
 
@@ -58,9 +90,15 @@ class CloudStore:
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """Open the bucket at `scheme://bucket`; the environment says how."""
+        """Open the bucket at `scheme://bucket`."""
+        # Without credentials obstore would ask the machine's metadata service for some, and send
+        # them to whatever bucket was named.
+        is_unsigned = not has_credentials(url.partition("://")[0], os.environ)
         try:
-            patient, once = (from_url(url, retry_config=how) for how in (_PATIENT, _ONCE))
+            patient, once = (
+                from_url(url, retry_config=how, skip_signature=is_unsigned)
+                for how in (_PATIENT, _ONCE)
+            )
         except (exceptions.BaseError, ValueError) as error:
             raise InvalidArgumentError(
                 f"{url} cannot be opened: {str(error).splitlines()[0]}.",
@@ -171,8 +209,9 @@ class CloudStore:
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise PermissionDeniedError(
                 f"{self.url} does not let us at {path}.",
-                remedy="Check the credentials in the environment and what they permit: "
-                "see docs/operating.md, Object stores.",
+                remedy="Check the credentials in the environment and what they permit; those of "
+                "the machine are used with HEADGATE_MACHINE_CREDENTIALS=1. See docs/operating.md, "
+                "Object stores.",
             ) from error
         except exceptions.BaseError as error:
             said = f"{path} in {self.url}: {str(error).splitlines()[0]}."

@@ -42,6 +42,7 @@ STATUS: Final[Mapping[str, int]] = {
     "version-gone": 410,
     "transaction-expired": 410,
     "too-large": 413,
+    "unsupported-media-type": 415,
     "invalid-commit": 422,
     "invalid-data": 422,
     "invalid-schema": 422,

@@ -73,6 +73,7 @@ WORDINGS: Final[Mapping[str, Wording]] = {
     "log-ahead": _NOT_NOW,
     "vetoed": _NOT_NOW,
     "too-large": Wording("InvalidParameterValueException", 413, "INVALID_ARGUMENT", 413),
+    "unsupported-media-type": Wording("BadRequestException", 415, "INVALID_ARGUMENT", 415),
     "busy": Wording("TooManyRequestsException", 429, "RESOURCE_EXHAUSTED", 429),
     "error": _BROKEN,
     "damaged": _BROKEN,
@@ -88,6 +89,7 @@ WORDINGS: Final[Mapping[str, Wording]] = {
 _ON_COMMIT: Final[Mapping[str, Wording]] = {
     "permission-denied": _INVALID,
     "too-large": _INVALID,
+    "unsupported-media-type": _INVALID,
     "already-exists": _INVALID,
     "too-slow": _AWAY,
 }

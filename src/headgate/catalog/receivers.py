@@ -1,0 +1,88 @@
+"""Which addresses events may be posted to.
+
+Whoever may register a listener chooses where the server sends requests. So these go to public
+addresses only: services on the server's machine, in its network or of its cloud trust requests
+that come from there. The setting `listener_networks` allows more.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import Final
+
+from headgate.errors import InvalidArgumentError, PermissionDeniedError, UnavailableError
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+ANY: Final = "*"
+_LOCAL_NAME: Final = "localhost"
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 behind NAT64
+_REMEDY: Final = (
+    "Use a public address, or allow its network in HEADGATE_LISTENER_NETWORKS, where the server "
+    "runs."
+)
+
+
+class Receivers:
+    """Checks addresses against the networks that are allowed beside public ones."""
+
+    def __init__(self, allowed: str) -> None:
+        names = [name.strip() for name in allowed.split(",") if name.strip()]
+        self._is_any = ANY in names
+        self._networks = [_network(name) for name in names if name != ANY]
+
+    def check_host(self, host: str) -> None:
+        """Refuse a host that is known without a name service to be at an address not allowed."""
+        if host.lower() == _LOCAL_NAME or host.lower().endswith(f".{_LOCAL_NAME}"):
+            self._check("127.0.0.1", host)
+            return
+        try:  # also reads `127.1`, `0x7f000001` and `2130706433`, as connecting does
+            found = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+        except (OSError, UnicodeError):
+            return  # a name
+        for entry in found:
+            self._check(str(entry[4][0]), host)
+
+    def resolve(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host to connect to; raise if one of them is not allowed."""
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise UnavailableError(f"The host {host} cannot be resolved.") from error
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        for address in addresses:
+            self._check(address, host)
+        return addresses
+
+    def _check(self, address: str, host: str) -> None:
+        if not self._is_any and not self._is_allowed(_unwrapped(address)):
+            raise PermissionDeniedError(
+                f"Events are not posted to {host[:200]}: its address is not public.", remedy=_REMEDY
+            )
+
+    def _is_allowed(self, address: _Address) -> bool:
+        if address.is_global and not address.is_multicast:
+            return True
+        return any(address in network for network in self._networks)
+
+
+def _unwrapped(text: str) -> _Address:
+    """Return the address that packets to an address end up at, as far as it tells."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _TRANSLATED:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+def _network(text: str) -> _Network:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"The setting listener_networks names {text!r}, which is not a network.",
+            remedy="Write networks as 10.0.0.0/8 or fd00::/8, separated by commas; or `*`.",
+        ) from None

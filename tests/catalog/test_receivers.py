@@ -1,0 +1,161 @@
+"""Which addresses events are posted to, and what a failed delivery discloses."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from headgate.catalog.receivers import Receivers
+from headgate.errors import HeadgateError, InvalidArgumentError, PermissionDeniedError
+from headgate.http.webhooks import Webhook
+from headgate.protocol.actions import Sequence
+from headgate.protocol.events import Event
+from headgate.settings import Settings
+from tests.catalog.conftest import House
+from tests.kit.receiving import Receiver, receiving
+
+EVENT = Event(sequence=Sequence(1), timestamp_ms=0, commits=())
+NOT_PUBLIC = [
+    "127.0.0.1",
+    "127.1",
+    "2130706433",
+    "0x7f000001",
+    "0.0.0.0",
+    "localhost",
+    "LocalHost",
+    "a.localhost",
+    "10.1.2.3",
+    "172.16.0.1",
+    "192.168.1.1",
+    "169.254.169.254",  # metadata services of clouds
+    "100.100.100.200",
+    "224.0.0.1",
+    "255.255.255.255",
+    "[::1]",
+    "[::]",
+    "[::ffff:127.0.0.1]",
+    "[64:ff9b::7f00:1]",
+    "[2002:7f00:1::]",
+    "[fd00:ec2::254]",
+    "[fe80::1]",
+]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as running:
+        yield running
+
+
+def host_of(url_host: str) -> str:
+    return httpx.URL(f"http://{url_host}/").host
+
+
+@pytest.mark.parametrize("host", NOT_PUBLIC)
+def test_a_listener_at_an_address_that_is_not_public_is_refused(host: str) -> None:
+    with pytest.raises(PermissionDeniedError, match="not public"):
+        Receivers("").check_host(host_of(host))
+    Receivers("*").check_host(host_of(host))
+
+
+@pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]", "example.com", "jobs.internal"])
+def test_public_addresses_and_names_can_be_registered(host: str) -> None:
+    Receivers("").check_host(host_of(host))
+
+
+def test_networks_can_be_allowed_one_by_one() -> None:
+    receivers = Receivers("10.0.0.0/8, fd00::/8")
+    receivers.check_host("10.1.2.3")
+    receivers.check_host("fd00::1")
+    with pytest.raises(PermissionDeniedError):
+        receivers.check_host("127.0.0.1")
+
+
+def test_what_is_not_a_network_is_refused() -> None:
+    for wrong in ("internal", "10.0.0.0/8;11.0.0.0/8"):
+        with pytest.raises(InvalidArgumentError):
+            Settings(listener_networks=wrong)
+    with pytest.raises(InvalidArgumentError, match=r"10\.0\.0\.0/99"):
+        Receivers("10.0.0.0/99")
+
+
+def test_the_catalog_registers_no_listener_at_a_private_address(inline_lake: House) -> None:
+    with pytest.raises(PermissionDeniedError):
+        inline_lake.database.put_listener("hook", "http://127.0.0.1:9000/")
+    assert inline_lake.database.listeners() == ()
+
+
+def resolves_to(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    """Let every name resolve to these addresses."""
+    real = socket.getaddrinfo
+
+    def lookup(host: str, port: int, *args: Any, **options: Any) -> Any:
+        if host != "receiver.example":
+            return real(host, port, *args, **options)
+        return [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+
+
+def test_a_name_that_resolves_to_a_private_address_is_not_posted_to(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolves_to(monkeypatch, "127.0.0.1")
+    url = receiver.url.replace("127.0.0.1", "receiver.example")
+    with pytest.raises(PermissionDeniedError):
+        Webhook(url, Receivers(""))(EVENT)
+    assert receiver.posted == []
+
+
+def test_the_address_that_was_checked_is_the_one_connected_to(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolves_to(monkeypatch, "127.0.0.1")
+    url = receiver.url.replace("127.0.0.1", "receiver.example")
+    webhook = Webhook(url, Receivers("127.0.0.0/8"))
+    checked = webhook._receivers.resolve("receiver.example", 80)
+    monkeypatch.setattr(webhook._receivers, "resolve", lambda host, port: checked)
+    resolves_to(monkeypatch, "192.0.2.1")  # what another lookup would give
+    webhook(EVENT)
+    assert receiver.sequences == [1]
+    assert receiver.headers[0]["host"] == httpx.URL(url).netloc.decode()
+
+
+def test_the_next_address_of_a_host_is_tried_when_one_refuses(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolves_to(monkeypatch, "127.0.0.77", "127.0.0.1")  # nothing listens at the first
+    url = receiver.url.replace("127.0.0.1", "receiver.example")
+    Webhook(url, Receivers("127.0.0.0/8"))(EVENT)
+    assert receiver.sequences == [1]
+
+
+def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
+    receiver.statuses = [307]
+    with pytest.raises(HeadgateError):
+        Webhook(receiver.url, Receivers("*"))(EVENT)
+    assert len(receiver.posted) == 1
+
+
+def test_a_failure_tells_neither_what_is_open_nor_what_answers(receiver: Receiver) -> None:
+    receiver.statuses = [500, 404, 302]
+    reasons = set()
+    for url in (receiver.url, receiver.url, receiver.url, "http://127.0.0.1:9/"):
+        with pytest.raises(HeadgateError) as failed:
+            Webhook(url, Receivers("*"))(EVENT)
+        reasons.add(failed.value.message)
+    with receiving() as silent:
+        silent.may_answer.clear()
+        webhook = Webhook(silent.url, Receivers("*"))
+        webhook._http.timeout = httpx.Timeout(0.1)
+        with pytest.raises(HeadgateError) as failed:
+            webhook(EVENT)
+        silent.may_answer.set()
+    assert {*reasons, failed.value.message} == {failed.value.message}
+    assert "127.0.0.1" not in failed.value.message
