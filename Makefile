@@ -6,7 +6,7 @@ READY := .venv/.ready
 ENGINES := $(patsubst tests/interop/%.txt,.venv-interop/%/.ready,$(wildcard tests/interop/*.txt))
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test interop chaos bench model docs postgresql java
+.PHONY: help run check quick test interop chaos bench model docs postgresql java
 
 help: ## print this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,12 +14,14 @@ help: ## print this
 run: $(READY) java ## the demonstration: a pipeline on Spark over a lake in ./lake-demo, which checks itself
 	$(BIN)/python examples/demo.py
 
-check: $(READY) postgresql ## the quick gate: format, lint, types, imports, generated docs, fast tests
+check: $(READY) ## format, lint, types, imports, generated docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
+
+quick: $(READY) postgresql ## the fast tests, in about two minutes
 	$(BIN)/python -m pytest -m "not slow and not faults and not spark and not interop" -n 2
 
 test: $(READY) postgresql java ## every test but interop; LONG=1 for the long campaigns
