@@ -30,6 +30,7 @@ from headgate.log.snapshots import Snapshot, load_path
 from headgate.protocol import deletion_vectors
 from headgate.protocol import schema as delta
 from headgate.protocol.actions import AddFile, DeletionVector
+from headgate.protocol.encoding import replaced
 from headgate.protocol.predicates import And, Compare, In, IsNull, Not, Operator, Or
 from headgate.protocol.schema import StructField, StructType
 from headgate.protocol.schema_text import parse_schema
@@ -440,10 +441,10 @@ def garbage_within(file: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "error", "said"),
     [
-        (missing, InvariantError, r"file%201\.parquet of .* is missing"),
-        (torn, MalformedError, r"file%201\.parquet of .* cannot be read"),
-        (empty, MalformedError, r"file%201\.parquet of .* cannot be read"),
-        (garbage_within, MalformedError, r"file%201\.parquet of .* cannot be read"),
+        (missing, InvariantError, r"version 0: the data file file%201\.parquet is missing"),
+        (torn, MalformedError, r"version 0: the data file file%201\.parquet cannot be read"),
+        (empty, MalformedError, r"version 0: the data file file%201\.parquet cannot be read"),
+        (garbage_within, MalformedError, r"version 0: the data file file%201\.parquet cannot be"),
     ],
 )
 def test_a_harmed_file_is_an_error_and_never_fewer_rows(
@@ -466,8 +467,67 @@ def test_a_partition_value_that_is_none_of_its_type_is_refused(tmp_path: Path) -
         data_change=True,
     )  # fmt: skip
     LocalStore(tmp_path).put(f"_delta_log/{0:020d}.json", plain.commit([bad]))
-    with pytest.raises(MalformedError, match="'one'"):
+    said = rf"{tmp_path} version 0: column 'p' of the data file {add.path}: .*'one'"
+    with pytest.raises(MalformedError, match=said):
         read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("vector", "said"),
+    [
+        (deletion_vectors.inline([1, 2]), "2 rows, not 1"),
+        (DeletionVector(storage_type="i", path_or_inline_dv="\u00e4", size_in_bytes=4,
+                        cardinality=1), "not Z85"),
+        (DeletionVector(storage_type="p", path_or_inline_dv="file:x", size_in_bytes=4,
+                        cardinality=1), "not absolute"),
+        (DeletionVector(storage_type="?", path_or_inline_dv="x", size_in_bytes=4,
+                        cardinality=1), "storage type"),
+    ],
+)  # fmt: skip
+def test_a_damaged_vector_is_named_with_table_version_and_file(
+    vector: DeletionVector, said: str, tmp_path: Path
+) -> None:
+    plain = Plain(parse_schema("x long"), features=["deletionVectors"])
+    holding(tmp_path, plain, pa.table({"x": range(3)}), vector=replaced(vector, cardinality=1))
+    named = rf"{tmp_path} version 0: the deletion vector .* of the data file file%200.parquet"
+    with pytest.raises(MalformedError, match=f"{named} is damaged: .*{said}"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "since_1970"),
+    [
+        ("date", "0000-02-29", -719_469),
+        ("date", "-0001-12-31", -719_529),
+        ("date", "-290307-12-31", -106_751_617),
+        ("date", "10000-01-01", 2_932_897),
+        ("date", "+10000-01-01", 2_932_897),
+        ("date", "0001-01-01", -719_162),
+        ("timestamp", "0000-12-31 23:59:59.999999", -62_135_596_800_000_001),
+        ("timestamp", "-9999-12-31 23:59:59.999999Z", -377_673_580_800_000_001),
+        ("timestamp", "0001-01-01T00:00:00+05:00", -62_135_614_800_000_000),
+        ("timestamp", "10000-01-01 00:00:00", 253_402_300_800_000_000),
+        ("timestamp_ntz", "-9999-12-31 23:59:59.999999", -377_673_580_800_000_001),
+        ("timestamp_ntz", "9999-12-31 23:59:59.999999", 253_402_300_799_999_999),
+    ],
+)
+def test_partition_values_of_any_year_are_read(
+    kind: str, text: str, since_1970: int, tmp_path: Path
+) -> None:
+    plain = table(f"x long, p {kind}", "p")
+    store = LocalStore(tmp_path)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"x": [1]}), sink)
+    store.put("f", sink.getvalue().to_pybytes())
+    add = AddFile(
+        path="f", partition_values={"p": text}, size=1, modification_time=1, data_change=True
+    )
+    store.put(f"_delta_log/{0:020d}.json", plain.commit([add]))
+    column = read(tmp_path)["p"]
+    assert column.cast(pa.int32() if kind == "date" else pa.int64()).to_pylist() == [since_1970]
+    for operator, is_kept in ((Operator.EQ, True), (Operator.LT, False), (Operator.NE, False)):
+        found = read(tmp_path, where=Compare(("p",), operator, text))
+        assert found.num_rows == is_kept
 
 
 # Where files lie

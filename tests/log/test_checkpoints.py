@@ -737,3 +737,50 @@ def test_deltalake_and_duckdb_read_our_checkpoint(
     found = duck.execute(f"SELECT id, day FROM delta_scan('{tmp_path}') ORDER BY id").fetchall()
     assert [number for number, _ in found] == sorted(ids)
     assert {day for number, day in found if number % 2 == 0} == {"t&e/ %"}
+
+
+# Files that are spelled in several ways
+
+
+def spelled_add(path: str) -> AddFile:
+    return AddFile(
+        path=path, partition_values={"day": None}, size=1, modification_time=1, data_change=True
+    )
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_a_file_of_a_checkpoint_is_removed_however_the_remove_spells_it(form: Form) -> None:
+    store = MemoryStore()
+    spelled = ["/a%20b/x", "s3a://bucket/x", "p=1%3A2/x", "plain"]
+    removed = ["file:/a b/x", "s3://bucket//x", "p=1:2/x", "plain"]
+    snapshot = table_of(store, [*COMMITS, [spelled_add(path) for path in spelled]])
+    written(store, snapshot, form)
+    without_commits(store)
+    assert {file.path for file in by_path(store).files()} >= set(spelled)
+    version = Version(snapshot.version + 1)
+    removes = [
+        RemoveFile(path=path, data_change=True, size=1, deletion_timestamp=2 * WEEK)
+        for path in removed
+    ]
+    store.put(PublishedCommit(version).path, join(map(encode, removes)))
+    after = by_path(store)
+    left = {file.path for file in snapshot.files()} - set(spelled)
+    assert {file.path for file in after.files()} == left
+    assert after.num_files == len(left)
+    kept = {tombstone.path for tombstone in after.state.removed()}
+    assert kept == set(removed)  # as they were written
+
+
+@pytest.mark.parametrize("form", list(Form))
+def test_a_tombstone_goes_when_its_file_is_added_again_however_that_spells_it(form: Form) -> None:
+    store = MemoryStore()
+    gone = RemoveFile(path="/a%20b/x", data_change=True, deletion_timestamp=2 * WEEK)
+    snapshot = table_of(store, [*COMMITS, [gone]])
+    written(store, snapshot, form)
+    without_commits(store)
+    version = Version(snapshot.version + 1)
+    store.put(PublishedCommit(version).path, join([encode(spelled_add("file:/a%20b/x"))]))
+    after = by_path(store)
+    written(store, after, form)
+    assert "/a%20b/x" not in tombstones(by_path(store))
+    assert "file:/a%20b/x" in {file.path for file in by_path(store).files()}

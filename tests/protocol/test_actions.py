@@ -245,7 +245,7 @@ def test_a_file_is_known_by_its_path_and_deletion_vector() -> None:
     wrapped = actions.decode(OTHERS)
     add, remove = wrapped[3].add, wrapped[4].remove
     assert add is not None
-    assert add.key == ("a%20b=x/part-0.parquet", "uab^-aqEH.-t@S}K{vb[*k^@4")
+    assert add.key == ("a b=x/part-0.parquet", "uab^-aqEH.-t@S}K{vb[*k^@4")
     assert remove is not None
     assert remove.key == ("part-1.parquet", None)
 

@@ -1,5 +1,6 @@
 import struct
 import zlib
+from collections.abc import Callable
 from uuid import UUID
 
 import msgspec
@@ -81,6 +82,51 @@ def test_the_protocols_inline_example_is_read() -> None:
         cardinality=6,
     )
     assert list(vectors.read_inline(descriptor)) == [3, 4, 7, 11, 18, 29]
+
+
+PADDED = [
+    pytest.param(lambda text: text[:-1] + "#", id="other letters"),
+    pytest.param(lambda text: text + "#####", id="another block, beyond 32 bits"),
+    pytest.param(lambda text: text + "00000" * 3, id="more blocks"),
+    pytest.param(lambda text: text[:-1], id="left out"),
+]
+
+
+@pytest.mark.parametrize("padded", PADDED)
+@pytest.mark.parametrize("rows", [[1], [0, 5, 70_000], list(range(100))])
+def test_an_inline_vector_is_read_however_its_end_is_padded(
+    rows: list[int], padded: Callable[[str], str]
+) -> None:
+    encoded = vectors.encode(rows)
+    assert len(encoded) % 4
+    descriptor = vectors.inline(rows)
+    other = replaced(descriptor, path_or_inline_dv=padded(descriptor.path_or_inline_dv))
+    assert list(vectors.read_inline(other)) == rows
+
+
+def test_an_inline_vector_whose_padded_block_is_beyond_32_bits_loses_the_upper_bits() -> None:
+    descriptor = vectors.inline([1])
+    text, size = descriptor.path_or_inline_dv, descriptor.size_in_bytes
+    assert size % 4 == 2
+    first_two = vectors.z85_decode(text)[-4:-2]
+    beyond = int.from_bytes(first_two, "big") * 2**16 + 2**32
+    assert beyond < 85**5
+    letters = [beyond // 85**place % 85 for place in (4, 3, 2, 1, 0)]
+    tail = bytes(vectors._Z85[letter] for letter in letters).decode()
+    other = replaced(descriptor, path_or_inline_dv=text[:-5] + tail)
+    assert list(vectors.read_inline(other)) == [1]
+
+
+@pytest.mark.parametrize("lost", [5, 4, 3, 2])
+def test_an_inline_vector_that_lost_bytes_is_refused(lost: int) -> None:
+    descriptor = vectors.inline([0, 5, 70_000])
+    size = 4 * (len(descriptor.path_or_inline_dv) // 5) - 1
+    assert descriptor.size_in_bytes <= size
+    short = replaced(
+        descriptor, path_or_inline_dv=descriptor.path_or_inline_dv[:-lost], size_in_bytes=size
+    )
+    with pytest.raises(MalformedError, match="fewer than"):
+        vectors.read_inline(short)
 
 
 def test_the_protocols_paths_are_found() -> None:

@@ -129,7 +129,7 @@ def test_the_path_of_an_action_is_decoded_once(raw: str, kind: PathKind, value: 
     "raw",
     [
         "", "..", "../x", "a/../../x", "%2e%2e/x", "%2E%2e/x", "a/%2e%2e/%2e%2e/x", "..%2fx",
-        "x%00y", "a//b", "./x", "/etc/passwd", "file:///etc/passwd", "file:///lake/t7/../t8/x",
+        "x%00y", "/etc/passwd", "file:///etc/passwd", "file:///lake/t7/../t8/x",
         "file:///lake/t7/%2e%2e/t8/x", "file:///lake/t77/x", "file:///lake/t7", "//lake/t8/x",
         "s3://lake/t7/x", "http://evil/x", "javascript:x", "%ff", "\ud800", ".hg-1", "\0",
     ],
@@ -138,7 +138,9 @@ def test_a_path_that_leads_out_of_the_table_is_not_inside(raw: str) -> None:
     assert not is_inside("file:///lake/t7", raw)
 
 
-@pytest.mark.parametrize("raw", ["x", "p=1/x", "file:/lake/t7/x", "/lake/t7/x", "..x", "%2e%2ex"])
+@pytest.mark.parametrize(
+    "raw", ["x", "p=1/x", "file:/lake/t7/x", "/lake/t7/x", "..x", "%2e%2ex", "a//b", "./x"]
+)
 def test_a_path_below_the_table_is_inside(raw: str) -> None:
     assert is_inside("/lake/t7/", raw)
 

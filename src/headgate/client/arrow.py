@@ -31,7 +31,7 @@ from headgate.log.rows import check_rows, conform, constraints_of
 from headgate.log.statistics import num_records
 from headgate.log.writing import TARGET_FILE_SIZE, DataFiles
 from headgate.names import did_you_mean, fold
-from headgate.protocol.actions import AddFile, Metadata
+from headgate.protocol.actions import AddFile, Metadata, Version
 from headgate.protocol.actions import Protocol as TableProtocol
 from headgate.protocol.column_mapping import without_mapping
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
@@ -90,6 +90,12 @@ class Readable(Shape, Protocol):
 
     @property
     def location(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def version(self) -> Version: ...
 
     def files(self, where: Predicate | None = None) -> Sequence[AddFile]: ...
 
@@ -153,12 +159,14 @@ def layout_of(snapshot: Readable) -> Layout:
     for change in type_changes(snapshot.schema):
         if not is_widening(change.before, change.after) and change.before != VOID:
             raise UnsupportedFeatureError(
-                f"Column {'.'.join(change.path)} was changed from {change.before} to"
-                f" {change.after}, which is no widening (typeWidening)."
+                f"{snapshot.label} version {snapshot.version}: column {'.'.join(change.path)} was"
+                f" changed from {change.before} to {change.after}, which is no widening"
+                " (typeWidening)."
             )
     return Layout(
         store=snapshot.store,
         location=snapshot.location,
+        label=f"{snapshot.label} version {snapshot.version}",
         schema=snapshot.schema if mode != "none" else without_mapping(snapshot.schema),
         partition_columns=frozenset(snapshot.metadata.partition_columns),
         by_id=mode == "id",

@@ -69,6 +69,7 @@ from headgate.protocol.catalog_port import (
 from headgate.protocol.column_changes import AddedColumn, Position
 from headgate.protocol.commits import RatifiedCommit
 from headgate.protocol.conflicts import Scan
+from headgate.protocol.data_paths import normal_path
 from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import CONSTRAINTS, StructType, find
@@ -277,11 +278,11 @@ class Table:
         """Take whole files out of the table, by the paths its log has for them."""
         base = self.snapshot()
         refuse_removals(base)
-        wanted = set(paths)
-        gone = [file for file in base.files() if file.path in wanted]
-        if missing := sorted(wanted - {file.path for file in gone}):
+        wanted = {normal_path(path): path for path in paths}
+        gone = [file for file in base.files() if normal_path(file.path) in wanted]
+        if missing := sorted(wanted.keys() - {normal_path(file.path) for file in gone}):
             raise InvalidArgumentError(
-                f"{self.name} has no file {missing[0]} at version {base.version}.",
+                f"{self.name} has no file {wanted[missing[0]]} at version {base.version}.",
                 remedy="Name files that are in the table now.",
             )
         if not gone:

@@ -16,11 +16,18 @@ from decimal import Decimal
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.errors import HeadgateError, MalformedError, UnavailableError, VersionGoneError
+from headgate.errors import (
+    HeadgateError,
+    MalformedError,
+    NotFoundError,
+    UnavailableError,
+    VersionGoneError,
+)
 from headgate.log.file_columns import (
     FILES,
     TOMBSTONES,
@@ -35,7 +42,6 @@ from headgate.log.parallel import in_parallel
 from headgate.protocol.actions import (
     AddFile,
     DomainMetadata,
-    Format,
     Metadata,
     Protocol,
     RemoveFile,
@@ -53,7 +59,17 @@ _BATCH: Final = 64 * 1024
 _WHOLE: Final = 8 << 20  # smaller objects are fetched at once
 _FEW: Final = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
 # What a file that is torn, gone or not Parquet at all makes the readers raise.
-_BROKEN: Final = (pa.ArrowException, OSError, HeadgateError, KeyError, TypeError, ValueError)
+_BROKEN: Final = (
+    pa.ArrowException,
+    msgspec.MsgspecError,
+    HeadgateError,
+    OSError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 class UnusableError(MalformedError):
@@ -61,6 +77,11 @@ class UnusableError(MalformedError):
 
     code = "checkpoint-unusable"
     remedy = "Nothing to do: an older checkpoint or the commits themselves are read instead."
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"Checkpoint {path} cannot be used: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +102,16 @@ def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> Checkpoi
         return _read(store, checkpoint)
     except UnavailableError:
         raise
+    except UnusableError:
+        raise
     except _BROKEN as error:
-        raise UnusableError(f"Checkpoint {checkpoint.paths[0]} cannot be used: {error}") from error
+        raise UnusableError(checkpoint.paths[0], _why(error)) from error
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, HeadgateError):
+        return error.message
+    return f"{error}." if str(error) else f"{type(error).__name__}."
 
 
 def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
@@ -95,7 +124,7 @@ def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
         few.take(_Opened(store, path))
     parts += tuple(_sidecar_path(path) for path in few.sidecars)
     if few.protocol is None or few.metadata is None:
-        raise UnusableError(f"{checkpoint.paths[0]} lacks a protocol or metadata.")
+        raise UnusableError(checkpoint.paths[0], "it lacks a protocol or metadata.")
     opened = [_Opened(store, path) for path in parts]
     adds = pa.concat_tables([*in_parallel(_Opened.adds, opened), file_table(json_adds)])
 
@@ -103,7 +132,7 @@ def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
         columns = [*in_parallel(_Opened.stats, opened), stats_column(json_adds)]
         stats = pa.chunked_array([c for column in columns for c in column.chunks], pa.string())
         if len(stats) != adds.num_rows:
-            raise UnusableError(f"{checkpoint.paths[0]} changed while it was read.")
+            raise UnusableError(checkpoint.paths[0], "it changed while it was read.")
         return stats
 
     def read_tombstones() -> pa.Table:
@@ -116,20 +145,31 @@ def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
         few.metadata,
         tuple(few.transactions),
         tuple(few.domains),
-        FileColumns(adds, lambda: _still_there(read_stats), lambda: _still_there(read_tombstones)),
+        FileColumns(
+            adds,
+            lambda: _read_more(store, checkpoint, read_stats),
+            lambda: _read_more(store, checkpoint, read_tombstones),
+        ),
     )
 
 
-def _still_there(read: Callable[[], T]) -> T:
+def _read_more(store: ObjectStore, checkpoint: CheckpointFiles, read: Callable[[], T]) -> T:
     """Read more of a checkpoint that was read before; it may have been cleaned up since."""
+    called = f"{store.url} version {checkpoint.version}: checkpoint {checkpoint.paths[0]}"
     try:
         return read()
     except UnavailableError:
         raise
+    except (FileNotFoundError, NotFoundError, _ReplacedError) as error:
+        raise VersionGoneError(f"{called} was replaced or deleted while it was in use.") from error
     except _BROKEN as error:
-        raise VersionGoneError(
-            f"The checkpoint that was read is no longer there: {error}"
+        raise MalformedError(
+            f"{called} is damaged: {_why(error)}", remedy="Delete it, then open the table again."
         ) from error
+
+
+class _ReplacedError(UnusableError):
+    """A checkpoint file that is not the one that was read first."""
 
 
 class _Opened:
@@ -143,20 +183,29 @@ class _Opened:
 
     def file(self) -> pq.ParquetFile:
         if self._seen is not None and self._store.head(self.path) != self._seen:
-            raise UnusableError(f"{self.path} was written again while it was in use.")
+            raise _ReplacedError(self.path, "it was written again while it was in use.")
         return open_parquet(self._store, self.path)
 
     def adds(self) -> pa.Table:
         """Read the live files, without statistics."""
-        return _read_rows(self.file(), "add", FILES)
+        return self.named(lambda: _read_rows(self.file(), "add", FILES))
 
     def tombstones(self) -> pa.Table:
         """Read the removed files."""
-        return _read_rows(self.file(), "remove", TOMBSTONES)
+        return self.named(lambda: _read_rows(self.file(), "remove", TOMBSTONES))
 
     def stats(self) -> pa.ChunkedArray:
         """Read statistics as JSON, row by row those of the live files."""
-        return _read_stats(self.file())
+        return self.named(lambda: _read_stats(self.file()))
+
+    def named(self, read: Callable[[], T]) -> T:
+        """Read from this file, and name it in the error about what is wrong with it."""
+        try:
+            return read()
+        except (UnavailableError, UnusableError, NotFoundError, FileNotFoundError):
+            raise
+        except _BROKEN as error:
+            raise UnusableError(self.path, _why(error)) from error
 
 
 def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
@@ -212,7 +261,9 @@ class _Few:
 
     def take(self, opened: _Opened) -> None:
         """Take them out of a Parquet file, passing over row groups that have none."""
-        file = opened.file()
+        opened.named(lambda: self._take(opened.file()))
+
+    def _take(self, file: pq.ParquetFile) -> None:
         columns = [name for name in _FEW if name in file.schema_arrow.names]
         groups = [
             group
@@ -224,7 +275,8 @@ class _Few:
         table = file.read_row_groups(groups, columns=columns)
         for name in columns:
             column = table[name]
-            for found in column.filter(pc.is_valid(column)).to_pylist():
+            rows = column.filter(pc.is_valid(column))
+            for found in rows.to_pylist(maps_as_pydicts="strict"):
                 self._add(name, found)
 
     def take_json(self, content: bytes) -> tuple[list[AddFile], list[RemoveFile]]:
@@ -243,47 +295,21 @@ class _Few:
         return adds, [line.remove for line in lines if line.remove is not None]
 
     def _add(self, name: str, found: dict[str, Any]) -> None:
+        given = {key: value for key, value in found.items() if value is not None}
         match name:
-            case "protocol" if found["minReaderVersion"] is not None:
-                self.protocol = Protocol(
-                    min_reader_version=found["minReaderVersion"],
-                    min_writer_version=found["minWriterVersion"],
-                    reader_features=found.get("readerFeatures"),
-                    writer_features=found.get("writerFeatures"),
-                )
-            case "metaData" if found["id"] is not None:
-                form = found.get("format") or {}
-                self.metadata = Metadata(
-                    id=found["id"],
-                    name=found.get("name"),
-                    description=found.get("description"),
-                    format=Format(
-                        provider=form.get("provider") or "parquet",
-                        options=dict(form.get("options") or ()),
-                    ),
-                    schema_string=found["schemaString"],
-                    partition_columns=found["partitionColumns"] or [],
-                    configuration=dict(found["configuration"] or ()),
-                    created_time=found.get("createdTime"),
-                )
-            case "txn" if found["appId"] is not None:
-                self.transactions.append(
-                    SetTransaction(
-                        app_id=found["appId"],
-                        version=found["version"],
-                        last_updated=found.get("lastUpdated"),
-                    )
-                )
-            case "domainMetadata" if found["domain"] is not None:
-                self.domains.append(
-                    DomainMetadata(
-                        domain=found["domain"],
-                        configuration=found["configuration"],
-                        removed=bool(found["removed"]),
-                    )
-                )
-            case "sidecar" if found["path"] is not None:
-                self.sidecars.append(found["path"])
+            case "protocol" if "minReaderVersion" in given:
+                self.protocol = msgspec.convert(given, Protocol)
+            case "metaData" if "id" in given:
+                form = given.get("format") or {}
+                given["format"] = {key: form[key] for key in form if form[key] is not None}
+                self.metadata = msgspec.convert(given, Metadata)
+            case "txn" if "appId" in given:
+                self.transactions.append(msgspec.convert(given, SetTransaction))
+            case "domainMetadata" if "domain" in given:
+                given.setdefault("removed", False)
+                self.domains.append(msgspec.convert(given, DomainMetadata))
+            case "sidecar" if "path" in given:
+                self.sidecars.append(given["path"])
 
 
 def _may_hold(group: pq.RowGroupMetaData, *names: str) -> bool:
@@ -324,7 +350,7 @@ def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table
     ]
     table = pa.Table.from_batches(batches, schema)
     if table["path"].null_count:
-        raise UnusableError(f"It holds {action} actions without a path.")
+        raise MalformedError(f"it holds {action} actions without a path.")
     return table
 
 

@@ -29,7 +29,7 @@ from headgate.log.arrow_types import FIELD_ID, arrow_type, is_list, stored_type
 from headgate.log.constraints import Filter, compare
 from headgate.names import did_you_mean, fold
 from headgate.protocol import deletion_vectors
-from headgate.protocol.actions import AddFile, DeletionVector
+from headgate.protocol.actions import AddFile
 from headgate.protocol.column_mapping import field_id, physical_name
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.predicates import (
@@ -44,6 +44,7 @@ from headgate.protocol.predicates import (
     Predicate,
 )
 from headgate.protocol.predicates import columns as columns_of
+from headgate.protocol.scalars import DistantDate, DistantMoment
 from headgate.protocol.schema import (
     VARIANT,
     VOID,
@@ -58,6 +59,10 @@ from headgate.storage.locations import DataPath, PathKind, data_path, decode, pa
 from headgate.storage.objects import ObjectStore
 
 BATCH_ROWS: Final = 65_536
+_RESTORE: Final = (
+    "Restore the file from a backup, or read a version that does not need it; `headgate fsck` lists"
+    " all that is damaged or missing."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,7 @@ class Layout:
 
     store: ObjectStore
     location: str
+    label: str  # the table and its version, for messages
     schema: StructType
     partition_columns: frozenset[str]
     by_id: bool = False  # else by physical name
@@ -87,9 +93,16 @@ def read_rows(
             )
 
 
-def open_data(layout: Layout, path: str) -> tuple[ObjectStore, str]:
+def open_data(layout: Layout, raw: str) -> tuple[ObjectStore, str]:
     """Give the store and the path within it of a file as the log names it."""
-    return _locate(layout, data_path(path))
+    try:
+        return _locate(layout, data_path(raw))
+    except InvalidArgumentError as error:
+        raise MalformedError(
+            f"{layout.label}: the log names the file {raw!r}, which cannot be opened:"
+            f" {error.message}",
+            remedy=_RESTORE,
+        ) from error
 
 
 def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
@@ -127,12 +140,13 @@ class _Source:
         self._input.close()
 
     def rows(self, columns: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
-        fit = _Fit(self._layout.by_id, self._add.path)
+        fit = _Fit(self._layout.by_id, f"{self._add.path} of {self._layout.label}")
         fields = list(self._file.schema_arrow)
         if self._layout.by_id and fields and not any(_id_of(field) for field in fields):
             raise MalformedError(
-                f"The data file {self._add.path} has no field ids, and the table finds its"
-                " columns by them."
+                f"{self._layout.label}: the data file {self._add.path} has no field ids, by which"
+                " the table finds its columns.",
+                remedy=_RESTORE,
             )
         stored = [item for item in columns if item.name not in self._layout.partition_columns]
         found = {item.name: fit.find(item, fields) for item in stored}
@@ -188,26 +202,21 @@ class _Source:
             return pa.BufferReader(store.get(path))
         except (FileNotFoundError, NotFoundError) as error:
             raise InvariantError(
-                f"The data file {self._add.path} of {self._layout.location} is missing.",
-                remedy="Put the file back, or read a version that does not need it;"
-                " `headgate fsck` lists all that is missing.",
+                f"{self._layout.label}: the data file {self._add.path} is missing.",
+                remedy=_RESTORE,
             ) from error
         except OSError as error:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> HeadgateError:
         return MalformedError(
-            f"The data file {self._add.path} of {self._layout.location} cannot be read: {error}.",
-            remedy="Put back a sound copy of the file, or read a version that does not need it.",
+            f"{self._layout.label}: the data file {self._add.path} cannot be read: {error}.",
+            remedy=_RESTORE,
         )
 
     def _partition_value(self, item: StructField) -> pa.Scalar:
-        name = physical_name(item)
-        values: Mapping[str, str | None] = self._add.partition_values
-        if name not in values:
-            folded = {fold(key): value for key, value in values.items()}
-            return partition_scalar(folded.get(fold(name)), item.type)
-        return partition_scalar(values[name], item.type)
+        value = partition_value(self._layout.label, self._add, item)
+        return _scalar(value, item.type)
 
 
 def _without_columns(num_rows: int) -> pa.RecordBatch:
@@ -217,9 +226,26 @@ def _without_columns(num_rows: int) -> pa.RecordBatch:
 # Partition values and literals
 
 
-def partition_scalar(text: str | None, data_type: DataType) -> pa.Scalar:
-    """Give a partition value out of the log; empty is null, whatever the type."""
-    return pa.scalar(parse_partition_value(text, data_type), arrow_type(data_type))
+def partition_value(label: str, add: AddFile, item: StructField) -> object:
+    """Read a file's value of a partition column; `label` names the table and its version."""
+    name = physical_name(item)
+    values: Mapping[str, str | None] = add.partition_values
+    if name not in values:
+        values, name = {fold(key): value for key, value in values.items()}, fold(name)
+    try:
+        return parse_partition_value(values.get(name), item.type)
+    except MalformedError as error:
+        raise MalformedError(
+            f"{label}: column {item.name!r} of the data file {add.path}: {error.message}",
+            remedy="Read a version without the file, or have the file added again with a value"
+            " that the Delta protocol allows.",
+        ) from error
+
+
+def _scalar(value: object, data_type: DataType) -> pa.Scalar:
+    if isinstance(value, DistantDate | DistantMoment):
+        value = value.since_1970
+    return pa.scalar(value, arrow_type(data_type))
 
 
 def _chosen(where: Predicate | Filter, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
@@ -272,7 +298,7 @@ def _literal(value: Literal, data_type: DataType) -> pa.Scalar:
         wanted = arrow_type(data_type)
         if pa.types.is_string(wanted):
             return pa.scalar(value)
-        return partition_scalar(value, data_type)
+        return _scalar(parse_partition_value(value, data_type), data_type)
     return pa.scalar(value)
 
 
@@ -322,11 +348,12 @@ class _Deleted:
         self._positions: Sequence[int] = ()
         self._next = 0
         if add.deletion_vector is not None:
-            self._positions = deleted_rows(layout, add.deletion_vector)
+            self._positions = deleted_rows(layout, add)
         if self._positions and self._positions[-1] >= num_rows:
             raise MalformedError(
-                f"The deletion vector of {add.path} names row {self._positions[-1]}, and the"
-                f" file has {num_rows}."
+                f"{layout.label}: the deletion vector of the data file {add.path} names row"
+                f" {self._positions[-1]}, and the file has {num_rows}.",
+                remedy=_RESTORE,
             )
 
     def without(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
@@ -342,24 +369,33 @@ class _Deleted:
         return rows.filter(live)
 
 
-def deleted_rows(layout: Layout, vector: DeletionVector) -> Sequence[int]:
-    """Read the positions that a deletion vector takes away, ascending, wherever it lies."""
-    if deletion_vectors.is_inline(vector):
-        return deletion_vectors.read_inline(vector).to_array()
-    if vector.storage_type == deletion_vectors.ABSOLUTE:
-        store, path = open_data(layout, vector.path_or_inline_dv)
-    else:
-        store, path = layout.store, deletion_vectors.path_of(vector, layout.location)
-    offset, length = deletion_vectors.byte_range(vector)
+def deleted_rows(layout: Layout, add: AddFile) -> Sequence[int]:
+    """Read the positions that a file's deletion vector takes away, ascending."""
+    vector = add.deletion_vector
+    if vector is None:
+        return ()
+    where = "inline"
     try:
-        part = store.get_range(path, offset, length)
+        if deletion_vectors.is_inline(vector):
+            return deletion_vectors.read_inline(vector).to_array()
+        if vector.storage_type == deletion_vectors.ABSOLUTE:
+            where = vector.path_or_inline_dv
+            store, where = _locate(layout, data_path(where))
+        else:
+            store, where = layout.store, deletion_vectors.path_of(vector, layout.location)
+        part = store.get_range(where, *deletion_vectors.byte_range(vector))
+        return deletion_vectors.read_stored(vector, part).to_array()
     except NotFoundError as error:
         raise InvariantError(
-            f"The deletion vector {path} of {layout.location} is missing.",
-            remedy="Put the file back, or read a version that does not need it;"
-            " `headgate fsck` lists all that is missing.",
+            f"{layout.label}: the deletion vector {where} of the data file {add.path} is missing.",
+            remedy=_RESTORE,
         ) from error
-    return deletion_vectors.read_stored(vector, part).to_array()
+    except (MalformedError, InvalidArgumentError) as error:
+        raise MalformedError(
+            f"{layout.label}: the deletion vector ({where}) of the data file {add.path} is damaged:"
+            f" {error.message}",
+            remedy=_RESTORE,
+        ) from error
 
 
 # From a file's types to the table's

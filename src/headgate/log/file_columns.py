@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from headgate.log.uncollected import uncollected
 from headgate.protocol.actions import AddFile, DeletionVector, FileKey, RemoveFile
+from headgate.protocol.data_paths import UNUSUAL, normal_path
 from headgate.protocol.replay import TableState
 
 MAP: Final = pa.map_(pa.string(), pa.string())
@@ -190,19 +191,34 @@ def key_text(key: FileKey) -> str:
 
 def key_column(files: pa.Table) -> pa.ChunkedArray:
     """Spell what each file of a table is known by as one string."""
-    path, vectors = files["path"], files["deletion_vector"]
+    path, vectors = _normal_paths(files["path"]), files["deletion_vector"]
     if vectors.null_count == len(vectors):
         return path
     field = {
         name: pc.struct_field(vectors, name)
         for name in ("storage_type", "path_or_inline_dv", "offset")
     }
+    is_path = pc.equal(field["storage_type"], "p")
+    where = pc.if_else(
+        is_path, _normal_paths(field["path_or_inline_dv"]), field["path_or_inline_dv"]
+    )
     offset = pc.cast(field["offset"], pa.string())
     at = pc.if_else(pc.is_null(offset), "", pc.binary_join_element_wise("@", offset, ""))
-    unique = pc.binary_join_element_wise(
-        path, "\0", field["storage_type"], field["path_or_inline_dv"], at, ""
-    )
+    unique = pc.binary_join_element_wise(path, "\0", field["storage_type"], where, at, "")
     return pc.if_else(pc.is_null(field["storage_type"]), path, unique)
+
+
+def _normal_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the normal form of every path; nearly all columns are in it already."""
+    return pa.chunked_array(map(_normal_chunk, paths.chunks), pa.string())
+
+
+def _normal_chunk(paths: pa.Array) -> pa.Array:
+    is_unusual = pc.match_substring_regex(paths, UNUSUAL)
+    if not pc.any(is_unusual).as_py():
+        return paths
+    normal = pa.array(map(normal_path, paths.filter(is_unusual).to_pylist()), pa.string())
+    return pc.replace_with_mask(paths, is_unusual, normal)
 
 
 def camel(name: str) -> str:

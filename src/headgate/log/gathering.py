@@ -58,14 +58,16 @@ _GREATEST: Final = Version(2**63 - 1)
 _BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
 _READERS: Final = 16
 _SHARE: Final = 32
+_RESTORE: Final = "Restore the files of the log from a backup, or read another version."
 _JOINED_BYTES: Final = 32 << 20  # decoded at a time, which bounds the objects alive at once
 
 
 class _UnusableEntryError(Exception):
     """A file that the plan relied on is not there, or not what its name says."""
 
-    def __init__(self, entry: PublishedCommit | Compaction) -> None:
+    def __init__(self, entry: PublishedCommit | Compaction, why: str) -> None:
         self.path = entry.path
+        self.why = why
         super().__init__(entry.path)
 
 
@@ -87,7 +89,7 @@ class Source(ABC):
         self.held: dict[Version, RatifiedCommit] = {}
         self.known: list[KnownFile] = []
         self.named: set[Version] = set()  # commits taken to be published under their names
-        self.without: set[str] = set()  # files that turned out to be unusable
+        self.without: dict[str, str] = {}  # files that turned out to be unusable, and why
         self.nowhere: set[Version] = set()  # commits that were published and are gone
 
     @abstractmethod
@@ -127,15 +129,21 @@ class Source(ABC):
                     if base is None:
                         raise self.missing(version, segment)
                     base = None  # a checkpoint may lie beyond what is missing
-            except UnusableError:
+            except UnusableError as error:
                 assert isinstance(segment, Segment)
                 assert segment.checkpoint is not None
-                self.without.update(segment.checkpoint.paths)
+                self.without |= dict.fromkeys(segment.checkpoint.paths, "")
+                self.without[error.path] = error.why
             except _UnusableEntryError as error:
-                self.without.add(error.path)
+                self.without[error.path] = error.why
             except _NowhereError as error:
                 # Cleaned away while the catalog still lists it: a checkpoint holds what it made.
                 self.nowhere.add(error.commit.version)
+
+    def unusable(self) -> str:
+        """Describe the files that could not be used, for the error that results from it."""
+        found = [f"{path} cannot be used: {why}" for path, why in self.without.items() if why]
+        return "".join(f" {text}" for text in found)
 
     def read(self, segment: Segment, base: TableState | None) -> TableState:
         if segment.base is not None:
@@ -151,10 +159,17 @@ class Source(ABC):
                 found.transactions,
                 found.domains,
             )
+            state = replace(state, metadata_file=segment.checkpoint.paths[0])
         else:
             state = replay.EMPTY
         contents = self.contents(segment.entries)
-        return _replayed(self.label, state, segment.entries, contents)
+        state = _replayed(self.label, state, segment.entries, contents)
+        checkpoint = segment.checkpoint
+        if checkpoint is not None and state.metadata_file == checkpoint.paths[0]:
+            assert state.metadata is not None
+            if not state.metadata.schema_string:  # the commits may have what it lost
+                raise UnusableError(checkpoint.paths[0], "its metaData has no schemaString.")
+        return state
 
     def contents(self, entries: Sequence[Entry]) -> list[bytes]:
         """Give the content of every entry; what lies on storage is read side by side."""
@@ -181,7 +196,7 @@ class Source(ABC):
         try:
             return self.log.read(entry.path)
         except NotFoundError:
-            raise _UnusableEntryError(entry) from None
+            raise _UnusableEntryError(entry, "") from None
 
     def _ratified_content(self, commit: RatifiedCommit) -> bytes:
         """Read what the catalog ratified, known by its hash wherever it lies. Spec: CM-46."""
@@ -273,10 +288,10 @@ class ManagedSource(Source):
         # The answer may be old by now: what was the latest then can have been cleaned away since.
         latest = self._catalog.ratified_commits(self._resolved.table_id, version, version).latest
         if self.is_cleaned(gap, version, max(latest, self._resolved.latest)):
-            return _gone(self.label, version, gap)
+            return _gone(self.label, version, gap, self.unusable())
         return InvariantError(
-            f"{self.label} version {version} cannot be read: of versions {gap.first} to "
-            f"{gap.last} neither the catalog nor the log has the content."
+            f"{self.label} version {version} cannot be read: of {gap} neither the catalog nor the"
+            f" log has the content.{self.unusable()}"
         )
 
     def at(self, at_ms: int) -> Version:
@@ -329,6 +344,23 @@ class PlainSource(Source):
         self.latest = self._newest(version)
         return self.latest
 
+    def latest_or_damaged(self, above: Version) -> TableState:
+        """Read the latest state, or what is left of it where the log above a version is damaged.
+
+        Then it has the protocol and the metadata of those commits that can be read.
+        """
+        try:
+            return self.state(self.latest, None)
+        except (MalformedError, VersionGoneError):
+            state = replay.EMPTY
+        for item in sorted(self.log.list(above), key=lambda item: str(item.file.path)):
+            if isinstance(item.file, PublishedCommit) and item.file.version > above:
+                with suppress(MalformedError, NotFoundError):
+                    lines = decode(self.log.read(item.file.path))
+                    kept = [line for line in lines if line.protocol or line.meta_data]
+                    state = replay.apply(state, item.file.version, kept)
+        return state
+
     def fill(self, gap: Gap, *, from_base: bool) -> bool:
         if not self._is_whole:
             self._list_all()
@@ -341,10 +373,11 @@ class PlainSource(Source):
 
     def missing(self, version: Version, gap: Gap) -> Exception:
         if self.is_cleaned(gap, version, self.latest):
-            return _gone(self.label, version, gap)
+            return _gone(self.label, version, gap, self.unusable())
         return MalformedError(
             f"The log of {self.label} has a gap: version {version} cannot be read without "
-            f"versions {gap.first} to {gap.last}."
+            f"{gap}.{self.unusable()}",
+            remedy=_RESTORE,
         )
 
     def _list_all(self) -> None:
@@ -413,16 +446,20 @@ def _replayed(
     """Decode many commits in one go: which of them an action came with makes no difference."""
     at = 0
     while at < len(entries):
-        stop, size = at, 0
-        while stop < len(entries) and size < _JOINED_BYTES:
-            size += len(contents[stop])
-            stop += 1
+        stop = _batch_end(entries, contents, at)
         try:
             actions = decode(b"\n".join(contents[at:stop]))
         except MalformedError:
             _blame(label, entries[at:stop], contents[at:stop])
             raise
+        first = entries[at]
+        if isinstance(first, Compaction) and (why := replay.contradiction(actions)) is not None:
+            raise _UnusableEntryError(first, f"it {why}.")
+        before = state.metadata
         state = replay.apply(state, _last(entries[stop - 1]), actions)
+        if state.metadata is not before:
+            file = _file_with_metadata(entries[at:stop], contents[at:stop])
+            state = replace(state, metadata_file=file)
         at = stop
     if not entries:
         return state
@@ -431,17 +468,41 @@ def _replayed(
     return replace(state, timestamp_ms=own)
 
 
+def _batch_end(entries: Sequence[Entry], contents: Sequence[bytes], at: int) -> int:
+    """Return where the entries that are decoded together end; a compaction is decoded alone."""
+    stop, size = at + 1, len(contents[at])
+    if isinstance(entries[at], Compaction):
+        return stop
+    while (
+        stop < len(entries) and size < _JOINED_BYTES and not isinstance(entries[stop], Compaction)
+    ):
+        size += len(contents[stop])
+        stop += 1
+    return stop
+
+
+def _file_with_metadata(entries: Sequence[Entry], contents: Sequence[bytes]) -> str:
+    """Name the file that the newest metadata of some entries came from."""
+    named = zip(reversed(entries), reversed(contents), strict=True)
+    entry = next((entry for entry, content in named if b"metaData" in content), entries[-1])
+    return _path(entry)
+
+
+def _path(entry: Entry) -> str:
+    return PublishedCommit(entry.version).path if isinstance(entry, RatifiedCommit) else entry.path
+
+
 def _blame(label: str, entries: Sequence[Entry], contents: Sequence[bytes]) -> None:
-    """Say which of several entries cannot be decoded."""
+    """Name the entry that cannot be decoded."""
     for entry, content in zip(entries, contents, strict=True):
         try:
             decode(content)
         except MalformedError as error:
-            if isinstance(entry, Compaction):  # the commits themselves are there
-                raise _UnusableEntryError(entry) from error
+            if isinstance(entry, Compaction):  # the commits themselves may be there
+                raise _UnusableEntryError(entry, error.message) from error
             raise MalformedError(
-                f"{label} version {entry.version} cannot be read: {error.message}",
-                remedy="Run `headgate fsck` and report what it finds.",
+                f"{label} version {entry.version}: {_path(entry)} cannot be read: {error.message}",
+                remedy=_RESTORE,
             ) from error
 
 
@@ -454,9 +515,18 @@ def _is_ratified(content: bytes, commit: RatifiedCommit) -> bool:
 
 
 def known(state: TableState, label: str) -> TableState:
-    """Refuse a state that does not say what table it is."""
+    """Refuse a state that lacks the protocol, the metadata or the schema of its table."""
     if state.protocol is None or state.metadata is None:
-        raise MalformedError(f"The log of {label} has no protocol or no metadata.")
+        lacks = "protocol" if state.protocol is None else "metaData"
+        raise MalformedError(
+            f"{label} version {state.version}: its log has no {lacks} action.", remedy=_RESTORE
+        )
+    if not state.metadata.schema_string:
+        raise MalformedError(
+            f"{label} version {state.version}: the metaData in {state.metadata_file} has no"
+            " schemaString.",
+            remedy=_RESTORE,
+        )
     return state
 
 
@@ -474,8 +544,9 @@ def refuse_unreadable(protocol: Protocol, label: str, version: Version) -> None:
         )
 
 
-def _gone(label: str, version: Version, gap: Gap) -> VersionGoneError:
+def _gone(label: str, version: Version, gap: Gap, unusable: str) -> VersionGoneError:
+    was = "was" if gap.first == gap.last else "were"
     return VersionGoneError(
-        f"{label} version {version} can no longer be read: versions {gap.first} to {gap.last} "
-        "were cleaned out of its log."
+        f"{label} version {version} can no longer be read: {gap} {was} cleaned out of its log."
+        f"{unusable}"
     )

@@ -35,6 +35,7 @@ from headgate.log.rows import conform
 from headgate.names import fold
 from headgate.protocol import schema as delta
 from headgate.protocol.partition_values import parse_partition_value
+from headgate.protocol.scalars import DistantDate, DistantMoment
 from headgate.protocol.schema import (
     ArrayType,
     DataType,
@@ -323,6 +324,9 @@ def _text_value(text: str, data_type: DataType, path: tuple[str, ...]) -> Any:
     try:
         if isinstance(data_type, DecimalType):
             text = f"{Decimal(text):f}"  # with an exponent it is a decimal all the same
-        return parse_partition_value(text, data_type)
+        value = parse_partition_value(text, data_type)
     except (MalformedError, InvalidOperation):
         raise _WrongError(path, f"{text[:80]!r} is no {data_type}") from None
+    if isinstance(value, DistantDate | DistantMoment):
+        raise _WrongError(path, f"{text[:80]!r} is not within the years 1 to 9999")
+    return value

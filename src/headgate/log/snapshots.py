@@ -18,7 +18,13 @@ from typing import Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import InTheFutureError, InvariantError, NotFoundError
+from headgate.errors import (
+    InTheFutureError,
+    InvariantError,
+    MalformedError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
 from headgate.log import pruning
 from headgate.log.file_columns import add_files, ground_files, live_files
 from headgate.log.files import DeltaLog
@@ -164,7 +170,19 @@ class Snapshot:
 
     @cached_property
     def schema(self) -> schemas.StructType:
-        return schemas.from_json(self.metadata.schema_string)
+        try:
+            return schemas.from_json(self.metadata.schema_string)
+        except (MalformedError, UnsupportedFeatureError) as error:
+            held = self._held
+            file = held.metadata_file if isinstance(held, TableState) else None
+            where = "as its catalog has it" if file is None else f"in {file}"
+            raise type(error)(
+                f"{self.label} version {self.version}: the schema {where} cannot be read:"
+                f" {error.message}",
+                remedy=error.remedy
+                if isinstance(error, UnsupportedFeatureError)
+                else "Restore the file from a backup, or read another version.",
+            ) from error
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -362,17 +380,19 @@ def load_path(
 ) -> Snapshot:
     """Load a plain table by its path; a catalog-managed one is refused. Spec: RD-02."""
     source = PlainSource(location, DeltaLog(store_for(location)))
-    latest = source.state(source.latest, None)
+    last = source.latest
+    if version is not None and 0 <= version < last:
+        latest = source.latest_or_damaged(version)  # what is above it need not be sound
+    else:
+        latest = source.state(last, None)
     source.refuse_managed(latest)
     if as_of_ms is not None:
         metadata = known(latest, location).metadata
-        version = source.version_at(as_of_ms, latest.version, cast("Metadata", metadata))
-    if version is None or version == latest.version:
+        version = source.version_at(as_of_ms, last, cast("Metadata", metadata))
+    if version is None or version == last:
         return _plain(source, latest)
-    if version > latest.version:
-        raise InTheFutureError(
-            f"{location} has no version {version}: its latest is {latest.version}."
-        )
+    if version > last:
+        raise InTheFutureError(f"{location} has no version {version}: its latest is {last}.")
     if version < 0:
         raise NotFoundError(f"{location} has no version {version}.", remedy="Versions begin at 0.")
     return _plain(source, source.state(version, None))

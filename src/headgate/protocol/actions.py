@@ -17,6 +17,7 @@ from typing import NewType, TypeVar
 import msgspec
 
 from headgate.errors import MalformedError
+from headgate.protocol.data_paths import normal_path
 
 Version = NewType("Version", int)
 TableId = NewType("TableId", str)
@@ -41,7 +42,10 @@ class DeletionVector(Action, frozen=True, kw_only=True, gc=False):
     def unique_id(self) -> str:
         """Tell one vector of a file from another."""
         at = "" if self.offset is None else f"@{self.offset}"
-        return f"{self.storage_type}{self.path_or_inline_dv}{at}"
+        where = self.path_or_inline_dv
+        if self.storage_type == "p":  # an absolute path: one file, many spellings
+            where = normal_path(where)
+        return f"{self.storage_type}{where}{at}"
 
 
 class AddFile(Action, frozen=True, kw_only=True, gc=False):
@@ -61,9 +65,9 @@ class AddFile(Action, frozen=True, kw_only=True, gc=False):
 
     @property
     def key(self) -> FileKey:
-        """A file is known by its path and its deletion vector."""
+        """Identify the file by its path, in normal form, and its deletion vector."""
         vector = self.deletion_vector
-        return (self.path, None if vector is None else vector.unique_id)
+        return (normal_path(self.path), None if vector is None else vector.unique_id)
 
 
 class RemoveFile(Action, frozen=True, kw_only=True, gc=False):
@@ -83,9 +87,9 @@ class RemoveFile(Action, frozen=True, kw_only=True, gc=False):
 
     @property
     def key(self) -> FileKey:
-        """A file is known by its path and its deletion vector."""
+        """Identify the file by its path, in normal form, and its deletion vector."""
         vector = self.deletion_vector
-        return (self.path, None if vector is None else vector.unique_id)
+        return (normal_path(self.path), None if vector is None else vector.unique_id)
 
 
 class Rewritten(Action, frozen=True, kw_only=True):
@@ -116,7 +120,7 @@ class Metadata(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
     name: str | None = None
     description: str | None = None
     format: Format = Format()
-    schema_string: str
+    schema_string: str = ""  # missing where a later metaData supplies it
     partition_columns: list[str] = []
     configuration: dict[str, str] = {}
     created_time: int | None = None
@@ -191,7 +195,7 @@ class Unknown:
     name: str
 
 
-FileKey = tuple[str, str | None]
+FileKey = tuple[str, str | None]  # the path in normal form, and the vector's unique id
 
 Kept = TypeVar("Kept", bound=Rewritten)
 
@@ -268,6 +272,7 @@ _NAMES: dict[type[Action], str] = {
 }
 
 _wrapped = msgspec.json.Decoder(Wrapped)
+_generic = msgspec.json.Decoder(dict[str, object])
 _names_only = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _bodies = msgspec.json.Decoder(_Bodies)
 _encoder = msgspec.json.Encoder()
@@ -282,7 +287,25 @@ def decode(content: bytes) -> list[Wrapped]:
             for line, bodies in zip(rewritten, _bodies_in(content, len(rewritten)), strict=True):
                 _keep_unknown(line, bodies)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(f"A commit's content cannot be read: {error}.") from error
+        try:
+            return _decode_nulls(content)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise MalformedError(f"A commit's content cannot be read: {error}.") from error
+    return lines
+
+
+def _decode_nulls(content: bytes) -> list[Wrapped]:
+    """Read lines of a writer that spells out the fields it has no value for, as null."""
+    lines: list[Wrapped] = []
+    for body in _generic.decode_lines(content):
+        given = {
+            name: {key: value for key, value in fields.items() if value is not None}
+            for name, fields in body.items()
+            if isinstance(fields, dict)
+        }
+        line = msgspec.convert(given, Wrapped)
+        _keep_unknown(line, msgspec.convert(given, _Bodies))
+        lines.append(line)
     return lines
 
 

@@ -16,6 +16,7 @@ import msgspec
 from headgate.errors import HeadgateError
 from headgate.protocol import column_mapping, features, row_ids, schema, schema_checks
 from headgate.protocol.actions import AddFile, Metadata, Protocol, TableId, TxnId, Version
+from headgate.protocol.data_paths import normal_path
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.statistics import parse_statistics
@@ -334,9 +335,9 @@ def _unmapped_violations(examined: Examined, metadata: Metadata) -> Iterator[Vio
     physical = {column_mapping.physical_name(field) for field in struct.fields}
     unknown = {field.name for field in struct.fields} - physical
     # A file that only gets another deletion vector may know columns that were dropped since.
-    old = {file.path for file in examined.removes}
+    old = {normal_path(file.path) for file in examined.removes}
     for add, number in zip(examined.adds, examined.add_lines, strict=True):
-        if add.stats is not None and add.path not in old:
+        if add.stats is not None and normal_path(add.path) not in old:
             told = parse_statistics(add.stats)
             names = {*(told.min_values or ()), *(told.null_count or ())} & unknown
             if names:
@@ -365,7 +366,7 @@ def _row_id_violations(
     examined: Examined, version: Version, row_id_high_water: int | None
 ) -> Iterator[Violation]:
     used = -1 if row_id_high_water is None else row_id_high_water
-    removed = {file.path: file.base_row_id for file in examined.removes}
+    removed = {normal_path(file.path): file.base_row_id for file in examined.removes}
     # Who gives out ids says up to which. One that stayed behind may say what was reached already,
     # so files that bring old ids are believed to be old where nothing, or more than that, is said.
     marks = [mark for mark in map(row_ids.mark_in, examined.domains) if mark is not None]
@@ -373,18 +374,19 @@ def _row_id_violations(
     ranges: list[tuple[int, int]] = []
     for add, number, bounds in zip(examined.adds, examined.add_lines, examined.bounds, strict=True):
         rule = problem = None
+        path = normal_path(add.path)
         # A file added again has ids already, unless it is older than row tracking here.
         is_again = (
-            add.path in removed
+            path in removed
             or not add.data_change
             or (may_restore and _had_ids_before(add, bounds.num_records, version, used))
         )
         if is_again and add.base_row_id is not None and add.base_row_id <= used:
-            if removed.get(add.path) not in (None, add.base_row_id):
+            if removed.get(path) not in (None, add.base_row_id):
                 rule, problem = "row-ids-changed", "is added again with other row ids"
             elif add.default_row_commit_version is None:
                 rule, problem = "no-row-ids", "is added again without its rows' version"
-        elif removed.get(add.path) is not None:
+        elif removed.get(path) is not None:
             rule, problem = "row-ids-changed", "is added again and loses its row ids"
         elif bounds.num_records is None:
             rule, problem = "no-num-records", "has no numRecords, which row tracking needs"

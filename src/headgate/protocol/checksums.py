@@ -16,6 +16,7 @@ from headgate.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
+from headgate.protocol.data_paths import normal_path
 
 # More than this and the lists are no longer kept: they travel with every answer about the table.
 _MOST_LISTED = 1_000
@@ -162,14 +163,14 @@ def files_after(
 ) -> Files | None:
     """Count a table's files after a commit; None: it cannot be known from this commit alone."""
     count, size_bytes = (0, 0) if before is None else before
-    added = {add.path: add.size for add in adds}
+    added = {normal_path(add.path): add.size for add in adds}
     if len(added) < len(adds):
         return None  # one path twice: which of them lives is not for a sum to say
     if not removes:
         if before is not None and not all(add.data_change for add in adds):
             return None  # files already there, added again with better statistics or ids
         return Files(count + len(added), size_bytes + sum(added.values()))
-    removed = {remove.path: remove.size for remove in removes}
+    removed = {normal_path(remove.path): remove.size for remove in removes}
     if before is None or len(removed) < len(removes):
         return None
     # The same path on both sides is the same file with another deletion vector.

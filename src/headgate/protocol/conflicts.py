@@ -26,6 +26,7 @@ from headgate.protocol.actions import (
     TxnId,
     Version,
 )
+from headgate.protocol.data_paths import normal_path
 from headgate.protocol.predicates import Predicate
 from headgate.protocol.pruning import Pruner
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
@@ -296,7 +297,7 @@ def _writes_collide(attempt: Attempt, theirs: Changes) -> Iterator[_Hit]:
         yield _Hit("R4", f"changed domain {_listed(domains)}")
     if attempt.removed and theirs.removed is None:
         yield _Hit("R6", "removed so many files that ours may be among them")
-    elif gone := _paths_removed(theirs).intersection(attempt.removed):
+    elif gone := _paths_removed(theirs).intersection(map(normal_path, attempt.removed)):
         yield _Hit("R6", "removed files that we remove", gone)
 
 
@@ -346,12 +347,13 @@ def _read_and_gone(scan: Scan, theirs: Changes) -> set[str]:
     gone = _paths_removed(theirs)
     # A list too long to send names no file, and nobody keeps the bounds of one that is gone: each
     # may have been read.
-    return gone if scan.files is None else gone.intersection(scan.files)
+    return gone if scan.files is None else gone.intersection(map(normal_path, scan.files))
 
 
 def _paths_removed(theirs: Changes) -> set[str]:
     # By path alone: a new deletion vector removes the file with the old one.
-    return {path for path, _ in theirs.removed or ()}
+    # In normal form, which summaries of older releases do not have.
+    return {normal_path(path) for path, _ in theirs.removed or ()}
 
 
 def _may_match(scan: Scan, files: Many[FileSummary], schema: StructType | None) -> Iterator[str]:

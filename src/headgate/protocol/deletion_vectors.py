@@ -111,12 +111,8 @@ def read_inline(descriptor: DeletionVector) -> BitMap64:
     """Read the row positions that stand in the descriptor."""
     if descriptor.storage_type != INLINE:
         raise MalformedError(f"Storage type {descriptor.storage_type!r} is not inline.")
-    padded = z85_decode(descriptor.path_or_inline_dv)
-    if not 0 <= len(padded) - descriptor.size_in_bytes < 4:
-        raise MalformedError(
-            f"An inline deletion vector has {len(padded)} bytes, not {descriptor.size_in_bytes}."
-        )
-    return decode(padded[: descriptor.size_in_bytes], descriptor.cardinality)
+    encoded = _z85_decode_padded(descriptor.path_or_inline_dv, descriptor.size_in_bytes)
+    return decode(encoded, descriptor.cardinality)
 
 
 def read_stored(descriptor: DeletionVector, part: bytes) -> BitMap64:
@@ -223,3 +219,22 @@ def z85_decode(text: str) -> bytes:
         return base64.b85decode(text.encode().translate(_FROM_Z85))
     except ValueError as error:
         raise MalformedError(f"{text[:50]!r} is not Z85: {error}.") from error
+
+
+def _z85_decode_padded(text: str, size: int) -> bytes:
+    """Read the first `size` bytes of Z85; what follows is padding, which writers fill differently.
+
+    Padding may be any letters, more of them than needed, or left out. As in Delta's own decoder, a
+    padded block beyond 32 bits loses its upper bits.
+    """
+    if not text.isascii() or not _LETTERS.issuperset(text.encode()):
+        raise MalformedError(f"{text[:50]!r} is not Z85.")
+    blocks, rest = divmod(size, 4)
+    tail = text[5 * blocks : 5 * blocks + 5].encode()
+    if size < 0 or len(text) < 5 * blocks or len(tail) < rest + (rest > 0):
+        raise MalformedError(f"An inline deletion vector has fewer than {size} bytes.")
+    whole = z85_decode(text[: 5 * blocks])
+    value = 0
+    for letter in tail.ljust(5, _Z85[-1:]):
+        value = value * 85 + _Z85.index(letter)
+    return whole + struct.pack(">I", value & 0xFFFFFFFF)[:rest]

@@ -34,6 +34,7 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.commits import Inline
 from headgate.protocol.conflicts import Changes, summarize
+from headgate.protocol.data_paths import normal_path
 from headgate.protocol.paths import LOG
 from headgate.protocol.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.statistics import NO_BOUNDS, UNREADABLE, Bounds, decode_bounds
@@ -242,13 +243,13 @@ def _understand(rows: Many[Row], info: _Info, found: list[Violation]) -> Examine
 
 def _intent(lines: Many[Line], removes: Many[RemoveFile]) -> str:
     """Hash what the writer means: all but `commitInfo` and what moving to a version changes."""
-    removed = {file.path for file in removes}
+    removed = {normal_path(file.path) for file in removes}
     said = []
     for line in lines:
         match line.action:
             case AddFile(base_row_id=None, default_row_commit_version=None):
                 said.append(line.raw)
-            case AddFile(path=path) if path not in removed:
+            case AddFile(path=path) if normal_path(path) not in removed:
                 said.append(_without_row_ids(line.raw))
             case DomainMetadata(domain=domain) if domain == ROW_TRACKING:
                 pass
@@ -395,8 +396,8 @@ def _repetitions(
 ) -> Iterator[Violation]:
     """Find what a commit says twice, so that the order of its lines would matter."""
     if (
-        len({file.path for file in adds}) < len(adds)
-        or len({file.path for file in removes}) < len(removes)
+        len({normal_path(file.path) for file in adds}) < len(adds)
+        or len({normal_path(file.path) for file in removes}) < len(removes)
         or len({txn.app_id for txn in txns}) < len(txns)
         or len({domain.domain for domain in domains}) < len(domains)
     ):
@@ -413,9 +414,10 @@ def _repetitions(
                     rule, what = "two-domains", "has its domainMetadata set"
                 case _:
                     continue
-            if (rule, name) in seen:
+            key = normal_path(name) if isinstance(row.line.action, AddFile | RemoveFile) else name
+            if (rule, key) in seen:
                 yield Violation(rule=rule, says=f"{name!r} {what} twice", line=row.number)
-            seen.add((rule, name))
+            seen.add((rule, key))
     if not removes or not adds:
         return
     both = {file.key for file in removes}.intersection([file.key for file in adds])

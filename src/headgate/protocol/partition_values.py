@@ -13,6 +13,9 @@ from decimal import Decimal
 from headgate.errors import InvalidDataError, MalformedError
 from headgate.protocol.scalars import (
     DIGITS,
+    DistantDate,
+    DistantMoment,
+    moment_at,
     parse_date,
     parse_moment,
     parse_number,
@@ -44,12 +47,9 @@ def _parse_value(text: str, data_type: DataType) -> object:
         case Primitive("date"):
             return parse_date(text)
         case Primitive("timestamp"):
-            moment = parse_moment(text)
-            if moment.tzinfo is None:
-                return moment.replace(tzinfo=dt.UTC)
-            return moment.astimezone(dt.UTC)
+            return moment_at(parse_moment(text)[0], is_utc=True)
         case Primitive("timestamp_ntz"):
-            return without_zone(parse_moment(text))
+            return moment_at(parse_moment(text)[0], is_utc=False)
         case Primitive("float" | "double"):
             return _float(text)
         case Primitive("binary"):
@@ -80,6 +80,12 @@ def _format_value(value: object, data_type: DataType) -> str:
             return value
         case Primitive("boolean"), bool():
             return "true" if value else "false"
+        case Primitive("date"), DistantDate():
+            return value.isoformat()
+        case Primitive("timestamp"), DistantMoment(is_utc=True):
+            return f"{value.isoformat().removesuffix('+00:00')}Z"
+        case Primitive("timestamp_ntz"), DistantMoment(is_utc=False):
+            return value.isoformat(sep=" ")
         case Primitive("date"), dt.date() if not isinstance(value, dt.datetime):
             return value.isoformat()
         case Primitive("timestamp"), dt.datetime():

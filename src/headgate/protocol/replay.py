@@ -16,6 +16,7 @@ from headgate.protocol.actions import (
     AddFile,
     DomainMetadata,
     FileKey,
+    Known,
     Metadata,
     RemoveFile,
     SetTransaction,
@@ -23,6 +24,7 @@ from headgate.protocol.actions import (
     Wrapped,
 )
 from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.protocol.data_paths import normal_path
 from headgate.protocol.properties import interval_ms
 
 K = TypeVar("K")
@@ -84,6 +86,7 @@ class TableState:
     version: Version
     protocol: TableProtocol | None = None
     metadata: Metadata | None = None
+    metadata_file: str | None = None  # the file of the log that the metadata was read from
     timestamp_ms: int | None = None  # in-commit, of this very version, where its commit was seen
     ground: Ground | None = None
     layers: Layered[FileKey, AddFile | RemoveFile] = field(default_factory=Layered)
@@ -147,12 +150,12 @@ def apply(state: TableState, version: Version, actions: Iterable[Wrapped]) -> Ta
     for line in actions:
         if (add := line.add) is not None:
             vector = add.deletion_vector
-            files[add.path, None if vector is None else vector.unique_id] = add
+            files[normal_path(add.path), None if vector is None else vector.unique_id] = add
         elif (info := line.commit_info) is not None:
             timestamp_ms = info.in_commit_timestamp
         elif (remove := line.remove) is not None:
             vector = remove.deletion_vector
-            files[remove.path, None if vector is None else vector.unique_id] = remove
+            files[normal_path(remove.path), None if vector is None else vector.unique_id] = remove
         elif line.meta_data is not None:
             metadata = line.meta_data
         elif line.protocol is not None:
@@ -174,6 +177,33 @@ def apply(state: TableState, version: Version, actions: Iterable[Wrapped]) -> Ta
         num_files=num_files,
         size_in_bytes=size_in_bytes,
     )
+
+
+def contradiction(actions: Iterable[Wrapped]) -> str | None:
+    """Return what a compacted file states in two different ways, if anything.
+
+    It holds the net effect of its commits, so their order is lost: where it both adds and removes a
+    file, no reader can know which came last.
+    """
+    seen: dict[object, Known] = {}
+    for line in actions:
+        match action := line.action():
+            case AddFile() | RemoveFile():
+                key: object = action.key
+                says = f"both adds and removes, or adds twice, {action.path!r}"
+            case SetTransaction(app_id=name):
+                key, says = ("txn", name, None), f"has two txn actions of {name!r}"
+            case DomainMetadata(domain=name):
+                key, says = ("domain", name, None), f"has two domainMetadata actions of {name!r}"
+            case Metadata():
+                key, says = "metaData", "has two metaData actions"
+            case TableProtocol():
+                key, says = "protocol", "has two protocol actions"
+            case _:
+                continue
+        if seen.setdefault(key, action) != action:
+            return says
+    return None
 
 
 def _count(state: TableState, files: Mapping[FileKey, AddFile | RemoveFile]) -> tuple[int, int]:

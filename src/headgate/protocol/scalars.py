@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TypeVar
 
@@ -22,14 +23,45 @@ _NUMBER = re.compile(
     r"[+-]?(?:(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,3})?|Inf(?:inity)?)",
     re.ASCII,
 )
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_DATE = re.compile(r"([+-]?\d{4,6})(-\d{2}-\d{2})", re.ASCII)
 _MOMENT = re.compile(
-    r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?"
+    r"([+-]?\d{4,6}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}(?::\d{2})?)(\.\d{1,9})?"
     r"(Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
 _DAY_ONE = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (every zone is taken off first)
+_DAY_ONE_ORDINAL = _DAY_ONE.toordinal()
 _MICROSECOND = dt.timedelta(microseconds=1)
+_MICROSECONDS_A_DAY = 86_400_000_000
+_CYCLE_YEARS = 400  # after which the calendar repeats itself
+_CYCLE_DAYS = 146_097
+
+
+@dataclass(frozen=True, slots=True)
+class DistantDate:
+    """A date outside of the years 1 to 9999, which `datetime.date` cannot hold."""
+
+    since_1970: int  # days
+
+    def isoformat(self) -> str:
+        day = self.since_1970 + _DAY_ONE_ORDINAL
+        cycles = (day - 1) // _CYCLE_DAYS
+        within = dt.date.fromordinal(day - cycles * _CYCLE_DAYS)
+        year = within.year + cycles * _CYCLE_YEARS
+        return f"{'-' if year < 0 else ''}{abs(year):04d}{within.isoformat()[4:]}"
+
+
+@dataclass(frozen=True, slots=True)
+class DistantMoment:
+    """A moment outside of the years 1 to 9999, which `datetime.datetime` cannot hold."""
+
+    since_1970: int  # microseconds, of UTC where it has a zone
+    is_utc: bool
+
+    def isoformat(self, sep: str = "T", timespec: str = "microseconds") -> str:
+        days, rest = divmod(self.since_1970, _MICROSECONDS_A_DAY)
+        clock = (_DAY_ONE + rest * _MICROSECOND).time().isoformat(timespec)
+        return f"{DistantDate(days).isoformat()}{sep}{clock}{'+00:00' if self.is_utc else ''}"
 
 
 def parse_number(value: object) -> Decimal | None:
@@ -47,15 +79,23 @@ def parse_number(value: object) -> Decimal | None:
     return number
 
 
-def parse_date(text: str) -> dt.date:
+def parse_date(text: str) -> dt.date | DistantDate:
     """Read a date; raise ValueError for what is none."""
-    if _DATE.fullmatch(text) is None:
+    found = _DATE.fullmatch(text)
+    if found is None:
         raise ValueError(text)
-    return dt.date.fromisoformat(text)
+    cycles, within = _in_cycle(int(found[1]))
+    day = dt.date.fromisoformat(f"{within:04d}{found[2]}").toordinal() + cycles * _CYCLE_DAYS
+    if 1 <= day <= dt.date.max.toordinal():
+        return dt.date.fromordinal(day)
+    return DistantDate(day - _DAY_ONE_ORDINAL)
 
 
-def parse_moment(text: str) -> dt.datetime:
-    """Read a moment, with the zone it is spelled with; raise ValueError for what is none."""
+def parse_moment(text: str) -> tuple[int, dt.timedelta | None]:
+    """Read a moment: microseconds since 1970 in UTC, and the zone it is spelled with, if any.
+
+    Raise ValueError for what is no moment.
+    """
     found = _MOMENT.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -64,7 +104,28 @@ def parse_moment(text: str) -> dt.datetime:
     micros = f".{fraction[1:7]:0<6}" if fraction else ""
     if clock is not None and len(clock) == 5:
         clock += ":00"
-    return dt.datetime.fromisoformat(f"{day}T{clock or '00:00:00'}{micros}{zone}")
+    year, month_and_day = day[:-6], day[-6:]
+    cycles, within = _in_cycle(int(year))
+    moment = dt.datetime.fromisoformat(
+        f"{within:04d}{month_and_day}T{clock or '00:00:00'}{micros}{zone}"
+    )
+    counted = (without_zone(moment) - _DAY_ONE) // _MICROSECOND
+    return counted + cycles * _CYCLE_DAYS * _MICROSECONDS_A_DAY, moment.utcoffset()
+
+
+def moment_at(since_1970: int, *, is_utc: bool) -> dt.datetime | DistantMoment:
+    """Return the moment so many microseconds after 1970 began, in UTC or without a zone."""
+    try:
+        moment = _DAY_ONE + since_1970 * _MICROSECOND
+    except OverflowError:
+        return DistantMoment(since_1970, is_utc)
+    return moment.replace(tzinfo=dt.UTC) if is_utc else moment
+
+
+def _in_cycle(year: int) -> tuple[int, int]:
+    """Split a year into cycles of the calendar and a year that `datetime` can hold."""
+    cycles, within = divmod(year, _CYCLE_YEARS)
+    return cycles - 5, within + 5 * _CYCLE_YEARS
 
 
 def without_zone(moment: dt.datetime) -> dt.datetime:
@@ -79,7 +140,9 @@ def count(value: object) -> int | None:
     if isinstance(value, dt.datetime):
         return (without_zone(value) - _DAY_ONE) // _MICROSECOND
     if isinstance(value, dt.date):
-        return value.toordinal()
+        return value.toordinal() - _DAY_ONE_ORDINAL
+    if isinstance(value, DistantDate | DistantMoment):
+        return value.since_1970
     return None
 
 
@@ -90,9 +153,9 @@ def parse_count(value: object, data_type: DataType) -> tuple[int | None, bool]:
     try:
         if data_type == DATE:
             return count(parse_date(value)), True
-        moment = parse_moment(value)
-    except ValueError:
+        since_1970, zone = parse_moment(value)
+    except (ValueError, OverflowError):
         return None, False
-    if data_type == TIMESTAMP_NTZ and moment.utcoffset():
+    if data_type == TIMESTAMP_NTZ and zone:
         return None, False  # a wall clock somewhere: no telling which
-    return count(moment), moment.tzinfo is not None
+    return since_1970, zone is not None

@@ -58,6 +58,11 @@ class Gap:
     first: Version
     last: Version
 
+    def __str__(self) -> str:
+        if self.first == self.last:
+            return f"version {self.first}"
+        return f"versions {self.first} to {self.last}"
+
 
 def plan(
     version: Version,

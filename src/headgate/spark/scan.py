@@ -22,14 +22,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 from pyspark.sql import types as spark_types
 
 from headgate.errors import InvariantError
-from headgate.log.datafiles import Layout, deleted_rows
+from headgate.log.datafiles import Layout, deleted_rows, partition_value
 from headgate.log.snapshots import Snapshot
 from headgate.log.writing import NULL_FOLDER
 from headgate.names import fold
 from headgate.protocol.actions import AddFile
 from headgate.protocol.column_mapping import physical_name, without_mapping
 from headgate.protocol.features import mapping_mode
-from headgate.protocol.partition_values import parse_partition_value
+from headgate.protocol.scalars import DistantDate, DistantMoment
 from headgate.protocol.schema import (
     BYTE,
     DATE,
@@ -129,9 +129,10 @@ def by_partition(
 ) -> dict[tuple[str | None, ...], list[AddFile]]:
     """Group files by their partition values, as texts that Spark reads in a cast."""
     partitioned = _partitioned(snapshot)
+    label = _label(snapshot)
     groups: dict[tuple[str | None, ...], list[AddFile]] = {}
     for file in files:
-        texts = tuple(_partition_text(file, item) for item in partitioned)
+        texts = tuple(_partition_text(label, file, item) for item in partitioned)
         groups.setdefault(texts, []).append(file)
     return groups
 
@@ -157,10 +158,15 @@ def deleted_in(snapshot: Snapshot, file: AddFile) -> Sequence[int]:
     layout = Layout(
         store=snapshot.store,
         location=snapshot.location,
+        label=_label(snapshot),
         schema=snapshot.schema,
         partition_columns=frozenset(snapshot.partition_columns),
     )
-    return deleted_rows(layout, file.deletion_vector)
+    return deleted_rows(layout, file)
+
+
+def _label(snapshot: Snapshot) -> str:
+    return f"{snapshot.label} version {snapshot.version}"
 
 
 class _Scan:
@@ -169,6 +175,7 @@ class _Scan:
     def __init__(self, spark: SparkSession, snapshot: Snapshot, *, located: bool) -> None:
         self._spark = spark
         self._snapshot = snapshot
+        self._label = _label(snapshot)
         self._located = located
         self._schema = _schema(snapshot)
         self._partitioned = _partitioned(snapshot)
@@ -357,7 +364,7 @@ class _Scan:
         return [hadoop(url) for url in urls_of(self._snapshot.location, files)]
 
     def _texts(self, file: AddFile) -> tuple[str | None, ...]:
-        return tuple(_partition_text(file, item) for item in self._partitioned)
+        return tuple(_partition_text(self._label, file, item) for item in self._partitioned)
 
 
 def _sure(key: Column, column: Column) -> Column:
@@ -409,14 +416,9 @@ def _by_folder(
     return folders
 
 
-def _partition_text(file: AddFile, item: StructField) -> str | None:
+def _partition_text(label: str, file: AddFile, item: StructField) -> str | None:
     """Give a partition value as Spark reads it in a cast, whatever its session's time zone."""
-    name = physical_name(item)
-    values = file.partition_values
-    if name not in values:
-        values = {fold(key): value for key, value in values.items()}
-        name = fold(name)
-    match parse_partition_value(values.get(name), item.type):
+    match partition_value(label, file, item):
         case None:
             return None
         case bool() as truth:
@@ -425,8 +427,8 @@ def _partition_text(file: AddFile, item: StructField) -> str | None:
             return content.hex()
         case datetime() as moment:
             return moment.isoformat(timespec="microseconds")
-        case date() as day:
-            return day.isoformat()
+        case date() | DistantDate() | DistantMoment() as distant:
+            return distant.isoformat()
         case Decimal() as number:
             return f"{number:f}"
         case float() as number:

@@ -17,11 +17,11 @@ from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
 
 from headgate.errors import InvalidArgumentError
+from headgate.protocol.data_paths import SCHEME_ALIASES, is_absolute, without_empty_segments
 from headgate.storage.local import LocalStore
 from headgate.storage.objects import Folder, MemoryStore, ObjectStore, check_path, encode
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
-_ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az"}
 _CLOUD: Final = frozenset({"s3", "gs", "az", "abfss"})
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 _CONTAINER: Final = re.compile(r"[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?")  # abfss://container@account
@@ -39,7 +39,7 @@ def normalize(location: str) -> str:
     if "?" in path or "#" in path:
         raise InvalidArgumentError(f"The location {named} has a query or a fragment.")
     path = decode(path)
-    scheme = _ALIASES.get(scheme, scheme)
+    scheme = SCHEME_ALIASES.get(scheme, scheme)
     if scheme == "file":
         if host not in ("", "localhost"):
             raise InvalidArgumentError(f"The location {named} is on another machine.")
@@ -121,11 +121,13 @@ class DataPath:
 
 def data_path(raw: str) -> DataPath:
     """Read the `path` of an action: a URI, relative to the table or absolute."""
-    if raw.startswith("/"):
-        return DataPath(PathKind.ABSOLUTE, normalize("file://" + raw))
-    if _URL.fullmatch(raw):
-        return DataPath(PathKind.ABSOLUTE, normalize(raw))
-    return DataPath(PathKind.RELATIVE, check_path(decode(raw)))
+    if not is_absolute(raw):
+        return DataPath(PathKind.RELATIVE, check_path(without_empty_segments(decode(raw))))
+    url = f"file://{raw}" if raw.startswith("/") else raw
+    scheme, separator, rest = url.partition("://")
+    return DataPath(
+        PathKind.ABSOLUTE, normalize(f"{scheme}{separator}{without_empty_segments(rest)}")
+    )
 
 
 def is_inside(location: str, raw: str) -> bool:

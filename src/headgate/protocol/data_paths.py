@@ -1,0 +1,84 @@
+"""Paths of data files in log actions, and the normal form that identifies the file.
+
+An action's `path` is a URI, relative to the table or absolute, and one file has many spellings:
+`/a/b`, `file:/a/b`, `file:///a/b`, `file://localhost/a/b`; `s3a://` for `s3://`; any letter
+percent-encoded, in either case; doubled slashes and `.` segments, which Delta on Spark drops. Files
+are compared by their normal form. What is written is always the spelling that was read.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+SCHEME_ALIASES: Final[Mapping[str, str]] = {
+    "s3a": "s3",
+    "s3n": "s3",
+    "gcs": "gs",
+    "abfs": "abfss",
+    "azure": "az",
+}
+# A path with any of these may have another normal form; most paths have none. For use on columns.
+UNUSUAL: Final = r"%|:|//|/\.|^[/.]|^$"
+
+_ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
+_PLAIN_NAME: Final = re.compile(r"[^%:.][^%:]*")
+_DROPPED: Final = re.compile(r"/(?:\.?/)+")
+
+
+def normal_path(path: str) -> str:
+    """Return the one spelling by which a file is compared.
+
+    A path that does not decode to UTF-8 is its own normal form.
+    """
+    # The same test as UNUSUAL, in the order that decides most paths soonest.
+    if (
+        "%" not in path
+        and ":" not in path
+        and "//" not in path
+        and "/." not in path
+        and path[:1] not in ("", "/", ".")
+    ):
+        return path
+    folder, _, name = path.rpartition("/")
+    if folder and folder[-1] not in "/." and _PLAIN_NAME.fullmatch(name) is not None:
+        # Files of one partition share their folder.
+        return f"{_normal_folder(folder)}/{name}"
+    return _normal(path)
+
+
+def is_absolute(path: str) -> bool:
+    """Return whether an action's path names a place of its own, not one below the table."""
+    return _ABSOLUTE.match(path) is not None
+
+
+def without_empty_segments(path: str) -> str:
+    """Drop doubled slashes and `.` segments from a decoded path."""
+    return _DROPPED.sub("/", path).removeprefix("./")
+
+
+@functools.lru_cache(maxsize=4096)
+def _normal_folder(folder: str) -> str:
+    return _normal(folder)
+
+
+def _normal(path: str) -> str:
+    try:
+        decoded = unquote_to_bytes(path).decode()
+    except UnicodeError:
+        return path
+    if not is_absolute(path):
+        relative = without_empty_segments(decoded)
+        # A relative path that decodes to an absolute one is still another file.
+        return f"./{relative}" if is_absolute(relative) else relative
+    scheme, host, rest = "file", "", decoded
+    if (found := _URI.fullmatch(decoded)) is not None:
+        scheme, host, rest = found[1].lower(), found[2] or "", found[3]
+    scheme = SCHEME_ALIASES.get(scheme, scheme)
+    if scheme == "file" and host == "localhost":
+        host = ""
+    return f"{scheme}://{host}{without_empty_segments(rest)}"
