@@ -16,7 +16,6 @@ from decimal import Decimal
 from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -49,6 +48,7 @@ from headgate.protocol.actions import (
     Version,
     decode,
 )
+from headgate.protocol.encoding import from_object
 from headgate.protocol.paths import SIDECARS
 from headgate.protocol.segment import CheckpointFiles
 from headgate.storage.objects import ObjectStore
@@ -61,7 +61,6 @@ _FEW: Final = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetad
 # What a file that is torn, gone or not Parquet at all makes the readers raise.
 _BROKEN: Final = (
     pa.ArrowException,
-    msgspec.MsgspecError,
     HeadgateError,
     OSError,
     ArithmeticError,
@@ -298,16 +297,16 @@ class _Few:
         given = {key: value for key, value in found.items() if value is not None}
         match name:
             case "protocol" if "minReaderVersion" in given:
-                self.protocol = msgspec.convert(given, Protocol)
+                self.protocol = from_object(given, Protocol)
             case "metaData" if "id" in given:
                 form = given.get("format") or {}
                 given["format"] = {key: form[key] for key in form if form[key] is not None}
-                self.metadata = msgspec.convert(given, Metadata)
+                self.metadata = from_object(given, Metadata)
             case "txn" if "appId" in given:
-                self.transactions.append(msgspec.convert(given, SetTransaction))
+                self.transactions.append(from_object(given, SetTransaction))
             case "domainMetadata" if "domain" in given:
                 given.setdefault("removed", False)
-                self.domains.append(msgspec.convert(given, DomainMetadata))
+                self.domains.append(from_object(given, DomainMetadata))
             case "sidecar" if "path" in given:
                 self.sidecars.append(given["path"])
 

@@ -26,6 +26,14 @@ def from_json(raw: bytes, kind: type[Value]) -> Value:
         raise MalformedError(f"This is not a {kind.__name__}: {error}.") from error
 
 
+def from_object(value: object, kind: type[Value]) -> Value:
+    """Read a struct from plain values, by the names it has in JSON."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.MsgspecError as error:
+        raise MalformedError(f"This is not a {kind.__name__}: {error}.") from error
+
+
 def replaced(value: Value, **fields: object) -> Value:
     """Give a copy of a struct with some fields changed."""
     return msgspec.structs.replace(value, **fields)  # type: ignore[type-var]  # any struct will do
