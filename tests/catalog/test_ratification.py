@@ -131,10 +131,7 @@ def test_a_ratified_transaction_proposed_again_at_a_higher_version_gets_its_firs
     assert house.catalog.resolve(table.table_id).latest == 2
 
 
-# A staged replay is known by txnId and table, whatever its file: a lost answer may be asked for
-# with a new one.
 @req("CM-42", "CM-04")
-@pytest.mark.parametrize("house", [Way.INLINE, Way.PUT_IF_ABSENT], indirect=True)
 def test_a_txn_id_with_another_intent_is_refused_and_changes_nothing(house: House) -> None:
     table = house.create()
     txn_id = new_txn_id()

@@ -620,10 +620,12 @@ def first_answer(unit: Reading, pending: Pending) -> Ratified | Rejected | None:
         wanted = {attempt.part.table_id: attempt for attempt in pending.attempts}
         if ratified[0].commits.keys() != wanted.keys():
             raise TxnIdReusedError(f"Transaction {txn_id} was ratified for other tables.")
-        for table_id, attempt in wanted.items():
-            is_inline = isinstance(attempt.part.content, Inline)
-            if is_inline and bytes.fromhex(attempt.examined.intent) != ratified[1][table_id]:
-                raise TxnIdReusedError(f"Transaction {txn_id} was ratified with other content.")
+        # Engines that propose files by name are answered by version and name; what they write
+        # again under the same txnId may differ in more than a rebase changes.
+        if not pending.by_version_alone:
+            for table_id, attempt in wanted.items():
+                if bytes.fromhex(attempt.examined.intent) != ratified[1][table_id]:
+                    raise TxnIdReusedError(f"Transaction {txn_id} was ratified with other content.")
         return ratified[0]
     rejection = unit.rejection(txn_id)
     if rejection is None:

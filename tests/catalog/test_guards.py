@@ -1,0 +1,367 @@
+"""Guards of the commit path, each shown by itself.
+
+Where two guards refuse the same thing, one of them could be lost and no test would notice. Here the
+other one is switched off, or the case is one that only the guard in question can see.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from headgate.errors import LogAheadError, TxnIdReusedError
+from headgate.protocol import examination, row_ids
+from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, parse
+from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
+from headgate.protocol.commits import Part, Proposal, Staged, Way
+from headgate.protocol.conflicts import Isolation, Scan
+from headgate.protocol.encoding import replaced
+from headgate.protocol.examination import Examined
+from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
+from headgate.settings import Settings
+from headgate.storage.local import LocalStore
+from headgate.storage.objects import ObjectMeta
+from tests.catalog.conftest import House
+from tests.kit import req, shows
+from tests.kit.builders import START_MS, add, file_content, inline, new_txn_id, remove
+
+STAGED_ONLY = pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
+BOTH_WAYS = pytest.mark.parametrize("lake", [Way.INLINE, Way.STAGED], indirect=True)
+
+
+def rules(answer: Answer) -> set[str]:
+    assert isinstance(answer, Rejected), answer
+    return {violation.rule for violation in answer.violations} | {
+        conflict.rule for conflict in answer.conflicts
+    }
+
+
+def won(answer: Answer) -> Ratified:
+    assert isinstance(answer, Ratified), answer
+    return answer
+
+
+def part(table_id: TableId, version: int, *actions: Action) -> Part:
+    return Part(table_id=table_id, version=Version(version), content=inline(*actions))
+
+
+def transaction(*parts: Part, scans: tuple[Scan, ...] = (), **how: Any) -> Proposal:
+    return Proposal(txn_id=how.pop("txn_id", None) or new_txn_id(), parts=parts, scans=scans, **how)
+
+
+# What was read
+
+
+@req("MT-04")
+@shows("FM4")
+def test_a_table_that_asks_for_serializable_is_given_it_whatever_the_transaction_asks_for(
+    inline_lake: House,
+) -> None:
+    table_id = inline_lake.create(properties={"delta.isolationLevel": "Serializable"}).table_id
+    reads = Scan(table_id=table_id, version=Version(0), files=())
+    late = transaction(part(table_id, 1, add()), scans=(reads,), isolation=Isolation.SNAPSHOT)
+    won(inline_lake.propose(table_id, 1, add()))
+    assert rules(inline_lake.catalog.propose(late)) == {"R7"}
+
+
+@req("MT-04")
+@shows("FC13")
+def test_a_scan_older_than_the_version_that_is_built_on_counts_winners_from_there(
+    inline_lake: House,
+) -> None:
+    """The write itself is not late at all."""
+    table_id = inline_lake.create().table_id
+    read = add()
+    won(inline_lake.propose(table_id, 1, read))
+    won(inline_lake.propose(table_id, 2, remove(read)))
+    older = Scan(table_id=table_id, version=Version(1), files=(read.path,))
+    answer = inline_lake.catalog.propose(transaction(part(table_id, 3, add()), scans=(older,)))
+    assert rules(answer) == {"R5"}
+
+
+# What a txnId was used for
+
+
+@req("CM-04", "CM-42", "MT-06")
+@BOTH_WAYS
+def test_a_txn_id_ratified_for_one_table_is_refused_for_another_or_for_more(lake: House) -> None:
+    one, other = lake.create("one").table_id, lake.create("other").table_id
+    txn_id, file = new_txn_id(), add()
+    won(lake.propose(one, 1, file, txn_id=txn_id))
+    with pytest.raises(TxnIdReusedError, match="other tables"):
+        lake.propose(other, 1, file, txn_id=txn_id)
+    parts = [lake.part(table_id, 1, file, txn_id=txn_id) for table_id in (one, other)]
+    with pytest.raises(TxnIdReusedError, match="other tables"):
+        lake.catalog.propose(transaction(*parts, txn_id=txn_id))
+    assert lake.catalog.resolve(other).latest == 0
+
+
+@req("CM-04", "CM-47")
+@BOTH_WAYS
+def test_a_rejected_txn_id_is_refused_for_other_content(lake: House) -> None:
+    table_id, txn_id = lake.create().table_id, new_txn_id()
+    assert rules(lake.propose(table_id, 5, add(), txn_id=txn_id)) == {"version-gap"}
+    with pytest.raises(TxnIdReusedError, match="rejected with other content"):
+        lake.propose(table_id, 1, add(), txn_id=txn_id)
+    assert lake.catalog.resolve(table_id).latest == 0
+
+
+@req("CM-42")
+@STAGED_ONLY
+def test_the_same_intent_staged_again_in_another_file_gets_the_first_answer(lake: House) -> None:
+    table_id, txn_id, file = lake.create().table_id, new_txn_id(), add()
+    first = won(lake.propose(table_id, 1, file, txn_id=txn_id))
+    assert lake.propose(table_id, 1, file, txn_id=txn_id) == first
+    assert lake.propose(table_id, 2, file, txn_id=txn_id) == first
+    assert lake.catalog.resolve(table_id).latest == 1
+
+
+@req("CM-04")
+@STAGED_ONLY
+@pytest.mark.parametrize(
+    ("info", "rule"),
+    [({"txnId": None}, "no-txn-id"), ({"txnId": "another"}, "txn-id-mismatch")],
+)
+def test_a_staged_commit_without_its_transactions_id_is_refused(
+    lake: House, info: dict[str, object], rule: str
+) -> None:
+    table_id, txn_id = lake.create().table_id, new_txn_id()
+    content = file_content(add(), **{"txn_id": txn_id, "timestamp_ms": START_MS + 9, **info})  # type: ignore[arg-type]
+    assert rules(lake.catalog.propose(staged(lake, table_id, content, txn_id))) == {rule}
+    assert lake.catalog.resolve(table_id).latest == 0
+
+
+def staged(
+    lake: House, table_id: TableId, content: bytes, txn_id: TxnId, size: int | None = None
+) -> Proposal:
+    commit = StagedCommit(Version(1), uuid4())
+    lake.log(table_id).stage(commit, content)
+    told = Staged(file_name=commit.name, size=len(content) if size is None else size)
+    return transaction(Part(table_id=table_id, version=Version(1), content=told), txn_id=txn_id)
+
+
+# What a ratified transaction is answered when it comes again
+
+
+@req("CM-42")
+@shows("FC8")
+@STAGED_ONLY
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_a_ratified_staged_commit_whose_file_went_gets_its_first_answer(
+    lake: House, is_overtaken: bool
+) -> None:
+    table_id = lake.create().table_id
+    proposal = lake.proposal(table_id, 1, add())
+    first = won(lake.catalog.propose(proposal))
+    if is_overtaken:
+        won(lake.propose(table_id, 2, add()))
+    [content] = [p.content for p in proposal.parts]
+    assert isinstance(content, Staged)
+    lake.log(table_id).store.delete(f"{STAGED}/{content.file_name}")
+    assert lake.catalog.propose(proposal) == first
+
+
+@req("CM-47")
+@STAGED_ONLY
+def test_a_rejected_staged_commit_whose_file_went_stays_rejected(lake: House) -> None:
+    table_id = lake.create().table_id
+    content = file_content(add(), txn_id=new_txn_id(), timestamp_ms=1)
+    txn_id = new_txn_id()
+    proposal = staged(lake, table_id, content, txn_id)
+    rejected = lake.catalog.propose(proposal)
+    assert "txn-id-mismatch" in rules(rejected)
+    won(lake.propose(table_id, 1, add()))
+    [told] = [p.content for p in proposal.parts]
+    assert isinstance(told, Staged)
+    lake.log(table_id).store.delete(f"{STAGED}/{told.file_name}")
+    assert lake.catalog.propose(proposal) == rejected
+
+
+@req("CM-42")
+@shows("FC5", "FS3")
+@BOTH_WAYS
+def test_a_ratified_transaction_is_answered_though_the_log_is_ahead_of_the_catalog(
+    lake: House,
+) -> None:
+    table_id, txn_id, file = lake.create().table_id, new_txn_id(), add()
+    first = won(lake.propose(table_id, 1, file, txn_id=txn_id))
+    lake.catalog.publish(table_id)
+    again = lake.proposal(table_id, 1, file, txn_id=txn_id)
+    other = transaction(part(table_id, 2, add()))
+    reused = transaction(part(table_id, 1, add()), txn_id=txn_id)
+    put_ahead(lake, table_id)
+    with pytest.raises(LogAheadError):
+        lake.catalog.propose(other)
+    assert won(lake.catalog.propose(again)).sequence == first.sequence
+    with pytest.raises((LogAheadError, TxnIdReusedError)):
+        lake.catalog.propose(reused)
+
+
+def put_ahead(lake: House, table_id: TableId) -> None:
+    """Put what could be the next version into the log, and have the catalog look at it again."""
+    stamp = lake.stamp_of(table_id) + 1
+    ahead = file_content(add(), txn_id=new_txn_id(), timestamp_ms=stamp)
+    path = PublishedCommit(Version(lake.catalog.resolve(table_id).latest + 1)).path
+    lake.log(table_id).store.put(path, ahead)
+    lake.restart()
+
+
+# What the queue takes at once
+
+
+@shows("FS3")
+def test_what_must_be_checked_on_storage_first_is_not_taken_at_once(inline_lake: House) -> None:
+    lake = inline_lake
+    table_id = lake.create().table_id
+    won(lake.propose(table_id, 1, add()))
+    lake.catalog.publish(table_id)
+    put_ahead(lake, table_id)
+    late = transaction(part(table_id, 2, add()))
+    assert not lake.database.propose_soon(late, Future(), lambda: None)
+    with pytest.raises(LogAheadError):
+        lake.catalog.propose(late)
+
+
+@req("AU-02")
+@shows("FI11")
+def test_a_commit_whose_file_is_to_be_looked_for_is_not_taken_at_once(inline_lake: House) -> None:
+    lake = inline_lake
+    table_id = lake.create().table_id
+    won(lake.propose(table_id, 1, add()))
+    lake.settings = Settings(verify_every=1)
+    lake.restart()
+    missing = transaction(part(table_id, 2, add("missing.parquet")))
+    nothing_to_see = transaction(part(table_id, 2, remove(add())))
+    assert rules(lake.catalog.propose(missing)) == {"file-missing"}
+    assert not lake.database.propose_soon(missing, Future(), lambda: None)
+    assert lake.database.propose_soon(nothing_to_see, Future(), lambda: None)
+
+
+@shows("FI1")
+@STAGED_ONLY
+def test_a_staged_commit_is_not_taken_at_once(lake: House) -> None:
+    table_id = lake.create().table_id
+    won(lake.propose(table_id, 1, add()))
+    assert not lake.database.propose_soon(lake.proposal(table_id, 2, add()), Future(), lambda: None)
+
+
+# Two guards for one thing
+
+
+@req("AU-02")
+@shows("FC2")
+@STAGED_ONLY
+def test_a_staged_file_of_another_size_is_refused_before_it_is_read(
+    lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the comparison of what was read switched off."""
+    examine = examination.examine_file
+
+    def trusting(content: bytes, declared_size: int | None = None, **how: Any) -> Examined:
+        return examine(content, len(content), **how)
+
+    table_id, txn_id = lake.create().table_id, new_txn_id()
+    content = file_content(add(), txn_id=txn_id, timestamp_ms=START_MS + 9)
+    proposal = staged(lake, table_id, content, txn_id, size=len(content) - 1)
+    monkeypatch.setattr(examination, "examine_file", trusting)
+    assert rules(lake.catalog.propose(proposal)) == {"staged-size"}
+
+
+@req("AU-02")
+@shows("FC2")
+@STAGED_ONLY
+def test_a_staged_file_that_changed_after_its_size_was_seen_is_refused(
+    lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the comparison before reading deceived."""
+    table_id, txn_id = lake.create().table_id, new_txn_id()
+    content = file_content(add(), add(), txn_id=txn_id, timestamp_ms=START_MS + 9)
+    cut = content[: content.rstrip(b"\n").rindex(b"\n") + 1]  # whole lines
+    proposal = staged(lake, table_id, cut, txn_id, size=len(content))
+    monkeypatch.setattr(
+        LocalStore, "head", lambda self, path: ObjectMeta(path, len(content), START_MS)
+    )
+    assert rules(lake.catalog.propose(proposal)) == {"size-differs"}
+
+
+@req("MT-16", "CM-36")
+@STAGED_ONLY
+def test_staged_parts_with_two_timestamps_are_refused(lake: House) -> None:
+    txn_id = new_txn_id()
+    parts = [
+        lake.part(lake.create(name).table_id, 1, add(), txn_id=txn_id, timestamp_ms=stamp)
+        for name, stamp in (("one", START_MS + 1_000), ("other", START_MS + 1_001))
+    ]
+    answer = lake.catalog.propose(transaction(*parts, txn_id=txn_id))
+    assert rules(answer) == {"timestamps-differ"}
+
+
+@req("MT-16", "CM-36")
+def test_the_timestamp_of_a_transaction_is_after_those_of_all_its_tables(
+    inline_lake: House,
+) -> None:
+    lake = inline_lake
+    one, other = lake.create("one").table_id, lake.create("other").table_id
+    lake.way, txn_id = Way.STAGED, new_txn_id()
+    ahead = lake.part(other, 1, add(), txn_id=txn_id, timestamp_ms=START_MS + 200_000)
+    won(lake.catalog.propose(transaction(ahead, txn_id=txn_id)))
+    answer = won(lake.catalog.propose(transaction(part(one, 1, add()), part(other, 2, add()))))
+    assert answer.timestamp_ms == START_MS + 200_001
+
+
+# Row ids
+
+
+@req("CM-41", "RD-03")
+def test_row_ids_given_by_the_catalog_continue_those_of_staged_commits(inline_lake: House) -> None:
+    lake = inline_lake
+    table_id = lake.create(features=("rowTracking", "domainMetadata")).table_id
+    lake.way = Way.STAGED
+    file = replaced(add(records=7), base_row_id=0, default_row_commit_version=1)
+    won(lake.propose(table_id, 1, file, row_ids.domain_for(6)))
+    lake.way = Way.INLINE
+    content = won(lake.propose(table_id, 2, add(records=3))).commits[table_id].content
+    assert content is not None
+    [added] = [line.action for line in parse(content) if isinstance(line.action, AddFile)]
+    assert added.base_row_id == 7
+    checksum = lake.catalog.resolve(table_id).checksum
+    assert checksum is not None
+    [domain] = checksum.domain_metadata or ()
+    assert row_ids.mark_in(domain) == 9
+
+
+# Staged commits by name
+
+
+@req("CM-42")
+@shows("FC4")
+def test_an_engine_that_lost_its_answer_is_not_told_of_another_engines_commit(
+    inline_lake: House,
+) -> None:
+    """Two files for one version: only the one that was ratified is answered so."""
+    lake = inline_lake
+    table_id = lake.create().table_id
+    contents = [
+        file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 9 + n) for n in range(2)
+    ]
+    files = []
+    for content in contents:
+        commit = StagedCommit(Version(1), uuid4())
+        lake.log(table_id).stage(commit, content)
+        files.append(Staged(file_name=commit.name, size=len(content)))
+
+    def propose(file: Staged) -> Answer:
+        before = lake.database.describe_for(table_id, Version(1))
+        return lake.database.propose_staged(before, Version(1), file).answer
+
+    first = won(propose(files[0]))
+    assert isinstance(propose(files[1]), VersionTaken)
+    assert propose(files[0]) == first
+    # The same transaction in another file: it may be told so, and never that this file won.
+    again = StagedCommit(Version(1), uuid4())
+    lake.log(table_id).stage(again, contents[0])
+    answer = propose(Staged(file_name=again.name, size=len(contents[0])))
+    assert isinstance(answer, VersionTaken)
