@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import HeadgateError
-from headgate.protocol.actions import AddFile, Protocol, Version
+from headgate.protocol.actions import Action, AddFile, Format, Protocol, TableId, Version
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected
 from headgate.protocol.commits import Inline, Part, Proposal, Staged, Way
 from headgate.protocol.conflicts import Scan
+from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.settings import Settings
@@ -21,6 +23,7 @@ from headgate.storage import locations
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import (
+    MANAGED,
     START_MS,
     ManualClock,
     add,
@@ -309,60 +312,120 @@ def test_an_unknown_action_is_kept_not_dropped(inline_lake: House) -> None:
     assert odd in stored
 
 
+def _managed(*left_out: str, more: str = "") -> Protocol:
+    """The protocol of a managed table, without some features."""
+    names = [name for name in (*MANAGED, *more.split()) if name not in left_out]
+    return Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=[name for name in names if name != "inCommitTimestamp"],
+        writer_features=names,
+    )
+
+
+# A change, and the rules that refuse it: those and no others.
+UNMAKING: dict[str, tuple[Callable[[TableId], Action], str]] = {
+    "downgrade": (
+        lambda i: Protocol(min_reader_version=1, min_writer_version=2),
+        "protocol-downgrade catalog-managed-gone timestamps-gone feature-gone",
+    ),
+    "lower reader version": (
+        lambda i: replaced(_managed(), min_reader_version=2),
+        "protocol-downgrade protocol-malformed",
+    ),
+    "lower writer version": (
+        lambda i: replaced(_managed(), min_writer_version=6),
+        "protocol-downgrade protocol-malformed timestamps-gone",
+    ),
+    "catalogManaged gone": (lambda i: _managed("catalogManaged"), "catalog-managed-gone"),
+    "timestamps gone": (
+        lambda i: _managed("inCommitTimestamp"),
+        "timestamps-gone protocol-malformed",
+    ),
+    "another feature gone": (lambda i: _managed("vacuumProtocolCheck"), "feature-gone"),
+    "unknown reader feature": (lambda i: _managed(more="unheardOf"), "unreadable-feature"),
+    "timestamps off": (
+        lambda i: metadata(i, properties={"delta.enableInCommitTimestamps": "false"}),
+        "timestamps-off",
+    ),
+    "id property": (
+        lambda i: metadata(i, properties={TABLE_ID_PROPERTY: UUID}),
+        "table-id-differs",
+    ),
+    "id": (
+        lambda i: replaced(metadata(i), id=UUID),
+        "metadata-id-differs",
+    ),
+    "no Parquet": (
+        lambda i: replaced(metadata(i), format=Format(provider="csv")),
+        "not-parquet",
+    ),
+    "schema": (
+        lambda i: replaced(metadata(i), schema_string="id long"),
+        "schema-malformed",
+    ),
+}
+
+
 @req("EN-01")
 @shows("FI5", "S20")
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda i: Protocol(min_reader_version=1, min_writer_version=2),
-        lambda i: Protocol(
-            min_reader_version=3,
-            min_writer_version=7,
-            reader_features=["vacuumProtocolCheck"],
-            writer_features=["vacuumProtocolCheck", "inCommitTimestamp"],
-        ),
-        lambda i: Protocol(
-            min_reader_version=3,
-            min_writer_version=7,
-            reader_features=["catalogManaged", "vacuumProtocolCheck"],
-            writer_features=["catalogManaged", "vacuumProtocolCheck"],
-        ),
-        lambda i: Protocol(
-            min_reader_version=3,
-            min_writer_version=7,
-            reader_features=["catalogManaged", "vacuumProtocolCheck", "unheardOf"],
-            writer_features=[
-                "catalogManaged",
-                "vacuumProtocolCheck",
-                "inCommitTimestamp",
-                "unheardOf",
-            ],
-        ),
-        lambda i: metadata(i, properties={"delta.enableInCommitTimestamps": "false"}),
-        lambda i: metadata(i, properties={TABLE_ID_PROPERTY: UUID}),
-        lambda i: metadata(UUID),  # type: ignore[arg-type]
-        lambda i: metadata(i, "id long, id string"),
-    ],
-    ids=[
-        "downgrade",
-        "catalogManaged gone",
-        "timestamps gone",
-        "unknown reader feature",
-        "timestamps off",
-        "id property",
-        "id",
-        "schema",
-    ],
-)
-def test_a_commit_that_would_unmake_the_table_is_refused(
-    inline_lake: House, change: object
+@pytest.mark.parametrize("lake", [Way.INLINE, Way.STAGED], indirect=True)
+@pytest.mark.parametrize("change", UNMAKING)
+def test_a_commit_that_would_unmake_the_table_is_refused_by_its_own_rule(
+    lake: House, change: str
 ) -> None:
-    table = inline_lake.create()
-    try:
-        action = change(table.table_id)  # type: ignore[operator]
-    except HeadgateError:
-        return  # it cannot even be said
-    assert refused(inline_lake, inline_lake.proposal(table.table_id, 1, action))
+    table = lake.create()
+    action, rules = UNMAKING[change]
+    answer = lake.propose(table.table_id, 1, action(table.table_id))
+    assert isinstance(answer, Rejected)
+    assert {violation.rule for violation in answer.violations} == set(rules.split())
+    after = lake.catalog.resolve(table.table_id)
+    assert (after.latest, after.protocol, after.metadata) == (0, table.protocol, table.metadata)
+
+
+APPEND_ONLY = {"delta.appendOnly": "true"}
+OLD = add("old.parquet")
+
+
+@req("AU-02")
+@pytest.mark.parametrize("lake", [Way.INLINE, Way.STAGED], indirect=True)
+@pytest.mark.parametrize(
+    ("actions", "is_refused"),
+    [
+        ((remove(OLD),), True),
+        ((add("new.parquet"), remove(OLD)), True),
+        ((remove(OLD), add("new.parquet", data_change=False)), True),
+        ((remove(OLD, data_change=False), add("new.parquet", data_change=False)), False),
+        ((add("new.parquet"), remove(OLD, data_change=False)), False),
+        ((add("new.parquet"),), False),
+    ],
+    ids=["remove", "add, remove", "rewrite", "compact", "add, compact", "add"],
+)
+def test_nothing_goes_from_an_append_only_table_whatever_comes_with_it(
+    lake: House, actions: tuple[Action, ...], is_refused: bool
+) -> None:
+    table_id = lake.create(features=("appendOnly",), properties=APPEND_ONLY).table_id
+    lake.propose(table_id, 1, OLD)
+    answer = lake.propose(table_id, 2, *actions)
+    if is_refused:
+        assert isinstance(answer, Rejected)
+        assert [violation.rule for violation in answer.violations] == ["append-only"]
+    else:
+        assert isinstance(answer, Ratified)
+
+
+@req("AU-02")
+@pytest.mark.parametrize("lake", [Way.INLINE, Way.STAGED], indirect=True)
+def test_append_only_is_judged_by_what_the_commit_itself_makes_of_it(lake: House) -> None:
+    """Switched on together with a removal it refuses it; switched off it does not."""
+    table_id = lake.create(features=("appendOnly",)).table_id
+    lake.propose(table_id, 1, OLD)
+    on, off = metadata(table_id, properties=APPEND_ONLY), metadata(table_id)
+    answer = lake.propose(table_id, 2, on, remove(OLD), add())
+    assert isinstance(answer, Rejected)
+    assert [violation.rule for violation in answer.violations] == ["append-only"]
+    assert isinstance(lake.propose(table_id, 2, on), Ratified)
+    assert isinstance(lake.propose(table_id, 3, off, remove(OLD), add()), Ratified)
 
 
 @shows("FI5")

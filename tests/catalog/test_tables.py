@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 from headgate import failpoints
 from headgate.errors import (
     AlreadyExistsError,
-    HeadgateError,
     InvalidArgumentError,
     InvalidCommitError,
     NotEmptyError,
@@ -20,9 +20,20 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.names import SchemaName, TableName
-from headgate.protocol.actions import Metadata, Protocol, TableId, Version
+from headgate.protocol.actions import (
+    Action,
+    DeletionVector,
+    DomainMetadata,
+    Format,
+    Metadata,
+    Protocol,
+    TableId,
+    Version,
+)
 from headgate.protocol.catalog_port import Ratified, Rejected, StagingTable
 from headgate.protocol.commits import Inline, Way
+from headgate.protocol.encoding import replaced
+from headgate.protocol.examination import Violation
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY, State
 from headgate.storage import locations
@@ -39,6 +50,7 @@ from tests.kit.builders import (
     new_table_id,
     new_txn_id,
     protocol,
+    remove,
 )
 
 T = TableName.parse("t")
@@ -97,67 +109,192 @@ def _without(table_id: TableId, key: str) -> Metadata:
     return made
 
 
-@req("LC-02", "CM-35", "EN-02")
-@pytest.mark.parametrize(
-    ("actions", "info"),
-    [
-        pytest.param(lambda i: (protocol(), metadata(TableId(ID))), {}, id="another id"),
-        pytest.param(lambda i: (protocol(), _without(i, TABLE_ID_PROPERTY)), {}, id="no id"),
-        pytest.param(
-            lambda i: (protocol(), _without(i, "delta.enableInCommitTimestamps")),
-            {},
-            id="timestamps off",
-        ),
-        pytest.param(lambda i: (metadata(i),), {}, id="no protocol"),
-        pytest.param(lambda i: (protocol(),), {}, id="no metaData"),
-        pytest.param(
-            lambda i: (Protocol(min_reader_version=1, min_writer_version=2), metadata(i)),
-            {},
-            id="plain protocol",
-        ),
-        pytest.param(
-            lambda i: (
-                Protocol(
-                    min_reader_version=3,
-                    min_writer_version=7,
-                    reader_features=[],
-                    writer_features=["catalogManaged", "inCommitTimestamp"],
-                ),
-                metadata(i),
-            ),
-            {},
-            id="feature for writers alone",
-        ),
-        pytest.param(lambda i: (protocol(), metadata(i)), {"txnId": None}, id="no txnId"),
-        pytest.param(
-            lambda i: (protocol(), metadata(i)), {"inCommitTimestamp": None}, id="no timestamp"
-        ),
-        pytest.param(
-            lambda i: (protocol(), metadata(i)),
-            {"inCommitTimestamp": START_MS + 400_000},
-            id="timestamp of tomorrow",
-        ),
-        pytest.param(
-            lambda i: (protocol(), metadata(i, partition_by=["nowhere"])), {}, id="partitioning"
-        ),
-    ],
+def _listing(reader: int, writer: int, readers: str, writers: str) -> Protocol:
+    return Protocol(
+        min_reader_version=reader,
+        min_writer_version=writer,
+        reader_features=readers.split(),
+        writer_features=writers.split(),
+    )
+
+
+MANAGED = "catalogManaged inCommitTimestamp"
+VECTOR = DeletionVector(
+    storage_type="u", path_or_inline_dv="a" * 20, offset=1, size_in_bytes=40, cardinality=1
 )
-def test_a_registration_is_judged_and_each_fault_refused(
-    inline_lake: House, actions: object, info: dict[str, object]
+# What version 0 says, what its commitInfo says, and the rules that refuse it: those and no others.
+FAULTS: dict[str, tuple[Callable[[TableId], tuple[Action, ...]], dict[str, object], str]] = {
+    "another id": (lambda i: (protocol(), metadata(TableId(ID))), {}, "table-id-differs"),
+    "no id": (lambda i: (protocol(), _without(i, TABLE_ID_PROPERTY)), {}, "table-id-differs"),
+    "timestamps off": (
+        lambda i: (protocol(), _without(i, "delta.enableInCommitTimestamps")),
+        {},
+        "timestamps-off",
+    ),
+    "no protocol": (lambda i: (metadata(i),), {}, "no-protocol"),
+    "no metaData": (lambda i: (protocol(),), {}, "no-metadata"),
+    "plain protocol": (
+        lambda i: (Protocol(min_reader_version=1, min_writer_version=2), metadata(i)),
+        {},
+        "not-catalog-managed timestamps-gone",
+    ),
+    "feature for writers alone": (
+        lambda i: (_listing(3, 7, "", MANAGED), metadata(i)),
+        {},
+        "not-catalog-managed protocol-malformed",
+    ),
+    "feature for readers alone": (
+        lambda i: (_listing(3, 7, "catalogManaged", "inCommitTimestamp"), metadata(i)),
+        {},
+        "not-catalog-managed protocol-malformed",
+    ),
+    "reader version 2": (
+        lambda i: (_listing(2, 7, "catalogManaged", MANAGED), metadata(i)),
+        {},
+        "not-catalog-managed protocol-malformed",
+    ),
+    "writer version 6": (
+        lambda i: (_listing(3, 6, "catalogManaged", MANAGED), metadata(i)),
+        {},
+        "not-catalog-managed timestamps-gone protocol-malformed",
+    ),
+    "no feature for timestamps": (
+        lambda i: (_listing(3, 7, "catalogManaged", "catalogManaged"), metadata(i)),
+        {},
+        "timestamps-gone protocol-malformed",
+    ),
+    "unknown feature for readers": (
+        lambda i: (_listing(3, 7, "catalogManaged odd", f"{MANAGED} odd"), metadata(i)),
+        {},
+        "unreadable-feature",
+    ),
+    "not Parquet": (
+        lambda i: (protocol(), replaced(metadata(i), format=Format(provider="csv"))),
+        {},
+        "not-parquet",
+    ),
+    "no schema": (
+        lambda i: (protocol(), replaced(metadata(i), schema_string="id long")),
+        {},
+        "schema-malformed",
+    ),
+    "partitioning": (
+        lambda i: (protocol(), metadata(i, partition_by=["nowhere"])),
+        {},
+        "schema-invalid",
+    ),
+    "a removal": (
+        lambda i: (protocol(), metadata(i), remove(add())),
+        {},
+        "remove-in-first",
+    ),
+    "a vector without its feature": (
+        lambda i: (protocol(), metadata(i), replaced(add(records=9), deletion_vector=VECTOR)),
+        {},
+        "deletion-vectors-unsupported",
+    ),
+    "a domain without its feature": (
+        lambda i: (
+            protocol(),
+            metadata(i),
+            DomainMetadata(domain="mine", configuration="{}", removed=False),
+        ),
+        {},
+        "domains-unsupported",
+    ),
+    "two protocols": (lambda i: (protocol(), metadata(i), protocol()), {}, "two-protocols"),
+    "no txnId": (lambda i: (protocol(), metadata(i)), {"txnId": None}, "no-txn-id"),
+    "no timestamp": (
+        lambda i: (protocol(), metadata(i)),
+        {"inCommitTimestamp": None},
+        "no-timestamp",
+    ),
+    "negative timestamp": (
+        lambda i: (protocol(), metadata(i)),
+        {"inCommitTimestamp": -1},
+        "timestamp-not-rising",
+    ),
+    "timestamp of tomorrow": (
+        lambda i: (protocol(), metadata(i)),
+        {"inCommitTimestamp": START_MS + 400_000},
+        "timestamp-ahead",
+    ),
+}
+
+
+def rules_of(refusal: InvalidCommitError) -> set[str]:
+    return {found.rule for found in refusal.violations if isinstance(found, Violation)}
+
+
+@req("LC-02", "CM-35", "EN-02")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_registration_is_judged_and_each_fault_refused_by_its_own_rule(
+    inline_lake: House, fault: str
 ) -> None:
     house = inline_lake
+    actions, info, rules = FAULTS[fault]
     staging = house.database.stage_table()
-    lay(
-        staging,
-        file_content(
-            *actions(staging.table_id),  # type: ignore[operator]
-            **{"txn_id": new_txn_id(), **info},  # type: ignore[arg-type]
-        ),
-    )
-    with pytest.raises(HeadgateError) as refusal:
+    content = file_content(*actions(staging.table_id), **{"txn_id": new_txn_id(), **info})  # type: ignore[arg-type]
+    lay(staging, content)
+    with pytest.raises(InvalidCommitError) as refusal:
         house.database.register_table(T, staging.table_id)
-    assert refusal.value.code in ("invalid-commit", "malformed")
+    assert rules_of(refusal.value) == set(rules.split())
     assert names(house) == []
+
+
+@req("LC-01", "LC-02")
+@pytest.mark.parametrize("fault", [name for name, (_, info, _) in FAULTS.items() if not info])
+def test_a_creation_in_one_call_is_judged_as_a_registration_is(
+    inline_lake: House, fault: str
+) -> None:
+    actions, _, rules = FAULTS[fault]
+    table_id = new_table_id()
+    with pytest.raises(InvalidCommitError) as refusal:
+        inline_lake.catalog.create_table(T, table_id, new_txn_id(), inline(*actions(table_id)))
+    assert rules_of(refusal.value) == set(rules.split())
+    assert names(inline_lake) == []
+
+
+@req("LC-01", "CM-04")
+def test_a_creation_under_a_used_id_or_with_anothers_txn_id_is_refused(inline_lake: House) -> None:
+    table_id, txn_id = new_table_id(), new_txn_id()
+    first = inline(protocol(), metadata(table_id))
+    create = inline_lake.catalog.create_table
+    created = create(T, table_id, txn_id, first)
+    assert create(T, table_id, txn_id, first) == created
+    with pytest.raises(AlreadyExistsError):
+        create(TableName.parse("other"), table_id, new_txn_id(), first)
+    other = new_table_id()
+    said = inline(protocol(), metadata(other), txnId=new_txn_id())
+    with pytest.raises(InvalidCommitError) as refusal:
+        create(TableName.parse("other"), other, new_txn_id(), said)
+    assert rules_of(refusal.value) == {"txn-id-mismatch"}
+    assert names(inline_lake) == ["main.default.t"]
+
+
+@req("LC-02", "LC-04")
+def test_a_registered_table_cannot_be_registered_under_a_second_name(inline_lake: House) -> None:
+    house = inline_lake
+    staging = house.database.stage_table()
+    lay(staging, first(staging.table_id))
+    house.database.register_table(T, staging.table_id)
+    with pytest.raises(RefusedError):
+        house.database.register_table(TableName.parse("other"), staging.table_id)
+    assert names(house) == ["main.default.t"]
+
+
+@req("RD-03", "CM-22")
+def test_domains_of_version_0_are_those_of_the_table(inline_lake: House) -> None:
+    house = inline_lake
+    domain = DomainMetadata(domain="mine", configuration="{}", removed=False)
+    staging = house.database.stage_table()
+    made = file_content(
+        protocol("domainMetadata"), metadata(staging.table_id), domain, txn_id=new_txn_id()
+    )
+    lay(staging, made)
+    checksum = house.database.register_table(T, staging.table_id).checksum
+    assert checksum is not None
+    assert checksum.domain_metadata == (domain,)
 
 
 @req("LC-02")

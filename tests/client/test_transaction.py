@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
@@ -26,7 +27,9 @@ from headgate.protocol.catalog_port import Answer, Ratified, Ref, Rejected, Reso
 from headgate.protocol.commits import Inline, Proposal, Staged, Way
 from headgate.protocol.examination import Violation
 from headgate.protocol.paths import PublishedCommit, parse_staged_name
-from tests.client.conftest import World, ids_in, rows
+from headgate.storage.local import LocalStore
+from headgate.storage.objects import ObjectMeta
+from tests.client.conftest import SetClock, World, ids_in, rows
 from tests.kit import req
 from tests.kit.toy import LosingCatalog, ToyCatalog, unavailable, unknown
 
@@ -289,6 +292,85 @@ class TestRaces:
         assert json.loads(snapshot.domains["delta.rowTracking"].configuration) == {
             "rowIdHighWaterMark": 4
         }
+
+    @req("CM-41", "CM-36")
+    def test_a_staged_append_that_lost_its_version_is_stamped_after_the_winner(
+        self, toy_world: World
+    ) -> None:
+        """The winner's clock is ahead; at the next version the first timestamp would not rise."""
+        clock = toy_world.clock
+        assert isinstance(clock, SetClock)
+        toy_world.make()
+        table, winner = (toy_world.staging_session().table("orders") for _ in range(2))
+        clock.ms += 200_000
+        won = winner.append(rows(1))
+        clock.ms -= 200_000
+        lost = table.append(rows(2))
+        assert (won.version, lost.version) == (1, 2)
+        assert lost.timestamp_ms == won.timestamp_ms + 1
+
+    @req("CM-41", "MT-16")
+    def test_a_staged_transaction_is_stamped_after_all_its_tables(self, full_world: World) -> None:
+        a, b = full_world.make("a"), full_world.make("b")
+        for number in range(3):
+            b.append(rows(number))
+        behind = SetClock()
+        committer = Committer(full_world.catalog, behind, full_world.ids, Patience(inline_bytes=0))
+        committed = committer.commit(
+            [appending(a, 1), appending(b, 2)], txn_id=TxnId(str(full_world.ids.ordered()))
+        )
+        assert committed.timestamp_ms == (b.snapshot().timestamp_ms or 0)
+        assert committed.versions == {a.id: 1, b.id: 4}
+
+    @req("CM-01")
+    def test_a_staged_commit_has_a_random_name_and_the_bytes_that_are_published(
+        self, full_world: World
+    ) -> None:
+        full_world.make()
+        catalog = full_world.losing()
+        table = full_world.staging_session(catalog).table("orders")
+        names = set()
+        for version in (1, 2):
+            table.append(rows(version))
+            content = catalog.proposals[-1].parts[0].content
+            assert isinstance(content, Staged)
+            name = parse_staged_name(content.file_name)
+            assert name is not None
+            assert content.file_name == f"{version:020d}.{name.uuid}.json"
+            assert name.uuid.version == 4  # of chance, not of time or place
+            names.add(name.uuid)
+            full_world.session().table("orders").publish()
+            store = table.snapshot().store
+            staged = store.get(f"{LOG}/_staged_commits/{content.file_name}")
+            assert store.get(PublishedCommit(Version(version)).path) == staged
+        assert len(names) == 2
+
+    @req("CM-03")
+    def test_neither_readers_nor_writers_nor_the_publisher_list_staged_commits(
+        self, near_world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        near_world.make()
+        list_files = LocalStore.list
+
+        def watched(
+            self: LocalStore, prefix: str, start_after: str | None = None, recursive: bool = False
+        ) -> Iterator[ObjectMeta]:
+            listed = [*list_files(self, prefix, start_after, recursive)]
+            paths = [prefix, *(item.path for item in listed)]
+            assert not any("_staged_commits" in path for path in paths), prefix
+            return iter(listed)
+
+        monkeypatch.setattr(LocalStore, "list", watched)
+        table, other = (near_world.staging_session().table("orders") for _ in range(2))
+        other.append(rows(1))
+        table.append(rows(2))  # past a winner that was staged
+        near_world.session().table("orders").append(rows(3))
+        assert ids_in(near_world.session().table("orders").to_arrow()) == [1, 2, 3]
+        assert table.publish() == 3
+        assert ids_in(near_world.session().table("orders").to_arrow()) == [1, 2, 3]
+        assert ids_in(near_world.session().table("orders").to_arrow(version=1)) == [1]
+        table.append(rows(4))
+        assert table.publish() == 4
 
     @req("CM-46")
     def test_a_winners_staged_file_that_was_altered_is_not_believed(self, world: World) -> None:
