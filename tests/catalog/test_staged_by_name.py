@@ -251,9 +251,10 @@ def test_what_cannot_be_published_in_time_is_not_told(inline_lake: House) -> Non
 
 def test_tables_are_described_in_pages_and_found_by_their_place(lake: House) -> None:
     tables = [lake.create(name) for name in ("a", "b", "c")]
-    page = lake.database.describe_page(SchemaName("main", "default"), None, 2)
+    page, following = lake.database.describe_page(SchemaName("main", "default"), None, 2)
     assert [described.name.table for described in page] == ["a", "b"]
-    [last] = lake.database.describe_page(SchemaName("main", "default"), page[-1].name, 2)
+    [last], end = lake.database.describe_page(SchemaName("main", "default"), following, 2)
+    assert end is None
     assert last.row.id == tables[2].table_id
     assert lake.database.table_at(f"{tables[0].location}/") == tables[0].table_id
     assert lake.database.table_at(f"{tables[0].location}/deeper") is None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import headgate
 from headgate import failpoints
 from headgate.errors import (
     AlreadyExistsError,
@@ -36,6 +37,7 @@ from headgate.protocol.encoding import replaced
 from headgate.protocol.examination import Violation
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY, State
+from headgate.settings import Settings
 from headgate.storage import locations
 from tests.catalog.conftest import House
 from tests.catalog.test_feed import every
@@ -696,3 +698,23 @@ def test_creating_with_content_that_cannot_be_a_first_version_changes_nothing(
             T, table_id, new_txn_id(), Inline(commit_info={}, actions=inline(add()).actions)
         )
     assert house.catalog.tables(dropped=True) == ()
+
+
+def test_a_catalog_that_publishes_has_version_0_in_the_log_before_it_answers(
+    tmp_path: Path,
+) -> None:
+    idle = Settings(publish_linger_ms=300)  # the publisher's own turn comes later
+    with headgate.connect(tmp_path / "lake", settings=idle) as session:
+        made = session.create_table("t", "id long")
+        log = Path(made.location.removeprefix("file://")) / "_delta_log"
+        assert [path.name for path in log.glob("*.json")] == [f"{0:020d}.json"]
+
+
+def test_a_table_is_made_although_version_0_cannot_be_published_yet(tmp_path: Path) -> None:
+    with headgate.connect(tmp_path / "lake") as session:
+        (tmp_path / "lake" / "tables").write_text("no folder")
+        session.create_table("t", "id long")
+        [entry] = session.tables()
+        assert entry.published is None
+        (tmp_path / "lake" / "tables").unlink()
+        assert session.table("t").publish() == 0

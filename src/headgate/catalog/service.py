@@ -7,6 +7,7 @@ server's.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
 from concurrent.futures import Future
@@ -42,6 +43,7 @@ from headgate.catalog.sweeping import Sweeper
 from headgate.catalog.tokens import TokenKeeper
 from headgate.clock import Clock, Ids
 from headgate.errors import (
+    HeadgateError,
     InvalidArgumentError,
     LogDivergedError,
     NotFoundError,
@@ -86,10 +88,13 @@ from headgate.protocol.overview import (
 )
 from headgate.protocol.tables import State
 from headgate.settings import Settings
+from headgate.storage import locations
 from headgate.storage.objects import ObjectStore
 
 if TYPE_CHECKING:
     from headgate.log.snapshots import Snapshot
+
+_log = logging.getLogger(__name__)
 
 
 class Catalog:
@@ -182,6 +187,7 @@ class Catalog:
             clock=clock,
             settings=self._settings,
         )
+        self._is_publishing = publisher
         if publisher:
             self._publisher.start()
         self._integrity = IntegrityWatch(store, clock, self._settings)
@@ -254,6 +260,18 @@ class Catalog:
             named = lookup.active_by(unit, ref)
             return describing.describe(unit, self._decider, named, first, now_ms, self._unseen)
 
+    def describe_published(self, ref: Ref) -> Described:
+        """Describe a table without its commits, once everything that is in no file is published.
+
+        For clients that are told where a table is: one that finds no log there, or a shorter one,
+        may begin a log of its own. Raises `LogDivergedError` as `describe_in_files` does.
+        """
+        described = self.describe_briefly(ref)
+        row = described.row
+        if row.published == row.head and row.diverged is None:
+            return described
+        return self.describe_in_files(ref)
+
     def describe_briefly(self, ref: Ref) -> Described:
         """Tell of a table without its commits, which cost most of describing it."""
         with self._store.look() as unit:
@@ -290,13 +308,16 @@ class Catalog:
         Many who ask at once wait for one that publishes. A log that diverged is not told of: its
         readers would take the other bytes. Spec: CA-04.
         """
+        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+        return self._describe_in_files(ref, first, deadline)
+
+    def _describe_in_files(self, ref: Ref, first: Version | None, deadline: float) -> Described:
         described = self.describe(ref, first)
         row, upto = described.row, described.last_without_file
         if row.diverged is not None:
             raise LogDivergedError(row.diverged)
         if upto is None:
             return described
-        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
         if self._publisher.publish(row.id, upto, deadline) < upto:
             raise UnavailableError(f"Version {upto} of {described.name} could not be published.")
         return described
@@ -310,11 +331,28 @@ class Catalog:
 
     def describe_page(
         self, namespace: SchemaName, after: TableName | None, limit: int
-    ) -> tuple[Described, ...]:
-        """Tell of some tables, by name, from the one after a name on, without their commits."""
+    ) -> tuple[tuple[Described, ...], TableName | None]:
+        """Describe some tables, by name, and return the name after which the others come.
+
+        What is in no file is published first, as by `describe_published`. A table for which that
+        fails is left out: the others are listed, and whoever asks for it by name gets the error.
+        """
         with self._store.read() as unit:
-            found = unit.tables(namespace, after, limit)
-        return tuple(describing.describe_briefly(self._decider, named) for named in found)
+            found = unit.tables(namespace, after, limit + 1)
+        following = found[limit - 1].name if len(found) > limit else None
+        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+        page = []
+        for named in found[:limit]:
+            row = named.row
+            try:
+                if row.published < row.head or row.diverged is not None:
+                    self._describe_in_files(row.id, None, deadline)
+                page.append(describing.describe_briefly(self._decider, named))
+            except NotFoundError:
+                pass  # dropped in the meantime
+            except HeadgateError as error:
+                _log.warning("table %s is left out of a listing: %s", named.name, error)
+        return tuple(page), following
 
     # Committing
 
@@ -486,12 +524,30 @@ class Catalog:
         return self._registry.lying_at(location)
 
     def place_of(self, table_id: TableId) -> str:
-        """Say where a table lies that is staged or has a name."""
+        """Return the location of a table that is staged or has a name.
+
+        Of one that has a name everything that is in no file is published first.
+        """
         with self._store.read() as unit:
             row = lookup.known(unit, table_id)
         if row.state not in (State.STAGING, State.ACTIVE):
             raise NotFoundError(f"Table {table_id} is {row.state.value}.")
+        if row.state is State.ACTIVE:
+            self.describe_published(table_id)
         return row.location
+
+    def open_path(self, location: str) -> str:
+        """Return a location that clients may use by its path, in its one spelling.
+
+        Of a table there everything that is in no file is published first.
+        """
+        self._allowed.refuse_unless_allowed(location)
+        url = locations.normalize(location)
+        with self._store.read() as unit:
+            row = unit.overlapping(url)
+        if row is not None and row.state is State.ACTIVE:
+            self.describe_published(row.id)
+        return url
 
     def stage_table(
         self,
@@ -542,8 +598,18 @@ class Catalog:
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
     ) -> Resolved:
-        """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
+        """Make and name a table in one call; version 0 comes inline. Spec: LC-01.
+
+        Where this catalog publishes, version 0 is in the log before the caller learns where the
+        table is; if that fails, the table is made all the same and published later.
+        """
         self._registry.create(name, table_id, txn_id, first)
+        if self._is_publishing:
+            deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+            try:
+                self._publisher.publish(table_id, Version(0), deadline)
+            except HeadgateError as error:
+                _log.warning("version 0 of %s is not published yet: %s", name, error)
         self._publisher.wake(table_id)
         self._feed.tell()
         with self._store.read() as unit:  # told again, it may be dropped by now, and was made
@@ -686,10 +752,6 @@ class Catalog:
         catalog. Whether another table is there is checked when a table takes the location.
         """
         return self._allowed.check(location)
-
-    def refuse_path_unless_allowed(self, location: str) -> None:
-        """Refuse a location that clients may not use by its path."""
-        self._allowed.refuse_unless_allowed(location)
 
     def principal_of(self, secret: str) -> str | None:
         """Say whose secret it is; None if nobody's, or not any more."""

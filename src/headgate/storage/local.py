@@ -316,12 +316,19 @@ class LocalStore:
 
     def _make_folder(self, folder: str) -> str:
         """Make a folder that will still be there after a power loss."""
+        try:
+            self._make_missing(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            self._disk.durable = {"/"}  # a folder that was there once was removed or replaced
+            self._make_missing(folder)
+        return folder
+
+    def _make_missing(self, folder: str) -> None:
         if folder not in self._disk.durable:
-            self._make_folder(_parent(folder))
+            self._make_missing(_parent(folder))
             with suppress(FileExistsError):
                 self._disk.make_folder(folder)
             self._settle(folder)
-        return folder
 
     def _settle(self, folder: str) -> None:
         """Sync the names of a folder and of those above it, once: others may have made them."""

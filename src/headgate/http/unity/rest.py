@@ -28,7 +28,6 @@ from headgate.protocol.encoding import replaced
 from headgate.protocol.examination import Examined, Violation
 from headgate.protocol.overview import CatalogRemarks, Remarks
 from headgate.settings import Settings
-from headgate.storage import locations
 
 _PAGE: Final = 100  # when the client does not say
 _LARGEST_PAGE: Final = 1_000
@@ -85,8 +84,8 @@ def operations(settings: Settings) -> list[Operation]:
             bodies.ChangedRemarks,
         ),
         row("DELETE", "/schemas/{name}", "delete_schema", "Remove a schema.", _delete_schema),
-        row("GET", "/tables", "tables", "List tables.", _tables),
-        row("GET", "/tables/{name}", "table", "Tell of a table.", _table),
+        row("GET", "/tables", "tables", "List tables.", _tables, pool=Pool.CHANGES),
+        row("GET", "/tables/{name}", "table", "Tell of a table.", _table, pool=Pool.CHANGES),
         row("DELETE", "/tables/{name}", "drop_table", "Drop a table.", _delete_table),
         row(
             "POST",
@@ -111,7 +110,6 @@ def operations(settings: Settings) -> list[Operation]:
             "Open a table.",
             _open_table,
             bodies.TableAccess,
-            Pool.READS,
         ),
         row(
             "POST",
@@ -120,7 +118,6 @@ def operations(settings: Settings) -> list[Operation]:
             "Open a place.",
             _open_path,
             bodies.PathAccess,
-            Pool.READS,
         ),
         row("GET", "/metastore_summary", "summary", "Say which catalog this is.", _summary),
     ]
@@ -355,11 +352,10 @@ def _tables(call: Call) -> bodies.Tables:
     name = tables.require_schema(call.catalog, name)
     size, token = _page_size(call), call.text("page_token")
     after = tables.full_name(token) if token else None
-    found = call.catalog.describe_page(name, after, size + 1)
-    told = map(tables.info, found[:size])
+    found, following = call.catalog.describe_page(name, after, size)
     return bodies.Tables(
-        tables=tuple(_without(call, info) for info in told),
-        next_page_token=str(found[size - 1].name) if len(found) > size else None,
+        tables=tuple(_without(call, tables.info(described)) for described in found),
+        next_page_token=None if following is None else str(following),
     )
 
 
@@ -377,7 +373,8 @@ def _table(call: Call) -> bodies.TableInfo:
 
 
 def _delete_table(call: Call) -> int:
-    found = tables.find(call.catalog, tables.wanted_name([call.path["name"]]))
+    name = tables.wanted_name([call.path["name"]])
+    found = tables.find(call.catalog, name, call.catalog.describe_briefly)
     call.catalog.drop_table(found.row.id)
     return _OK
 
@@ -458,8 +455,7 @@ def _open_table(call: Call) -> bodies.OlderCredentials:
 
 def _open_path(call: Call) -> bodies.OlderCredentials:
     _refuse_unless_access(call.body.operation)
-    call.catalog.refuse_path_unless_allowed(call.body.url)
-    return bodies.OlderCredentials(url=locations.normalize(call.body.url))
+    return bodies.OlderCredentials(url=call.catalog.open_path(call.body.url))
 
 
 def _refuse_unless_access(operation: str) -> None:

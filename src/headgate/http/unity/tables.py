@@ -130,9 +130,13 @@ def require_catalog(catalog: Catalog, name: str) -> str:
 def find(
     catalog: Catalog, name: TableName, look: Callable[[TableName], Described] | None = None
 ) -> Described:
-    """Describe a table, briefly if not otherwise, or say what of its name is missing."""
+    """Describe a table, or say what of its name is missing.
+
+    By default everything that is in no file is published first: whoever is told of the table may
+    read its log, or begin one where there is none.
+    """
     try:
-        return (look or catalog.describe_briefly)(name)
+        return (look or catalog.describe_published)(name)
     except NotFoundError:
         require_schema(catalog, name.namespace)
         raise SaidError(Case.NO_TABLE, f"There is no table {name}.") from None

@@ -76,7 +76,7 @@ def operations(settings: Settings) -> list[Operation]:
             body=bodies.TableChange,
             refused=problems.kebab_on_commit,
         ),
-        row("HEAD", _TABLE, "table_exists", "Say whether a table is there.", _exists, Pool.READS),
+        row("HEAD", _TABLE, "table_exists", "Say whether a table is there.", _exists),
         row("DELETE", _TABLE, "delete_table", "Drop a table.", _drop),
         row("GET", f"{_V1}/config", "config", "Say what is served.", _config, Pool.READS),
         row(
@@ -95,7 +95,6 @@ def operations(settings: Settings) -> list[Operation]:
             lambda call: _credentials(
                 call.catalog.place_of(tables.parse_id(call.path["table_id"])), "READ_WRITE"
             ),
-            Pool.READS,
         ),
         row(
             "POST",
@@ -111,7 +110,6 @@ def operations(settings: Settings) -> list[Operation]:
             "table_credentials",
             "Open a table.",
             _table_credentials,
-            Pool.READS,
         ),
         row(
             "POST",
@@ -399,13 +397,14 @@ def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
 
 
 def _drop(call: Call) -> None:
-    call.catalog.drop_table(tables.find(call.catalog, _name(call)).row.id)
+    found = tables.find(call.catalog, _name(call), call.catalog.describe_briefly)
+    call.catalog.drop_table(found.row.id)
 
 
 def _rename(call: Call) -> None:
     old, wanted = _name(call), plain_name(call.body.new_name)
     try:
-        described = tables.find(call.catalog, old)
+        described = tables.find(call.catalog, old, call.catalog.describe_briefly)
     except SaidError as error:
         renamed = TableName(old.catalog, old.schema, wanted)
         if error.case is Case.NO_TABLE and call.catalog.was_renamed(old, renamed):
@@ -436,7 +435,7 @@ def _credential(location: str, operation: str) -> bodies.Credential:
 
 def _report(call: Call) -> None:
     body: bodies.Metrics = call.body
-    described = tables.find(call.catalog, _name(call))
+    described = tables.find(call.catalog, _name(call), call.catalog.describe_briefly)
     if body.table_id.lower() != described.row.id:
         raise InvalidArgumentError(
             f"{described.name} is table {described.row.id}, not {body.table_id[:60]}.", remedy=""
