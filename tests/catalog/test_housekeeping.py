@@ -19,11 +19,13 @@ from headgate.catalog import sweeping
 from headgate.catalog.service import Catalog
 from headgate.catalog.sweeping import Sweeper
 from headgate.clock import SystemClock
+from headgate.errors import RefusedError
 from headgate.log import snapshots
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected, StagingTable, VersionTaken
 from headgate.protocol.commits import Proposal, Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
+from headgate.protocol.tables import State
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.catalog.conftest import ON_DATABASES, House, opened
@@ -447,3 +449,101 @@ def test_a_short_command_passes_by_without_keeping_house(tmp_path: Path) -> None
         assert session.fsck() == ()
     with suppress(FileNotFoundError):
         assert list(locations.store_for(left.location).list("", recursive=True)) == []
+
+
+# Links
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A folder that no table has anything to do with."""
+    folder = tmp_path.resolve() / "victim"
+    (folder / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    (folder / "secret.parquet").write_bytes(b"secret")
+    (folder / "_delta_log" / f"{0:020d}.json").write_bytes(b"{}")
+    return folder
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def local(location: str) -> Path:
+    return Path(location.removeprefix("file://"))
+
+
+def swap(folder: Path, target: Path) -> None:
+    """Put a link in the place of a folder."""
+    if folder.exists():
+        folder.rename(folder.with_name(f"{folder.name}-aside"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.symlink_to(target)
+
+
+def test_a_purge_removes_a_link_in_the_tables_place_and_nothing_behind_it(
+    inline_lake: House, victim: Path
+) -> None:
+    table = inline_lake.create()
+    inline_lake.database.publish(table.table_id)
+    before = tree(victim)
+    inline_lake.database.drop_table(table.table_id)
+    swap(local(table.location), victim)
+    assert inline_lake.database.purge_table(table.table_id) == 0
+    assert not local(table.location).is_symlink()
+    assert tree(victim) == before
+
+
+@pytest.mark.parametrize("inside", ["linked", "_delta_log/linked", "_delta_log/_staged_commits"])
+def test_a_purge_removes_links_within_the_table_and_nothing_behind_them(
+    inline_lake: House, victim: Path, inside: str
+) -> None:
+    table = inline_lake.create()
+    inline_lake.database.publish(table.table_id)
+    before = tree(victim)
+    inline_lake.database.drop_table(table.table_id)
+    swap(local(table.location) / inside, victim)
+    assert inline_lake.database.purge_table(table.table_id) == 1
+    assert not local(table.location).exists()
+    assert tree(victim) == before
+
+
+def test_a_purge_is_refused_where_a_folder_above_the_table_became_a_link(
+    inline_lake: House, victim: Path, tmp_path: Path
+) -> None:
+    catalog = inline_lake.database
+    place = tmp_path.resolve() / "landing" / "deep" / "t"
+    staged = catalog.stage_table(str(place))
+    other = catalog.stage_table()
+    (victim / "t").mkdir()
+    (victim / "t" / "secret").write_bytes(b"secret")
+    before = tree(victim)
+    swap(place.parent, victim)
+    inline_lake.clock.ms += 400 * DAY_MS
+    assert set(catalog.expire_staging(DAY_MS)) == {staged.table_id, other.table_id}
+    assert tree(victim) == before
+    with pytest.raises(RefusedError, match="link"):
+        catalog.purge_table(staged.table_id)
+    with catalog._store.read() as unit:  # the other one did not have to wait for it
+        [left] = [row for row in unit.nameless(State.PURGED) if row.purged_ms is None]
+    assert left.id == staged.table_id
+    place.parent.unlink()
+    assert catalog.purge_table(staged.table_id) == 0
+
+
+@pytest.mark.parametrize("target", ["victim", "lake"], ids=["out of the table", "within it"])
+def test_staged_files_behind_a_link_are_not_swept(
+    inline_lake: House, victim: Path, target: str
+) -> None:
+    catalog = inline_lake.database
+    table = inline_lake.create()
+    catalog.publish(table.table_id)
+    staged = local(table.location) / "_delta_log" / "_staged_commits"
+    elsewhere = victim if target == "victim" else local(table.location) / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    file = elsewhere / f"{1:020d}.{uuid4()}.json"
+    file.write_bytes(b"{}")
+    os.utime(file, (0, 0))
+    swap(staged, elsewhere)
+    inline_lake.clock.ms += 400 * DAY_MS
+    catalog.keep_house()
+    assert file.exists()

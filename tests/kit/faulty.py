@@ -413,6 +413,9 @@ class WrappedStore:
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         return self.around(Call("sweep", (prefix,)), lambda: self.inner.sweep(before_ms, prefix))
 
+    def remove_link(self, folder: str = "") -> bool:
+        return self.around(Call("remove_link", (folder,)), lambda: self.inner.remove_link(folder))
+
     def remove_folders(self) -> None:
         self.around(Call("remove_folders", ()), self.inner.remove_folders)
 

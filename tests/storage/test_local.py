@@ -11,6 +11,7 @@ import pytest
 
 from headgate.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from headgate.storage import disk
+from headgate.storage.disk import OsDisk
 from headgate.storage.local import LocalStore
 from headgate.storage.objects import ObjectMeta
 from tests.kit import shows
@@ -120,11 +121,14 @@ def test_of_a_place_given_up_no_name_is_left_but_of_what_is_still_in_use(
     (tmp_path / "root" / "log" / ".hg-dead").write_bytes(b"half")
     (tmp_path / "outside").mkdir()
     (tmp_path / "root" / "customer=Bea" / "link").symlink_to(tmp_path / "outside")
+    (tmp_path / "outside" / "secret").write_bytes(b"secret")
+    os.mkfifo(tmp_path / "root" / "customer=Bea" / "pipe")
     store.remove_folders()
-    assert names_in(tmp_path / "root") == ["customer=Bea"]
-    (tmp_path / "root" / "customer=Bea" / "link").unlink()
+    assert names_in(tmp_path / "root" / "customer=Bea") == ["pipe"]
+    (tmp_path / "root" / "customer=Bea" / "pipe").unlink()
     store.remove_folders()
     assert names_in(tmp_path) == ["outside"]
+    assert names_in(tmp_path / "outside") == ["secret"]
 
 
 @shows("FI1")
@@ -191,6 +195,73 @@ def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     assert store.put_if_absent("a/b", b"1")
     assert (tmp_path / "real" / "a" / "b").read_bytes() == b"1"
     assert store.url == f"file://{tmp_path}/root"
+
+
+def test_nothing_is_deleted_through_a_link_within_the_store(
+    tmp_path: Path, store: LocalStore
+) -> None:
+    store.put("real/a", b"a")
+    store.put("real/.keep", b"")
+    (tmp_path / "root" / "real" / ".hg-dead").write_bytes(b"half")
+    (tmp_path / "root" / "linked").symlink_to("real")
+    with pytest.raises(InvalidArgumentError, match="behind a link"):
+        store.delete("linked/a")
+    assert store.sweep(2**63, "linked") == 0
+    assert names_in(tmp_path / "root" / "real") == [".hg-dead", ".keep", "a"]
+
+
+def test_a_link_to_an_object_is_deleted_and_not_the_object(
+    tmp_path: Path, store: LocalStore
+) -> None:
+    store.put("a", b"a")
+    (tmp_path / "root" / "b").symlink_to("a")
+    store.delete("b")
+    assert names_in(tmp_path / "root") == ["a"]
+
+
+@pytest.mark.parametrize("is_open_before", [True, False])
+def test_nothing_is_deleted_through_a_link_in_the_place_of_the_store(
+    tmp_path: Path, is_open_before: bool
+) -> None:
+    (tmp_path / "victim" / "folder").mkdir(parents=True)
+    (tmp_path / "victim" / "secret").write_bytes(b"secret")
+    (tmp_path / "victim" / ".hg-dead").write_bytes(b"half")
+    store = LocalStore(tmp_path / "root")
+    if is_open_before:
+        store.put("a", b"a")
+        (tmp_path / "root").rename(tmp_path / "moved")
+    (tmp_path / "root").symlink_to("victim")
+    store = store if is_open_before else LocalStore(tmp_path / "root")
+    with pytest.raises(InvalidArgumentError, match="behind a link"):
+        store.delete("secret")
+    assert store.sweep(2**63) == 0
+    store.remove_folders()
+    assert names_in(tmp_path / "victim") == [".hg-dead", "folder", "secret"]
+    assert store.remove_link()
+    assert not store.remove_link()
+    assert not (tmp_path / "root").is_symlink()
+    assert names_in(tmp_path / "victim") == [".hg-dead", "folder", "secret"]
+    store.put("a", b"new")
+    assert (tmp_path / "root" / "a").read_bytes() == b"new"
+
+
+def test_a_folder_swapped_for_a_link_while_it_is_deleted_from_is_not_followed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "a").write_bytes(b"secret")
+
+    class Swapping(OsDisk):
+        def unlink(self, path: str) -> None:
+            (tmp_path / "root" / "folder").rename(tmp_path / "root" / "aside")
+            (tmp_path / "root" / "folder").symlink_to(tmp_path / "victim")
+            super().unlink(path)
+
+    store = LocalStore(tmp_path / "root", Swapping())
+    store.put("folder/a", b"a")
+    with pytest.raises(InvalidArgumentError, match="behind a link"):
+        store.delete("folder/a")
+    assert names_in(tmp_path / "victim") == ["a"]
 
 
 @pytest.mark.timeout(10)

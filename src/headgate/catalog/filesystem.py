@@ -312,6 +312,7 @@ class FilesystemCatalog:
             self._files.delete(tombstone)  # it came late: its table is long gone
             self._files.sync([tombstone])
             return 0
+        self._files.remove_link(_path(name))  # what it led to is not this table's to delete
         paths = sorted(item.path for item in self._files.list(_path(name), recursive=True))
         in_log = f"{_path(name)}/{LOG}/"
         paths.sort(key=lambda path: path.startswith(in_log))

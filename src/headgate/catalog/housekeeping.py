@@ -72,7 +72,7 @@ class Housekeeper:
         with self._store.read() as unit:
             unfinished = [row.id for row in unit.nameless(State.PURGED) if is_unfinished(row)]
         for table_id in unfinished:
-            self._registry.purge(table_id)
+            self._registry.finish_purge(table_id)
         return done + len(unfinished) + self._sweeper.sweep(self._stopping.is_set)
 
     def _take_turn(self) -> bool:

@@ -7,6 +7,7 @@ first version. Every change of a name takes a sequence, so a cut knows what a na
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -29,6 +30,7 @@ from headgate.clock import Clock as WallClock
 from headgate.clock import Ids
 from headgate.errors import (
     AlreadyExistsError,
+    HeadgateError,
     InvalidArgumentError,
     InvalidCommitError,
     NotEmptyError,
@@ -66,6 +68,8 @@ from headgate.protocol.tables import (
 )
 from headgate.settings import Settings
 from headgate.storage import locations
+
+_log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -579,7 +583,10 @@ class Registry:
             return 0
         if row.kind is Kind.EXTERNAL:  # its files are not ours
             return self._do(table_id, lambda unit: self._finish_purge(unit, table_id, 0), key)
+        self._refuse_if_moved(row.location)
         files = self._log_of(row.location).store
+        if files.remove_link():
+            _log.warning("%s was a link: what it led to is left", row.location)
         paths = sorted(item.path for item in files.list("", recursive=True))
         # Data before the log: what is left of a purge cut short is still known for a table.
         paths.sort(key=lambda path: path.startswith(f"{LOG}/"))
@@ -592,6 +599,20 @@ class Registry:
         files.remove_folders()
         fail_point("registry.before_forget_purged")
         return self._do(table_id, lambda unit: self._finish_purge(unit, table_id, len(paths)), key)
+
+    def _refuse_if_moved(self, location: str) -> None:
+        """Refuse to delete below a folder that became a link after a client chose the location.
+
+        When it was chosen no folder on its way was one.
+        """
+        if locations.contains(locations.join(self._root, TABLES), location):
+            return  # we chose it, and whoever may put links above it has the lake anyway
+        above = location.rpartition("/")[0]
+        if locations.without_links(above) != locations.normalize(above):
+            raise RefusedError(
+                f"{location} leads through a link by now: nothing is deleted there.",
+                remedy="Remove the link, then purge the table again.",
+            )
 
     def _finish_purge(self, unit: Writing, table_id: TableId, files: int) -> int:
         row = lookup.known(unit, table_id)
@@ -614,8 +635,15 @@ class Registry:
 
         expired = self._do("staging", expire)
         for row in expired:
-            self.purge(row.id)
+            self.finish_purge(row.id)
         return [row.id for row in expired]
+
+    def finish_purge(self, table_id: TableId) -> None:
+        """Purge a table that nobody waits for; log a failure, since the next turn tries again."""
+        try:
+            self.purge(table_id)
+        except HeadgateError as error:  # the others are not to wait for this one's storage
+            _log.warning("table %s is not purged yet: %s", table_id, error)
 
     def stale_staging(self, before_ms: int) -> list[TableRow]:
         """Give the staging tables from before a time: nobody registered them."""

@@ -188,6 +188,10 @@ class CloudStore:
         check_folder(prefix)  # a bucket shows and keeps only what is whole
         return 0
 
+    def remove_link(self, folder: str = "") -> bool:
+        check_folder(folder)
+        return False
+
     def remove_folders(self) -> None:
         pass  # a bucket has none
 

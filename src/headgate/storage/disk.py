@@ -7,7 +7,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -16,6 +16,8 @@ from typing import Final, Protocol
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _HERE: Final = -100  # AT_FDCWD: paths are absolute anyway
 _NOREPLACE: Final = 1
+# Without O_PATH a folder that may be passed through but not listed could not be opened.
+_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -70,12 +72,14 @@ class Disk(Protocol):
 
     def replace(self, source: str, target: str) -> None: ...
 
-    def unlink(self, path: str) -> None: ...
+    def unlink(self, path: str) -> None:
+        """Remove a name; if a folder on its way is a link, raise `ENOTDIR` instead."""
+        ...
 
     def make_folder(self, path: str) -> None: ...
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder; refuse if something is in it."""
+        """Remove a folder; refuse if something is in it. Links count as by `unlink`."""
         ...
 
     def entries(self, folder: str) -> Iterator[Entry]: ...
@@ -149,13 +153,15 @@ class OsDisk:
         os.replace(source, target)  # noqa: PTH105
 
     def unlink(self, path: str) -> None:
-        os.unlink(path)  # noqa: PTH108
+        with _opened_parent(path) as (parent, name):
+            os.unlink(name, dir_fd=parent)
 
     def make_folder(self, path: str) -> None:
         os.mkdir(path)  # noqa: PTH102
 
     def remove_folder(self, path: str) -> None:
-        os.rmdir(path)  # noqa: PTH106
+        with _opened_parent(path) as (parent, name):
+            os.rmdir(name, dir_fd=parent)
 
     def entries(self, folder: str) -> Iterator[Entry]:
         with os.scandir(folder) as found:
@@ -170,6 +176,24 @@ class OsDisk:
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
+
+
+@contextmanager
+def _opened_parent(path: str) -> Iterator[tuple[int, str]]:
+    """Open the folder of an absolute path without following a link, and give it with the name.
+
+    Folder by folder, so that a link put in the place of one meanwhile is not followed either.
+    """
+    *folders, name = path.split("/")[1:]
+    fd = os.open("/", _FOLDER)
+    try:
+        for folder in folders:
+            below = os.open(folder, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = below
+        yield fd, name
+    finally:
+        os.close(fd)
 
 
 def _stat(found: os.stat_result) -> Stat:

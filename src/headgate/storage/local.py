@@ -2,7 +2,8 @@
 
 A put writes a temporary file beside its target, syncs it, gives it its name by an exclusive rename
 (or one that replaces), then syncs the folder: no name ever leads to a part of a file, and what
-was acknowledged outlives a power loss. Links that lead out of the store are refused.
+was acknowledged outlives a power loss. Links that lead out of the store are refused. Nothing is
+deleted through a link, not even one in the place of the store's own folder: the link itself is.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class LocalStore:
         root = os.path.abspath(root)  # noqa: PTH100 - links are followed later, not in the URL
         self.url = f"file://{encode(root)}"
         self._disk = disk
-        self._root = disk.resolve(root).rstrip("/")
+        # Links above the store are the administrator's. The store's own folder is looked at by
+        # each call: it may become a link at any time, and nothing is deleted through that.
+        above, _, name = root.rpartition("/")
+        self._root = f"{disk.resolve(above or '/').rstrip('/')}/{name}".rstrip("/")
 
     def make_root(self) -> None:
         """Make the store's own folder; it will still be there after a power loss."""
@@ -121,12 +125,14 @@ class LocalStore:
             self._sync(folder)
 
     def delete(self, path: str) -> None:
+        full = self._own(check_path(path))
         with self._errors(path, writing=True):
             try:
-                self._disk.unlink(self._locate(path))
+                self._disk.unlink(full)
             except OSError as error:
                 if error.errno not in (*_ABSENT, errno.EISDIR):  # a folder is no object
                     raise
+                self._refuse_if_behind_link(full)
 
     def sync(self, paths: Sequence[str]) -> None:
         self._refuse_if_failed()
@@ -146,11 +152,28 @@ class LocalStore:
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         swept = 0
         for path, full in self._walk(check_folder(prefix), recursive=True):
-            with self._errors(path, writing=True), suppress(FileNotFoundError):
+            with (
+                self._errors(path, writing=True),
+                suppress(FileNotFoundError, NotADirectoryError),
+            ):
                 if _is_temporary(full) and self._disk.stat(full).modified_ms < before_ms:
-                    self._disk.unlink(full)
+                    self._disk.unlink(self._own(path))
                     swept += 1
         return swept
+
+    def remove_link(self, folder: str = "") -> bool:
+        full = self._own(check_folder(folder)).rstrip("/")
+        with self._errors(folder, writing=True):
+            try:
+                if not self._disk.stat(full or "/").is_link:
+                    return False
+                self._disk.unlink(full)
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise
+                return False
+            self._disk.durable = {"/"}
+        return True
 
     def remove_folders(self) -> None:
         self.sweep(_FOR_EVER_MS)
@@ -158,8 +181,12 @@ class LocalStore:
         while pending:
             for path, full, is_folder in self._entries(pending.pop()):
                 if is_folder:
-                    found.append(full)
+                    found.append(self._own(path))
                     pending.append(path)
+                    continue
+                with suppress(OSError):
+                    if self._disk.stat(full).is_link:  # it led out of the store, or nowhere
+                        self._disk.unlink(self._own(path))
         self._disk.durable = {"/"}  # should one of them be made again, its name is new
         for folder in reversed(found):  # those within first
             with suppress(OSError):  # one that somebody still uses stays
@@ -167,9 +194,13 @@ class LocalStore:
 
     # Where things are
 
+    def _own(self, path: str) -> str:
+        """Give the absolute path of an object to be deleted: no link is followed on its way."""
+        return f"{self._root}/{path}"
+
     def _locate(self, path: str) -> str:
         """Give the absolute path of an object, the links among its folders followed."""
-        at = self._root
+        at = self._real_root()
         *folders, name = check_path(path).split("/")
         for folder in folders:
             at = self._follow(f"{at}/{folder}")
@@ -183,9 +214,36 @@ class LocalStore:
         except OSError:
             return full  # whoever opens it will say what is wrong
         resolved = self._disk.resolve(full)
-        if not f"{resolved}/".startswith(f"{self._root}/"):
+        if not f"{resolved}/".startswith(f"{self._disk.resolve(self._root or '/').rstrip('/')}/"):
             raise InvalidArgumentError(f"The link {full} leads out of {self._root}.")
         return resolved
+
+    def _real_root(self) -> str:
+        """Give the store's own folder, followed if it is a link: to read and write, not delete."""
+        try:
+            is_link = self._disk.stat(self._root or "/").is_link
+        except OSError:
+            return self._root
+        return self._disk.resolve(self._root).rstrip("/") if is_link else self._root
+
+    def _refuse_if_behind_link(self, full: str) -> None:
+        if self._is_behind_link(full):
+            raise InvalidArgumentError(
+                f"{full} is behind a link: nothing is deleted through it.",
+                remedy="Remove the link, and what it leads to if nobody needs that.",
+            )
+
+    def _is_behind_link(self, full: str) -> bool:
+        """Return True if the store's own folder, or one below it on the way, is a link."""
+        at = self._root
+        try:
+            for folder in ["", *full[len(self._root) + 1 :].split("/")[:-1]]:
+                at = f"{at}/{folder}" if folder else at
+                if self._disk.stat(at or "/").is_link:
+                    return True
+        except OSError:
+            pass  # what is not there is no link
+        return False
 
     def _stat(self, full: str) -> Stat | None:
         try:
@@ -209,7 +267,7 @@ class LocalStore:
 
     def _entries(self, folder: str) -> Iterator[tuple[str, str, bool]]:
         with self._errors(folder):
-            full = self._follow(self._locate(folder)) if folder else self._root or "/"
+            full = self._follow(self._locate(folder)) if folder else self._real_root() or "/"
             try:
                 for entry in self._disk.entries(full):
                     if _is_text(entry.name):  # else no path can name it

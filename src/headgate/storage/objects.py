@@ -95,10 +95,18 @@ class ObjectStore(Protocol):
         """Remove what writers that died left unfinished before a time; say how much it was."""
         ...
 
+    def remove_link(self, folder: str = "") -> bool:
+        """Remove a link in the place of a folder, by default of the root, and nothing behind it.
+
+        Returns False if it is no link; only a disk has any.
+        """
+        ...
+
     def remove_folders(self) -> None:
         """Remove what is left where no object is any more: folders, whose names may tell of data.
 
-        What writers that died left unfinished goes too. A folder that holds something stays.
+        What writers that died left unfinished goes too, and so do links, but not what they lead to.
+        A folder that holds something else stays.
         """
         ...
 
@@ -238,6 +246,10 @@ class MemoryStore:
         check_folder(prefix)
         return 0
 
+    def remove_link(self, folder: str = "") -> bool:
+        check_folder(folder)
+        return False
+
     def remove_folders(self) -> None:
         pass  # a folder is there as long as an object is in it
 
@@ -298,6 +310,9 @@ class Folder:
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         return self._store.sweep(before_ms, self._outer_folder(prefix))
+
+    def remove_link(self, folder: str = "") -> bool:
+        return self._store.remove_link(self._outer_folder(folder))
 
     def remove_folders(self) -> None:
         pass  # only stores without real folders are seen in parts: on a disk each has its own root
