@@ -407,6 +407,11 @@ class WrappedStore:
     def delete(self, path: str) -> None:
         self.around(Call("delete", (path,)), lambda: self.inner.delete(path))
 
+    def set_aside(self, path: str, target: str) -> bool:
+        return self.around(
+            Call("set_aside", (path, target)), lambda: self.inner.set_aside(path, target)
+        )
+
     def sync(self, paths: Sequence[str]) -> None:
         self.around(Call("sync", tuple(paths)), lambda: self.inner.sync(paths))
 

@@ -237,6 +237,17 @@ class ObjectStoreContract:
                 assert store.get("a") in contents
             writing.result()
 
+    def test_what_is_set_aside_is_kept_under_its_new_name(self, store: ObjectStore) -> None:
+        store.put("log/1", b"one")
+        assert store.set_aside("log/1", "log/aside-1")
+        assert store.head("log/1") is None
+        assert store.get("log/aside-1") == b"one"
+        assert not store.set_aside("log/1", "log/aside-2")
+        store.put("log/1", b"two")
+        with pytest.raises(InvalidArgumentError, match="taken"):
+            store.set_aside("log/1", "log/aside-1")
+        assert (store.get("log/1"), store.get("log/aside-1")) == (b"two", b"one")
+
     def test_syncing_changes_nothing_that_is_seen(self, store: ObjectStore) -> None:
         store.put("a/b", b"1")
         store.sync(["a/b", "a/gone", "nowhere/c"])

@@ -334,3 +334,20 @@ def test_the_url_is_spelled_the_one_way(tmp_path: Path) -> None:
     assert LocalStore("/data/a b/../c=d%/").url == "file:///data/c=d%25"
     assert LocalStore("/").url == "file:///"
     assert LocalStore("/").get(str(Path(__file__).resolve())[1:]).startswith(b'"""Objects')
+
+
+def test_a_link_or_a_folder_in_the_way_is_set_aside_as_it_is(
+    tmp_path: Path, store: LocalStore
+) -> None:
+    store.put("log/0", b"")
+    (tmp_path / "outside").write_bytes(b"theirs")
+    (tmp_path / "root" / "log" / "1").symlink_to(tmp_path / "outside")
+    (tmp_path / "root" / "log" / "2").mkdir()
+    (tmp_path / "root" / "log" / "2" / "inner").write_bytes(b"kept")
+    assert store.set_aside("log/1", "log/aside-1")
+    assert store.set_aside("log/2", "log/aside-2")
+    assert store.put_if_absent("log/1", b"ours")
+    assert store.put_if_absent("log/2", b"ours")
+    assert (tmp_path / "root" / "log" / "aside-1").is_symlink()
+    assert (tmp_path / "outside").read_bytes() == b"theirs"
+    assert store.get("log/aside-2/inner") == b"kept"

@@ -31,6 +31,7 @@ from headgate.storage.objects import (
     check_folder,
     check_path,
     check_range,
+    copy_and_delete,
     missing,
     upto_false,
 )
@@ -179,6 +180,9 @@ class CloudStore:
     def delete(self, path: str) -> None:
         with self._errors(path):
             obstore.delete(self._client, check_path(path))
+
+    def set_aside(self, path: str, target: str) -> bool:
+        return copy_and_delete(self, path, target)
 
     def sync(self, paths: Sequence[str]) -> None:
         for path in paths:  # a bucket answers only when it has the bytes

@@ -87,6 +87,13 @@ class ObjectStore(Protocol):
         """Remove an object; fine if there is none. Durable only after `sync`."""
         ...
 
+    def set_aside(self, path: str, target: str) -> bool:
+        """Move whatever has a name to a free name in its folder; return False if nothing has it.
+
+        On a disk that includes a link, which is not followed, and a folder with all it holds.
+        """
+        ...
+
     def sync(self, paths: Sequence[str]) -> None:
         """Make durable what others wrote or removed under these paths."""
         ...
@@ -185,6 +192,16 @@ def missing(url: str, path: str) -> NotFoundError:
     )
 
 
+def copy_and_delete(store: ObjectStore, path: str, target: str) -> bool:
+    """Set an object aside in a store that cannot rename."""
+    if store.head(path) is None:
+        return False
+    if not store.put_if_absent(target, store.get(path)):
+        raise InvalidArgumentError(f"{target} in {store.url} is taken.")
+    store.delete(path)
+    return True
+
+
 class MemoryStore:
     """Objects in this process, gone with it. Safe for many threads."""
 
@@ -237,6 +254,9 @@ class MemoryStore:
     def delete(self, path: str) -> None:
         with self._lock:
             self._objects.pop(check_path(path), None)
+
+    def set_aside(self, path: str, target: str) -> bool:
+        return copy_and_delete(self, path, target)
 
     def sync(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -304,6 +324,9 @@ class Folder:
 
     def delete(self, path: str) -> None:
         self._store.delete(self._outer(path))
+
+    def set_aside(self, path: str, target: str) -> bool:
+        return self._store.set_aside(self._outer(path), self._outer(target))
 
     def sync(self, paths: Sequence[str]) -> None:
         self._store.sync([self._outer(path) for path in paths])
