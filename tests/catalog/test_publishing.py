@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from headgate.errors import (
     LogDivergedError,
     NotFoundError,
     NotPublishedError,
+    PermissionDeniedError,
     UnavailableError,
 )
 from headgate.protocol.actions import TableId, Version
@@ -21,6 +23,7 @@ from headgate.protocol.commits import State, Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
+from headgate.storage.local import LocalStore
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock, add
@@ -392,3 +395,140 @@ def test_a_writer_held_back_too_long_is_told_to_come_again(tmp_path: Path) -> No
             _append_many(house, table.table_id)
     finally:
         house.close()
+
+
+# What else may have the name of a commit
+
+
+def spoil(path: Path, harm: str, outside: Path) -> None:
+    """Put something else in the place of a file, or of a folder."""
+    outside.mkdir(exist_ok=True)
+    (outside / "file").write_bytes(b"theirs")
+    if path.is_dir():
+        path.rename(outside / "moved")
+    else:
+        path.unlink(missing_ok=True)
+    match harm:
+        case "a link out of the table":
+            path.symlink_to(outside / "file")
+        case "a link to a folder":
+            path.symlink_to(outside)
+        case "a link to nothing":
+            path.symlink_to(path.with_name("nothing"))
+        case "a link to another file":
+            path.with_name("other").write_bytes(b"theirs")
+            path.symlink_to("other")
+        case "an empty folder":
+            path.mkdir()
+        case "a folder":
+            path.mkdir()
+            (path / "kept").write_bytes(b"theirs")
+        case "a pipe":
+            os.mkfifo(path)
+        case "a truncated file":
+            path.write_bytes(b'{"commitInfo')
+        case "a file":
+            path.write_bytes(b"theirs")
+
+
+LINKS = ("a link out of the table", "a link to a folder", "a link to nothing")
+FOLDERS = ("an empty folder", "a folder", "a pipe")
+
+
+@req("CM-46")
+@pytest.mark.parametrize(
+    "harm", [*LINKS, *FOLDERS, "a link to another file", "a truncated file", "a file", "nothing"]
+)
+def test_whatever_takes_the_place_of_a_staged_file_the_ratified_bytes_are_put_back(
+    inline_lake: House, tmp_path: Path, harm: str
+) -> None:
+    lake = inline_lake
+    lake.way = Way.STAGED
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    store = lake.log(table.table_id).store
+    path = f"{STAGED}/{answer.commits[table.table_id].file_name}"
+    ratified = store.get(path)
+    file = Path(store.local_path(path) or "")
+    spoil(file, harm, tmp_path / "outside")
+    assert lake.catalog.publish(table.table_id) == 1
+    assert lake.log(table.table_id).read_published(Version(1)) == ratified
+    assert file.read_bytes() == ratified
+    assert not file.is_symlink()
+    assert (tmp_path / "outside" / "file").read_bytes() == b"theirs"
+    if harm == "a folder":
+        [aside] = file.parent.glob("_set_aside-*")
+        assert (aside / "kept").read_bytes() == b"theirs"
+
+
+@req("CM-46")
+@pytest.mark.parametrize("harm", ["a link to a folder", "a file", "nothing"])
+def test_whatever_takes_the_place_of_the_folder_of_staged_files_they_are_put_back(
+    inline_lake: House, tmp_path: Path, harm: str
+) -> None:
+    lake = inline_lake
+    lake.way = Way.STAGED
+    table = lake.create()
+    answers = [lake.propose(table.table_id, version, add()) for version in (1, 2)]
+    store = lake.log(table.table_id).store
+    folder = Path(store.local_path(STAGED) or "")
+    ratified = {file.name: file.read_bytes() for file in folder.iterdir()}
+    spoil(folder, harm, tmp_path / "outside")
+    assert lake.catalog.publish(table.table_id) == len(answers)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == ratified
+    assert not folder.is_symlink()
+
+
+def test_a_commit_is_published_although_its_staged_file_cannot_be_put_back(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = inline_lake
+    lake.way = Way.STAGED
+    table = lake.create()
+    assert isinstance(lake.propose(table.table_id, 1, add()), Ratified)
+    readable, put = LocalStore.get, LocalStore.put
+
+    def denied(store: LocalStore, path: str, *content: bytes) -> None:
+        if path.startswith(STAGED):
+            raise PermissionDeniedError(f"{path} is not ours.")
+        return put(store, path, *content) if content else readable(store, path)
+
+    monkeypatch.setattr(LocalStore, "get", denied)
+    monkeypatch.setattr(LocalStore, "put", denied)
+    assert lake.catalog.publish(table.table_id) == 1
+
+
+@req("CM-24")
+@pytest.mark.parametrize("harm", [*LINKS, *FOLDERS])
+def test_what_has_the_name_of_a_version_and_is_no_commit_is_set_aside(
+    inline_lake: House, tmp_path: Path, harm: str
+) -> None:
+    lake = inline_lake
+    table = lake.create()
+    for version in (1, 2):
+        lake.propose(table.table_id, version, add())
+    lake.catalog.publish(table.table_id, Version(0))
+    log = lake.log(table.table_id)
+    file = Path(log.store.local_path(PublishedCommit(Version(1)).path) or "")
+    spoil(file, harm, tmp_path / "outside")
+    assert lake.catalog.publish(table.table_id) == 2
+    ratified = lake.catalog.ratified_commits(table.table_id).commits
+    assert file.read_bytes() == next(c.content for c in ratified if c.version == 1)
+    assert not file.is_symlink()
+    [aside] = file.parent.glob("_set_aside-*")
+    assert not log.strays() or aside.name in log.strays()[0]
+    assert (tmp_path / "outside" / "file").read_bytes() == b"theirs"
+
+
+def test_a_link_to_a_file_with_other_bytes_stops_publishing_as_the_file_would(
+    inline_lake: House, tmp_path: Path
+) -> None:
+    lake = inline_lake
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    lake.catalog.publish(table.table_id, Version(0))
+    file = Path(lake.log(table.table_id).store.local_path(PublishedCommit(Version(1)).path) or "")
+    spoil(file, "a link to another file", tmp_path / "outside")
+    with pytest.raises(LogDivergedError):
+        lake.catalog.publish(table.table_id)

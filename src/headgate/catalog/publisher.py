@@ -23,16 +23,19 @@ from headgate.catalog.workers import Workers
 from headgate.clock import Clock
 from headgate.errors import (
     HeadgateError,
+    InvalidArgumentError,
     InvariantError,
     LogDivergedError,
     NotFoundError,
     NotPublishedError,
+    PermissionDeniedError,
+    RefusedError,
     UnavailableError,
 )
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog, UnfinishedError
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.paths import STAGED, PublishedCommit
+from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
 from headgate.protocol.tables import State
 from headgate.settings import Settings
 
@@ -429,21 +432,29 @@ def _refuse_if_purged(row: TableRow) -> None:
 
 
 def _staged(log: DeltaLog, file_name: str) -> bytes | None:
+    """Read a staged file; None if there is none that can be read, whatever has its name."""
     try:
         return log.read(f"{STAGED}/{file_name}")
-    except NotFoundError:
+    except (NotFoundError, InvalidArgumentError, PermissionDeniedError):
         return None
 
 
 def _restore(row: TableRow, log: DeltaLog, file_name: str, content: bytes) -> None:
-    """See that a staged file is what was ratified, and put it back if not: engines are told of it.
+    """Check that a staged file is what was ratified, and put it back if not. Spec: CM-46.
 
-    Nobody synced it, so a power loss may have taken it. Spec: CM-46.
+    Engines are told its name. Its writer did not sync it, so a power loss may have taken it, and
+    others may have replaced it by anything. If it cannot be put back, the commit is published all
+    the same: its content is the catalog's.
     """
     if _staged(log, file_name) == content:
         return
     _log.error("table %s: %s was lost or altered after it was ratified", row.id, file_name)
-    log.store.put(f"{STAGED}/{file_name}", content)
+    staged = parse_staged_name(file_name)
+    assert staged is not None  # else it would not have been ratified
+    try:
+        log.put_back(staged, content)
+    except RefusedError as error:
+        _log.error("table %s: %s cannot be put back: %s", row.id, file_name, error)
 
 
 def _is_ratified(content: bytes, commit: CommitRow) -> bool:

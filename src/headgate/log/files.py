@@ -7,10 +7,18 @@ never listed: a staged file is found by the name the catalog gives, or not at al
 from __future__ import annotations
 
 import json
+import logging
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headgate.errors import HeadgateError, InvariantError, LogDivergedError, NotFoundError
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    InvariantError,
+    LogDivergedError,
+    NotFoundError,
+)
 from headgate.protocol.actions import Version
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
@@ -23,6 +31,8 @@ from headgate.protocol.paths import (
     parse,
 )
 from headgate.storage.objects import ObjectStore
+
+_log = logging.getLogger(__name__)
 
 
 class UnfinishedError(LogDivergedError):
@@ -97,21 +107,58 @@ class DeltaLog:
     def publish_many(self, commits: Sequence[tuple[Version, bytes]]) -> None:
         """Copy ratified bytes into the log, in order; again is fine. Spec: CM-23, CM-24.
 
-        Another publisher is welcome, another content is not: it raises `LogDivergedError`.
+        Another publisher is welcome, another content is not: it raises `LogDivergedError`. A folder
+        or a link that cannot be read as a commit is nobody's content and is set aside.
         """
-        items = [(PublishedCommit(version).path, content) for version, content in commits]
+        items: Sequence[tuple[str, bytes]] = [
+            (PublishedCommit(version).path, content) for version, content in commits
+        ]
         while items:
-            # Nothing is put above a file that is not ours, so what is there is looked at first.
-            there: list[str] = []
-            while items and self.store.head(items[0][0]) is not None:
-                self._refuse_unless_same(*items[0])
-                there.append(items.pop(0)[0])
-            if there:  # whoever put them may not have synced them
-                self.store.sync(there)
-            done = self.store.put_many_if_absent(items) if items else []
-            if done and not done[-1]:
-                self._refuse_unless_same(*items[len(done) - 1])
-            items = items[len(done) :]
+            try:
+                items = self._publish_some(items)
+            except (InvalidArgumentError, NotFoundError):
+                if not any(self._set_obstacle_aside(path) for path, _ in items):
+                    raise
+
+    def _publish_some(self, items: Sequence[tuple[str, bytes]]) -> Sequence[tuple[str, bytes]]:
+        """Publish from the first on, at least one; return the rest."""
+        # Nothing is put above a file that is not ours, so what is there is looked at first.
+        there: list[str] = []
+        while len(there) < len(items) and self.store.head(items[len(there)][0]) is not None:
+            self._refuse_unless_same(*items[len(there)])
+            there.append(items[len(there)][0])
+        if there:  # whoever put them may not have synced them
+            self.store.sync(there)
+        items = items[len(there) :]
+        done = self.store.put_many_if_absent(items) if items else []
+        if done and not done[-1]:
+            self._refuse_unless_same(*items[len(done) - 1])
+        return items[len(done) :]
+
+    def put_back(self, commit: StagedCommit, content: bytes) -> None:
+        """Put a staged commit where its file is missing or damaged, setting aside what else is."""
+        try:
+            self.store.put(commit.path, content)  # in place of a file or a link
+        except InvalidArgumentError:
+            for path in (STAGED, commit.path):
+                if self._set_obstacle_aside(path, is_folder=path == STAGED):
+                    break
+            self.store.put(commit.path, content)
+
+    def _set_obstacle_aside(self, path: str, *, is_folder: bool = False) -> bool:
+        """Set aside what has the name of a file and is none, or of a folder and is none."""
+        try:
+            is_file = self.store.head(path) is not None
+        except InvalidArgumentError:  # a link that leads out of the store
+            is_file = is_folder
+        if is_file is not is_folder:
+            return False
+        folder, _, name = path.rpartition("/")
+        aside = f"{folder}/_set_aside-{name}-{secrets.token_hex(4)}"
+        if not self.store.set_aside(path, aside):
+            return False
+        _log.error("%s in %s was in the way of a commit: kept as %s", path, self.store.url, aside)
+        return True
 
     def _refuse_unless_same(self, path: str, content: bytes) -> None:
         found = self.store.get(path)
