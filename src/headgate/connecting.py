@@ -24,6 +24,7 @@ from headgate.arguments import When, checked
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.catalog.stores.sqlite_file import make_private_folder
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
 from headgate.errors import (
     AlreadyExistsError,
@@ -36,7 +37,6 @@ from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName
 from headgate.protocol.catalog_port import ManagingCatalog
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from headgate.catalog.filesystem import FilesystemCatalog
@@ -305,7 +305,7 @@ def _ready(database: Path) -> Path:
                 f"{directory} is not a directory.", remedy="Name a directory."
             )
         if not database.exists():  # what is ratified must not go with the lake's own name
-            LocalStore(directory).make_root()
+            make_private_folder(directory)
         # In this order: what another process makes meanwhile is a lake, not somebody else's.
         is_used = any(directory.iterdir())
         is_foreign = is_used and not database.exists()

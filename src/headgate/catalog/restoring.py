@@ -12,6 +12,7 @@ import shutil
 from pathlib import Path
 
 from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.catalog.stores.sqlite_file import make_private, make_private_folder
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
@@ -39,8 +40,9 @@ def restore(backup: Path, database: Path, clock: Clock) -> str:
             )
     unfinished = database.with_name(f".{database.name}.{os.getpid()}.unfinished")
     try:
-        database.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(database.parent)
         is_used = any(database.parent.iterdir())
+        make_private(str(unfinished))
         shutil.copyfile(backup, unfinished)
         root = _looked_at(unfinished, backup, clock)
         here = locations.normalize(str(database.parent.resolve()))

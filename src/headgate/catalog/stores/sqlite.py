@@ -22,7 +22,7 @@ from headgate.catalog.stores.port import (
     Reading,
     Writing,
 )
-from headgate.catalog.stores.sqlite_file import DatabaseFiles
+from headgate.catalog.stores.sqlite_file import DatabaseFiles, make_private
 from headgate.catalog.stores.sqlite_reading import CLOCK, ReadingUnit, as_clock
 from headgate.catalog.stores.sqlite_writing import Known, WritingUnit, translated
 from headgate.clock import Clock as WallClock
@@ -184,7 +184,7 @@ class SQLiteStore:
             raise AlreadyExistsError(f"{target} is there already.", remedy="Name a new file.")
         unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
         try:
-            unfinished.touch()
+            unfinished.touch(0o600)
             with self._reading() as source:
                 self._copy(source, unfinished)
             _sync(unfinished)
@@ -224,6 +224,8 @@ class SQLiteStore:
         flags = apsw.SQLITE_OPEN_READWRITE
         if not is_lent:  # the first one makes the file
             flags |= apsw.SQLITE_OPEN_CREATE
+            if self._vfs is None:
+                make_private(self._path)
         connection = apsw.Connection(self._path, flags=flags, vfs=self._vfs)
         try:
             connection.set_busy_timeout(10_000)  # two processes may be making the file at once

@@ -10,15 +10,37 @@ The files are never opened here: closing any handle of theirs would end the lock
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from headgate.errors import DamagedError, UnavailableError
+from headgate.storage.local import LocalStore
 
 LOG_SUFFIX: Final = "-wal"
 _REMEDY: Final = (
     "Restore it from a backup: stop every process that uses it, run `headgate restore`, start "
     "again, then run `headgate fsck --repair`."
 )
+
+
+def make_private(path: str) -> None:
+    """Make an empty file that only its owner may read, unless one is there.
+
+    SQLite gives the log and the index beside a database the mode of the database.
+    """
+    # Not opened, as said above. What is wrong with the path is for SQLite to say.
+    with suppress(OSError):
+        os.mknod(path, 0o600 | stat.S_IFREG)
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make the folder of a database, durably, for its owner alone; one that is there stays."""
+    is_new = not folder.exists()
+    LocalStore(folder).make_root()
+    if is_new:
+        folder.chmod(0o700)
 
 
 class _Identity(NamedTuple):
