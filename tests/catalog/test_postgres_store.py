@@ -284,7 +284,7 @@ def test_it_says_what_it_is_and_no_secret(postgres_server: Postgres) -> None:
     store = PostgresStore(address, SystemClock())
     with postgres_server.connect() as admin:
         [[version]] = admin.execute("SHOW server_version").fetchall()
-    assert store.describe() == f"PostgreSQL {str(version).split()[0]}, schema 1"
+    assert store.describe() == f"PostgreSQL {str(version).split()[0]}, schema 2"
     assert "s3cret" not in repr(store)
     store.close()
 
