@@ -985,9 +985,8 @@ def test_a_commit_is_answered_with_its_own_metadata_also_where_the_log_cannot_be
     served: Served,
 ) -> None:
     stock = native_table(served)
-    native(served, stock.table_id, 1)
     etag = served.http.get(f"{BASE}/tables/main.default.ours").json()["properties"]
-    stock.log.mkdir(parents=True, exist_ok=True)
+    native(served, stock.table_id, 1)
     (stock.log / f"{1:020d}.json").write_bytes(b'{"commitInfo":{}}\n')
     stock.timestamp_ms = CLOCK.now_ms() + 1_000
     own = metadata(TableId(stock.table_id), properties={"owner": "me"})
