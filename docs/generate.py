@@ -219,7 +219,7 @@ def command_page() -> str:
             f"{escaped(commands.help_of(function))}\n\n",
             *(f"- `{p.metavar}`: {p.help}\n" for p in arguments),
             *options_of(command),
-            f"\n```\n{textwrap.dedent(examples).strip()}\n```\n",
+            f"\n```text\n{textwrap.dedent(examples).strip()}\n```\n",
         ]
     return "".join(out)
 
@@ -302,7 +302,9 @@ def drawing(lifecycle: Lifecycle) -> str:
     width = max(len(state) for state, _, _ in moves)
     lines = [f"{state:<{width}} --{event}--> {target}" for state, event, target in moves]
     ends = [word(state) for state, events in lifecycle.items() if not events]
-    return "\n".join(["```", *lines, "```", "", f"Nothing follows: {', '.join(ends) or 'none'}."])
+    return "\n".join(
+        ["```text", *lines, "```", "", f"Nothing follows: {', '.join(ends) or 'none'}."]
+    )
 
 
 def word(member: Enum) -> str:

@@ -24,6 +24,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """List the public names, loaded or not."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> object:
     """Load a public name when it is first asked for: importing Headgate costs nothing."""
     if name == "errors":

@@ -252,6 +252,16 @@ def test_a_checkpoint_has_sidecars_if_asked(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.glob("lake/tables/*/_delta_log/*.checkpoint.*-*.parquet"))
 
 
+def test_a_lake_and_a_namespace_that_exist_are_left_as_they_are_if_asked(run: Run) -> None:
+    assert run("init", "--if-not-exists").code == 0
+    again = run("init", "--if-not-exists", "--json")
+    assert json.loads(again.out) == {"lake": "lake", "created": False}
+    for _ in range(2):
+        assert run("create-namespace", "sales", "--if-not-exists").code == 0
+    assert run("init").code == 1
+    assert run("create-namespace", "sales").code == 1
+
+
 def test_a_namespace_and_a_catalog_get_other_names(run: Run) -> None:
     run("init")
     run("create", "other.sales.orders", "id long", "--create-namespace")

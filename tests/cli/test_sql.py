@@ -130,7 +130,7 @@ def test_without_pyspark_it_is_told_what_to_install(orders: Run, tmp_path: Path)
         text=True,
     )
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "PySpark is not installed.\nInstall it: pip install 'headgate[spark]'." in ran.stderr
+    assert "PySpark is not installed.\nInstall it: pip install 'pyspark>=4.0,<4.4'." in ran.stderr
 
 
 @pytest.mark.slow

@@ -109,6 +109,22 @@ class TestNames:
         session.drop_namespace("sales")
         assert [str(n) for n in session.namespaces()] == ["main.default"]
 
+    def test_what_exists_is_left_as_it_is_if_asked(self, full_world: World) -> None:
+        session = full_world.session()
+        for _ in range(2):
+            session.create_namespace("sales", if_not_exists=True)
+            table = session.create_table("sales.orders", "id long, day date", if_not_exists=True)
+            table.append(rows(1))
+        assert ids_in(session.table("sales.orders").to_arrow()) == [1, 1]
+        other = session.create_table("sales.orders", "other string", if_not_exists=True)
+        assert other.id == table.id
+        for create in (
+            lambda: session.create_namespace("sales"),
+            lambda: session.create_table("sales.orders", "id long"),
+        ):
+            with pytest.raises(AlreadyExistsError):
+                create()
+
     def test_names_without_a_namespace_follow_it_when_the_session_renames_it(
         self, full_world: World
     ) -> None:

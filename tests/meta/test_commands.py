@@ -1,10 +1,13 @@
 """Every command has help, examples, a section in the docs and a library call of the same name."""
 
+import itertools
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from headgate import connecting, serve
 from headgate.catalog import restoring
@@ -29,11 +32,31 @@ CALLED = {
 Command = Callable[..., None]
 
 
+def calls_of_headgate(line: str) -> Iterator[list[str]]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>")
+    lexer.whitespace_split = True
+    for is_operator, words in itertools.groupby(lexer, key=lambda word: word in {"|", ">"}):
+        call = list(words)
+        if not is_operator and call[0] == "headgate":
+            yield call
+
+
 @pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)
 def test_a_command_says_what_it_does_and_gives_an_example(command: Command) -> None:
     first = commands.help_of(command).splitlines()[0]
     assert first.endswith(".")
     assert f"headgate {commands.name_of(command)}" in commands.examples_of(command)
+
+
+@pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)
+def test_every_example_of_a_command_is_a_valid_command_line(command: Command) -> None:
+    known = get_command(application()).commands  # type: ignore[attr-defined]  # it is a group
+    examples = commands.examples_of(command).partition("For example:\n")[2].replace("\\\n", " ")
+    for line in examples.splitlines():
+        for words in calls_of_headgate(line):
+            place = next(place for place, word in enumerate(words) if word in known)
+            arguments = [word for word in words[place + 1 :] if word != "--json"]  # for all
+            known[words[place]].make_context(line, arguments)  # raises if it cannot be parsed
 
 
 @pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)

@@ -18,6 +18,14 @@ def test_the_public_names_are_these() -> None:
     ]
 
 
+def test_dir_lists_the_public_names_before_they_are_loaded() -> None:
+    program = "import headgate; print(*dir(headgate))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert done.stdout.split() == sorted(headgate.__all__)
+
+
 def test_every_public_name_can_be_had() -> None:
     assert all(getattr(headgate, name) is not None for name in headgate.__all__)
 

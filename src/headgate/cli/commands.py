@@ -38,6 +38,9 @@ def init(
         str | None,
         typer.Option(metavar="URL", help="Where the tables will lie; else beside the database."),
     ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a lake that exists as it is.")
+    ] = False,
 ) -> None:
     """Make a lake.
 
@@ -53,7 +56,14 @@ def init(
 
     here: Globals = ctx.obj
     lake = here.lake if address is None else address
-    made = connecting.init(lake, root)
+    try:
+        made = connecting.init(lake, root)
+    except AlreadyExistsError:
+        if not if_not_exists:
+            raise
+        lake = shown(lake)
+        here.output.result({"lake": lake, "created": False}, f"{lake} is a lake already.")
+        return
     lake = shown(lake)
     verb = "A lake is made by its first table" if "catalog=filesystem" in lake else "Made a lake"
     here.output.result(
@@ -70,6 +80,9 @@ def create_namespace(
         str | None,
         typer.Option(metavar="URL", help="Store its tables there, not under the lake's root."),
     ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a namespace that exists as it is.")
+    ] = False,
 ) -> None:
     """Make a namespace for tables.
 
@@ -78,7 +91,7 @@ def create_namespace(
     """
     here: Globals = ctx.obj
     with here.session("Making a namespace") as session:
-        session.create_namespace(name, storage_root=storage_root)
+        session.create_namespace(name, storage_root=storage_root, if_not_exists=if_not_exists)
     full = str(SchemaName.parse(name))
     here.output.result({"namespace": full}, f"Made the namespace {full}.")
 

@@ -113,7 +113,7 @@ class Engine:
                 raise
             raise UnsupportedFeatureError(
                 "SQL is run by Spark, and PySpark is not installed.",
-                remedy="Install it: pip install 'headgate[spark]'. Java 17 is needed, too.",
+                remedy="Install it: pip install 'pyspark>=4.0,<4.4'. Java 17 is needed, too.",
             ) from error
         except HeadgateError:
             raise

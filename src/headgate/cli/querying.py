@@ -38,7 +38,7 @@ def sql(
     its first statement is run, and ends at the first one that is refused. JSON is one object a
     line; JSON and CSV are written as the rows come.
 
-    Needs PySpark and Java 17: pip install 'headgate[spark]'.
+    Needs PySpark and Java 17: pip install 'pyspark>=4.0,<4.4'.
 
     For example:
       headgate sql

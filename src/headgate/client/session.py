@@ -130,13 +130,24 @@ class Session:
 
     # Namespaces
 
-    def create_namespace(self, name: str, *, storage_root: str | None = None) -> None:
+    def create_namespace(
+        self, name: str, *, storage_root: str | None = None, if_not_exists: bool = False
+    ) -> None:
         """Create a namespace, `schema` or `catalog.schema`.
+
+        With `if_not_exists` one that exists stays as it is.
 
         With a storage root, its tables are stored there instead of under the lake's root. On a
         server it must be a location that an administrator registered.
         """
-        self._registry().create_namespace(self._schema_name(name), storage_root=storage_root)
+        try:
+            self._registry().create_namespace(self._schema_name(name), storage_root=storage_root)
+        except AlreadyExistsError:
+            if not if_not_exists or not self._has_namespace(self._schema_name(name)):
+                raise
+
+    def _has_namespace(self, name: SchemaName) -> bool:
+        return any(known.key == name.key for known in self.namespaces())
 
     def drop_namespace(self, name: str) -> None:
         """Remove a namespace that is empty."""
@@ -218,11 +229,20 @@ class Session:
         properties: Mapping[str, str | int | bool] | None = None,
         comment: str | None = None,
         *,
+        if_not_exists: bool = False,
         three_phase: bool = False,
     ) -> Table:
-        """Make a table: in one call where the catalog can, else in three. Spec: LC-01, CM-39."""
+        """Create a table: in one call where the catalog can, else in three. Spec: LC-01, CM-39.
+
+        With `if_not_exists` a table that has the name already is returned, whatever its columns.
+        """
         wanted = Wanted.given(schema, partition_by, properties, comment)
-        return self._create(self._table_name(name), wanted, _CREATE, three_phase=three_phase)
+        try:
+            return self._create(self._table_name(name), wanted, _CREATE, three_phase=three_phase)
+        except AlreadyExistsError:
+            if not if_not_exists or self.find_name(name) is None:
+                raise
+        return self.table(name)
 
     def replace_table(
         self,
