@@ -353,4 +353,7 @@ class LogDivergedError(InvariantError):
     """A published file holds other bytes than were ratified. Spec: PB-02."""
 
     code = "log-diverged"
-    remedy = "Run `headgate fsck TABLE`: the catalog's commit is the truth, the file is not."
+    remedy = (
+        "Run `headgate fsck TABLE --repair`, which keeps the file under another name and publishes "
+        "the ratified commit."
+    )

@@ -49,6 +49,8 @@ POINTS: Final = frozenset(
         "listener.after_record",
         "fsck.before_adopt",
         "fsck.after_adopt",
+        "fsck.before_set_aside",
+        "fsck.after_set_aside",
         "housekeeping.before_give_up",
         "housekeeping.after_give_up",
         "housekeeping.between_files",

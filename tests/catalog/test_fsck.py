@@ -14,7 +14,7 @@ import pytest
 import headgate
 from headgate import failpoints
 from headgate.catalog.publisher import Publisher
-from headgate.errors import LogAheadError, UnavailableError
+from headgate.errors import LogAheadError, LogDivergedError, UnavailableError
 from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.catalog_port import Finding, Ratified, Resolved, Severity
@@ -368,22 +368,199 @@ def test_every_staged_file_is_said_to_be_what_it_is(lake: House) -> None:
     ]
 
 
+INTRUDER = file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 9)
+
+
+def set_aside(house: House, table_id: TableId) -> dict[str, bytes]:
+    """Give what a repair set aside in a table's log."""
+    store = house.log(table_id).store
+    return {
+        item.path: store.get(item.path)
+        for item in store.list(LOG)
+        if item.path.startswith(f"{LOG}/_set_aside")
+    }
+
+
 @req("PB-02")
 def test_publishing_goes_on_once_the_log_is_right_again(lake: House) -> None:
     table = lake.create()
     lake.catalog.publish(table.table_id)
     lake.propose(table.table_id, 1, add())
     stray = path_on_disk(lake, table.table_id, PublishedCommit(Version(1)).path)
-    stray.write_bytes(file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 9))
+    stray.write_bytes(INTRUDER)
     with pytest.raises(Exception, match="log-diverged"):
         lake.catalog.publish(table.table_id)
-    problems(lake, repair=True)
-    with pytest.raises(Exception, match="log-diverged"):  # not while the other bytes are there
-        lake.catalog.publish(table.table_id)
     stray.unlink()
+    with pytest.raises(Exception, match="log-diverged"):  # it is for a repair to say so
+        lake.catalog.publish(table.table_id)
     assert [f.repaired for f in problems(lake, repair=True) if f.rule == "PB-02"] == [True]
     assert lake.catalog.publish(table.table_id) == 1
+    assert set_aside(lake, table.table_id) == {}
     assert problems(lake) == []
+
+
+@req("PB-02")
+@pytest.mark.parametrize("taken", [0, 1, 2])
+def test_a_diverged_table_is_repaired_and_the_intruders_file_kept(lake: House, taken: int) -> None:
+    table = lake.create()
+    if taken > 0:
+        lake.catalog.publish(table.table_id)
+    for version in (1, 2):
+        lake.propose(table.table_id, version, add())
+    stray = path_on_disk(lake, table.table_id, PublishedCommit(Version(taken)).path)
+    stray.parent.mkdir(exist_ok=True, parents=True)
+    stray.write_bytes(INTRUDER)
+    with pytest.raises(LogDivergedError):
+        lake.catalog.publish(table.table_id)
+    assert {f.severity for f in problems(lake)} == {Severity.ERROR}
+    repaired = problems(lake, repair=True)
+    assert {(f.rule, f.version, f.repaired) for f in repaired} == {
+        ("S10", taken, True),
+        ("PB-02", None, True),
+    }
+    [(path, kept)] = set_aside(lake, table.table_id).items()
+    assert kept == INTRUDER
+    assert [path in f.says for f in repaired if f.rule == "S10"] == [True]
+    assert lake.catalog.publish(table.table_id) == 2
+    assert problems(lake) == []
+    assert isinstance(lake.propose(table.table_id, 3, add()), Ratified)
+    assert lake.catalog.publish(table.table_id) == 3
+
+
+def replace_by_bytes(path: Path) -> None:
+    path.write_bytes(INTRUDER)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_bytes(b"kept")
+
+
+def replace_by_link(path: Path) -> None:
+    path.unlink()
+    (path.parents[3] / "outside").write_bytes(INTRUDER)
+    path.symlink_to(path.parents[3] / "outside")
+
+
+def replace_by_dangling_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.with_name("nowhere"))
+
+
+HARMS = [replace_by_bytes, cut_short, replace_by_folder, replace_by_link, replace_by_dangling_link]
+
+
+@shows("S10")
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_published_commit_that_was_altered_is_put_back_and_what_was_there_kept(
+    lake: House, harm: Callable[[Path], None]
+) -> None:
+    table = lake.create()
+    for version in (1, 2):
+        lake.propose(table.table_id, version, add())
+    lake.catalog.publish(table.table_id)
+    path = path_on_disk(lake, table.table_id, PublishedCommit(Version(1)).path)
+    content = path.read_bytes()
+    harm(path)
+    assert Severity.ERROR in {f.severity for f in problems(lake)}
+    [finding] = problems(lake, repair=True)
+    assert (finding.rule, finding.version, finding.repaired) == ("S10", 1, True)
+    assert path.read_bytes() == content
+    assert not path.is_symlink()
+    aside = finding.says.rpartition(" ")[2]
+    assert (
+        path.with_name(aside.rpartition("/")[2]).is_symlink()
+        or path.with_name(aside.rpartition("/")[2]).exists()
+    )
+    assert problems(lake) == []
+
+
+@shows("FP4")
+@pytest.mark.parametrize("harm", HARMS[2:])
+def test_what_is_no_file_and_stands_where_a_commit_is_to_be_published_is_set_aside(
+    lake: House, harm: Callable[[Path], None]
+) -> None:
+    table = lake.create()
+    lake.catalog.publish(table.table_id)
+    lake.propose(table.table_id, 1, add())
+    path = path_on_disk(lake, table.table_id, PublishedCommit(Version(1)).path)
+    path.touch()
+    harm(path)
+    assert any(f.version == 1 and f.repaired for f in problems(lake, repair=True))
+    assert lake.catalog.publish(table.table_id) == 1
+    assert problems(lake) == []
+
+
+def test_bytes_that_are_nowhere_any_more_leave_the_other_file_where_it_is(lake: House) -> None:
+    lake.way = Way.STAGED
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    lake.catalog.publish(table.table_id)
+    content = lake.log(table.table_id).read_published(Version(1))
+    assert content is not None
+    name = answer.commits[table.table_id].file_name
+    staged = path_on_disk(lake, table.table_id, f"{STAGED}/{name}")
+    staged.unlink()
+    path = path_on_disk(lake, table.table_id, PublishedCommit(Version(1)).path)
+    path.write_bytes(INTRUDER)
+    [finding] = problems(lake, repair=True)
+    assert (finding.rule, finding.severity, finding.repaired) == ("S10", Severity.ERROR, False)
+    assert path.read_bytes() == INTRUDER
+    # Found by their hash, under whatever name.
+    path.with_name("saved-by-hand").write_bytes(content)
+    [finding] = problems(lake, repair=True)
+    assert finding.repaired
+    assert path.read_bytes() == content
+
+
+def test_intruders_files_above_the_latest_version_are_set_aside(lake: House) -> None:
+    table = lake.create()
+    lake.propose(table.table_id, 1, add())
+    lake.catalog.publish(table.table_id)
+    store = lake.log(table.table_id).store
+    for version in (2, 3, 9):
+        store.put(PublishedCommit(Version(version)).path, b'{"commitInfo":{"v":%d}}\n' % version)
+    found = problems(lake, repair=True)
+    assert [(f.rule, f.version, f.repaired) for f in found] == [
+        ("AU-01", 2, True),
+        ("AU-01", 3, True),
+        ("AU-01", 9, True),
+    ]
+    assert len(set_aside(lake, table.table_id)) == 3
+    assert problems(lake) == []
+    assert isinstance(lake.propose(table.table_id, 2, add()), Ratified)
+    assert lake.catalog.publish(table.table_id) == 2
+
+
+@shows("S10")
+@pytest.mark.parametrize("crash", ["fsck.before_set_aside", "fsck.after_set_aside"])
+def test_setting_a_file_aside_cut_short_goes_on_when_it_is_called_again(
+    inline_lake: House, crash: str
+) -> None:
+    table = inline_lake.create()
+    for version in (1, 2):
+        inline_lake.propose(table.table_id, version, add())
+    inline_lake.catalog.publish(table.table_id)
+    path = path_on_disk(inline_lake, table.table_id, PublishedCommit(Version(1)).path)
+    content = path.read_bytes()
+    path.write_bytes(INTRUDER)
+    failpoints.arm(f"{crash}:raise@1")
+    try:
+        with pytest.raises(failpoints.FailPointError):
+            problems(inline_lake, repair=True)
+    finally:
+        failpoints.arm("")
+    inline_lake.restart()
+    problems(inline_lake, repair=True)
+    assert path.read_bytes() == content
+    assert list(set_aside(inline_lake, table.table_id).values()) == [INTRUDER]
+    assert problems(inline_lake) == []
 
 
 @req("CM-40")
@@ -533,8 +710,8 @@ def test_a_transaction_that_a_repair_ratified_anew_table_by_table_is_told_as_tha
     shutil.copy(copy, inline_lake.root / "headgate.db")
     inline_lake.catalog = inline_lake._open()
     problems(inline_lake, repair=True)
-    found = problems(inline_lake)
-    assert {(f.rule, f.severity) for f in found} == {("S7", Severity.WARNING)}
+    found = [f for f in inline_lake.database.fsck() if f.rule == "S7"]
+    assert {f.severity for f in found} == {Severity.NOTE}
     assert all("later sequence" in f.remedy for f in found)
 
 

@@ -335,7 +335,11 @@ def test_of_namesakes_the_one_to_purge_is_named_by_its_id(orders: Run) -> None:
 
 def test_catalog_and_logs_agree(orders: Run) -> None:
     assert orders("fsck").out == "Catalog and logs agree.\n"
-    assert json.loads(orders("fsck", "orders", "--json").out) == {"findings": [], "errors": 0}
+    assert json.loads(orders("fsck", "orders", "--json").out) == {
+        "findings": [],
+        "errors": 0,
+        "warnings": 0,
+    }
 
 
 def test_what_disagrees_is_told_with_its_remedy(orders: Run, tmp_path: Path) -> None:
@@ -350,6 +354,19 @@ def test_what_disagrees_is_told_with_its_remedy(orders: Run, tmp_path: Path) -> 
     assert told["findings"][0]["remedy"]
     (tmp_path / "aside.json").rename(gone)
     assert orders("fsck", "--repair").code == 0
+
+
+def test_a_warning_that_is_not_repaired_fails_the_check_and_a_note_does_not(
+    orders: Run, tmp_path: Path
+) -> None:
+    (log,) = tmp_path.glob("lake/tables/*/_delta_log")
+    (log / "notes.txt").write_text("mine")
+    assert orders("fsck").code == 0
+    (log / f"{7:020d}.json").write_text("{}\n")
+    told = orders("fsck", "--json")
+    assert (told.code, json.loads(told.out)["warnings"]) == (1, 1)
+    assert orders("fsck", "--repair").code == 0
+    assert orders("fsck").code == 0
 
 
 def test_the_same_commands_work_on_a_filesystem_catalog(run: Run, tmp_path: Path) -> None:

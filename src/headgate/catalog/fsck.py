@@ -17,14 +17,18 @@ from headgate.catalog.decision import Attempt, Decider, Pending
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, TakenError, Writing
 from headgate.clock import Clock
-from headgate.errors import HeadgateError, InvalidCommitError, MalformedError
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    InvalidCommitError,
+    MalformedError,
+)
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
 from headgate.protocol import examination, features, paths
 from headgate.protocol.actions import Metadata, TableId, Version
 from headgate.protocol.catalog_port import Finding, Severity
 from headgate.protocol.commits import Part, Proposal, Put, Way
-from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY, State
 from headgate.protocol.timestamps import moment
@@ -36,16 +40,23 @@ if TYPE_CHECKING:
 
 RESTORE = "Restore the file from a backup of the storage."
 _FILES_TOLD = 20
+_UNREADABLE = ""  # in place of a hash
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
-    """What lies in a log folder."""
+class LogListing:
+    """The files of a log's folder."""
 
-    published: dict[Version, str]  # version -> sha256
+    published: dict[Version, str]  # version -> sha256; empty for what cannot be read
     staged: dict[str, int]  # name -> size
     others: list[paths.LogFile]
     strays: Sequence[str]
+
+    @property
+    def newest_checkpoint(self) -> Version:
+        """The version up to which commits may be gone: a checkpoint stands for them."""
+        found = [file.version for file in self.others if isinstance(file, paths.Checkpoint)]
+        return max(found, default=Version(-1))
 
 
 class Checker:
@@ -66,17 +77,17 @@ class Checker:
             found += self._adopted(row, name, log)
         # The log before the catalog: what is published was ratified, so whatever is seen of it is
         # known here afterwards, also while others commit.
-        files = _look(log)
+        files = list_log(log)
         with self._store.read() as unit:
             row = unit.table(row.id) or row
             commits = unit.commits(row.key, Version(0), row.head, content=True)
         found += _rows(row, name, commits)
-        found += _held(row, name, log, commits, files, repair=repair)
+        found += _held(row, name, log, commits, files)
         found += self._beyond(row, name, log, files)
         found += beside(name, files.others, published=row.published, head=row.head)
         found += _staged(name, commits, files)
         found += strays(name, files.strays)
-        found += self._state(row, name, log, commits, files, repair=repair)
+        found += self._state(row, name)
         return found
 
     def torn(self, tables: Mapping[TableId, str]) -> Iterator[Finding]:
@@ -90,7 +101,7 @@ class Checker:
                 if table_id in tables:
                     yield Finding(
                         rule="S7",
-                        severity=Severity.WARNING if is_anew else Severity.ERROR,
+                        severity=Severity.NOTE if is_anew else Severity.ERROR,
                         table=tables[table_id],
                         version=row.version,
                         says=f"is of transaction {txn_id}, whose {len(commits)} commits have "
@@ -184,7 +195,9 @@ class Checker:
         self._ratifier.submit(row.id, adopt).result()
         fail_point("fsck.after_adopt")
 
-    def _beyond(self, row: TableRow, name: str, log: DeltaLog, files: _Files) -> Iterator[Finding]:
+    def _beyond(
+        self, row: TableRow, name: str, log: DeltaLog, files: LogListing
+    ) -> Iterator[Finding]:
         following, timestamp_ms = row.head + 1, row.timestamp_ms
         for version in sorted(version for version in files.published if version > row.head):
             path = PublishedCommit(version).path
@@ -236,16 +249,7 @@ class Checker:
             return None
         return stamp if metadata is None or _names(metadata, row) else None
 
-    def _state(
-        self,
-        row: TableRow,
-        name: str,
-        log: DeltaLog,
-        commits: list[CommitRow],
-        files: _Files,
-        *,
-        repair: bool,
-    ) -> Iterator[Finding]:
+    def _state(self, row: TableRow, name: str) -> Iterator[Finding]:
         protocol, metadata = self._decider.protocol_and_metadata(row)
         if not features.is_catalog_managed(protocol) or not _names(metadata, row):
             yield Finding(
@@ -255,22 +259,14 @@ class Checker:
                 says=f"is not the catalog-managed table {row.id} any more",
                 remedy="Restore the catalog from a backup.",
             )
-        if row.diverged is None:
-            return
-        right = {commit.version: commit.sha256.hex() for commit in commits}
-        is_right = all(right.get(v, sha) == sha for v, sha in files.published.items())
-        finding = Finding(
-            rule="PB-02",
-            severity=Severity.ERROR,
-            table=name,
-            says=f"is not published any more: {row.diverged}",
-            remedy="Take the other bytes out of the log, then run `headgate fsck --repair`.",
-        )
-        if repair and is_right:
-            key = row.key
-            self._ratifier.submit(row.id, lambda unit: unit.set_diverged(key, None)).result()
-            finding = replaced(finding, repaired=True, severity=Severity.WARNING)
-        yield finding
+        if row.diverged is not None:
+            yield Finding(
+                rule="PB-02",
+                severity=Severity.ERROR,
+                table=name,
+                says=f"is not published any more: {row.diverged}",
+                remedy="Run `headgate fsck --repair`.",
+            )
 
 
 def _names(metadata: Metadata, row: TableRow) -> bool:
@@ -278,18 +274,19 @@ def _names(metadata: Metadata, row: TableRow) -> bool:
     return metadata.configuration.get(TABLE_ID_PROPERTY) == row.id
 
 
-def _look(log: DeltaLog) -> _Files:
+def list_log(log: DeltaLog) -> LogListing:
+    """List a log's folder, and hash what is published in it."""
     published: dict[Version, str] = {}
     others: list[paths.LogFile] = []
     for item in log.list():
         if isinstance(item.file, PublishedCommit):
-            found = _published_hash(log, item.file.version)
+            found = published_hash(log, item.file.version)
             if found is not None:
                 published[item.file.version] = found
         else:
             others.append(item.file)
     staged = {item.path.removeprefix(f"{STAGED}/"): item.size for item in log.store.list(STAGED)}
-    return _Files(published, staged, others, log.strays())
+    return LogListing(published, staged, others, log.strays())
 
 
 def _rows(row: TableRow, name: str, commits: list[CommitRow]) -> Iterator[Finding]:
@@ -315,28 +312,16 @@ def _rows(row: TableRow, name: str, commits: list[CommitRow]) -> Iterator[Findin
             )
 
 
-def _newest_checkpoint(files: _Files) -> Version:
-    """Give the version below which commits may be gone: a checkpoint stands for them."""
-    checkpoints = [file.version for file in files.others if isinstance(file, paths.Checkpoint)]
-    return max(checkpoints, default=Version(-1))
-
-
 def _held(
-    row: TableRow,
-    name: str,
-    log: DeltaLog,
-    commits: list[CommitRow],
-    files: _Files,
-    *,
-    repair: bool,
+    row: TableRow, name: str, log: DeltaLog, commits: list[CommitRow], files: LogListing
 ) -> Iterator[Finding]:
     """S9 to S12: every version is there, and what is published is what was ratified, in order."""
-    covered = _newest_checkpoint(files)
+    covered = files.newest_checkpoint
     for commit in commits:
         version, path = commit.version, PublishedCommit(commit.version).path
         published = files.published.get(version)
         if published is None and version > covered:  # or published since the log was listed
-            published = _published_hash(log, version)
+            published = published_hash(log, version)
         if published is not None and published != commit.sha256.hex():
             yield Finding(
                 rule="S10",
@@ -345,21 +330,18 @@ def _held(
                 version=version,
                 path=path,
                 says="holds other bytes than were ratified",
-                remedy="Take the file out of the log, then run `headgate fsck --repair`.",
+                remedy="Run `headgate fsck --repair`, which keeps the file under another name and "
+                "publishes the ratified bytes if they can be found; else restore the file.",
             )
         if published is None and commit.published_ms is not None and version > covered:
-            content = _content(log, commit)
-            if repair and content is not None:
-                log.publish_many([(version, content)])
             yield Finding(
                 rule="S11",
-                severity=Severity.ERROR if content is None or not repair else Severity.WARNING,
+                severity=Severity.ERROR,
                 table=name,
                 version=version,
                 path=path,
                 says="was published and is gone",
-                remedy=RESTORE if content is None else "Run `headgate fsck --repair`.",
-                repaired=repair and content is not None,
+                remedy=f"Run `headgate fsck --repair`; if that cannot find its bytes: {RESTORE}",
             )
         if (
             published is None
@@ -409,17 +391,21 @@ def _held(
                     )
 
 
-def _published_hash(log: DeltaLog, version: Version) -> str | None:
-    content = log.read_published(version)
+def published_hash(log: DeltaLog, version: Version) -> str | None:
+    """Hash a published commit; None if nothing has its name."""
+    try:
+        content = log.read_published(version)
+    except InvalidArgumentError:  # something else has its name, such as a link
+        return _UNREADABLE
     return None if content is None else hashlib.sha256(content).hexdigest()
 
 
-def _content(log: DeltaLog, commit: CommitRow) -> bytes | None:
-    """Give what was ratified: from the catalog, or from where it was staged; None if nowhere."""
-    content = commit.content
-    if content is None:
-        return _staged_content(log, commit)
-    return content if hashlib.sha256(content).digest() == commit.sha256 else None
+def read_or_none(log: DeltaLog, version: Version) -> bytes | None:
+    """Read a published commit; None if no file has its name."""
+    try:
+        return log.read_published(version)
+    except InvalidArgumentError:
+        return None
 
 
 def _staged_content(log: DeltaLog, commit: CommitRow) -> bytes | None:
@@ -546,7 +532,7 @@ def counts(name: str, snapshot: Snapshot, row: TableRow) -> Iterator[Finding]:
         )
 
 
-def _staged(name: str, commits: list[CommitRow], files: _Files) -> Iterator[Finding]:
+def _staged(name: str, commits: list[CommitRow], files: LogListing) -> Iterator[Finding]:
     """Say of every staged file whether it is ratified, published too, or means nothing."""
     ratified = {commit.file_name: commit for commit in commits if commit.file_name is not None}
     for file_name, size in sorted(files.staged.items()):

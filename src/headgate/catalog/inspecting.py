@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.catalog import lookup
 from headgate.catalog.fsck import Checker, counts, data_files, left_behind, never_registered
 from headgate.catalog.housekeeping import Housekeeper
+from headgate.catalog.log_repair import LogRepair
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.registry import Registry, is_unfinished
@@ -58,6 +59,7 @@ class Inspector:
         self._look_again = look_again
         self._clock = clock
         self._settings = settings
+        self._log_repair = LogRepair(store, ratifier, checker, publisher.exclusive, clock)
 
     def inspect(
         self,
@@ -103,18 +105,29 @@ class Inspector:
                 )
             )
         for done, (row, name) in enumerate(tables, start=1):
-            if repair and row.published < row.head and row.diverged is None:
-                with suppress(HeadgateError):  # what stands in the way is found below
-                    self._publisher.publish(row.id)
-            found += self._checker.check(
-                row, name, DeltaLog(self._store_for(row.location)), repair=repair
-            )
+            log = DeltaLog(self._store_for(row.location))
+            repaired: list[Finding] = []
+            if repair:
+                self._publish(row.id)
+                repaired = self._log_repair.repair(row.id, name, log)
+                self._publish(row.id)
+            found += repaired
+            known = {(finding.rule, finding.version) for finding in repaired}
+            found += [
+                finding
+                for finding in self._checker.check(row, name, log, repair=repair)
+                if (finding.rule, finding.version) not in known
+            ]
             found += self._data_findings(row.id, name, repair=repair)
             self._look_again(row.id)
             if progress is not None:
                 progress(done, len(tables))
         found += self._checker.torn({row.id: name for row, name in tables})
         return tuple(found)
+
+    def _publish(self, table_id: TableId) -> None:
+        with suppress(HeadgateError):  # what stands in the way is found by the check
+            self._publisher.publish(table_id)
 
     def _stale(self, *, repair: bool) -> list[Finding]:
         """Look for places that were staged and never registered; keep house if asked to mend."""

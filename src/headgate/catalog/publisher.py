@@ -75,7 +75,7 @@ class Publisher:
         self._refused: dict[str, tuple[float, Version]] = {}
         self._rests_until: dict[TableId, float] = {}
         self._stood_at: dict[TableId, Version] = {}  # after the turn before
-        self._at_table: dict[TableId, threading.Lock] = {}
+        self._at_table: dict[TableId, threading.RLock] = {}
         self._is_stopping = False
         self._deadline: float | None = None  # of all that is done in the background
         self._process = os.getpid()
@@ -161,12 +161,29 @@ class Publisher:
             row = self._row(table_id)
 
     @contextmanager
+    def exclusive(self, table_id: TableId) -> Iterator[TableRow]:
+        """Keep every publisher away from a table; give its row. Waits for one that is at work."""
+        lease = lease_of(table_id)
+        while True:
+            with self._alone(table_id, wait=True) as is_alone:
+                held = self._take(self._row(table_id)) if is_alone else None
+                if held is not None:
+                    try:
+                        yield held
+                    finally:
+                        self._ratifier.submit(
+                            lease, lambda unit: unit.end_lease(lease, self._holder)
+                        ).result()
+                    return
+            self._clock.sleep(0.005)
+
+    @contextmanager
     def _alone(self, table_id: TableId, *, wait: bool) -> Iterator[bool]:
         """Have one thread of this process at a table; the others wait here, not at the store.
 
         Many writers may be held back at once, and asking for the lease is a write.
         """
-        lock = self._at_table.setdefault(table_id, threading.Lock())
+        lock = self._at_table.setdefault(table_id, threading.RLock())
         is_alone = lock.acquire(timeout=_LOOK_AGAIN) if wait else lock.acquire(blocking=False)
         try:
             yield is_alone

@@ -458,12 +458,13 @@ def fsck(
     name: Annotated[
         str | None, typer.Argument(metavar="TABLE", help="A table; without one: all of them.")
     ] = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired.")] = False,
 ) -> None:
-    """Hold the catalog against the tables' logs.
+    """Check the catalog against the tables' logs.
 
-    Changes nothing without --repair. Each finding comes with its remedy. Exit code 1 if an error
-    is left.
+    Changes nothing without --repair. Each finding comes with its remedy. Exit code 1 if anything
+    is wrong and was not repaired; notes do not count. A repair deletes no file of a log: what takes
+    the place of a ratified commit is renamed to _set_aside-… in the same folder.
 
     For example:
       headgate fsck

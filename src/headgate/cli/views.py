@@ -191,8 +191,9 @@ def show_log(
 
 
 def show_findings(output: Output, found: Sequence[Finding]) -> int:
-    """Show what a check found; give how many errors are left."""
-    errors = [one for one in found if one.severity.value == "error" and not one.repaired]
+    """Show what a check found; return how many errors and warnings are not repaired."""
+    left = [one.severity.value for one in found if not one.repaired]
+    errors, warnings = left.count("error"), left.count("warning")
     output.result(
         {
             "findings": [
@@ -208,13 +209,14 @@ def show_findings(output: Output, found: Sequence[Finding]) -> int:
                 }
                 for one in found
             ],
-            "errors": len(errors),
+            "errors": errors,
+            "warnings": warnings,
         },
         "\n".join(map(_finding, found)) or "Catalog and logs agree.",
     )
     if found and all(one.severity.value == "note" for one in found):
         output.say("Catalog and logs agree; a note only tells how things are.")
-    return len(errors)
+    return errors + warnings
 
 
 def _values(column: Any) -> list[object]:
