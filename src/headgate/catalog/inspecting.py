@@ -59,7 +59,7 @@ class Inspector:
         self._look_again = look_again
         self._clock = clock
         self._settings = settings
-        self._log_repair = LogRepair(store, ratifier, checker, publisher.exclusive, clock)
+        self._log_repair = LogRepair(store, ratifier, checker, publisher.exclusive)
 
     def inspect(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Final
 
 from headgate.catalog import lookup
 from headgate.catalog.fsck import (
@@ -23,15 +22,12 @@ from headgate.catalog.fsck import (
 )
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
-from headgate.clock import Clock
 from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.catalog_port import Finding, Severity
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.tables import State
-
-_PREFIX: Final = "_set_aside"  # no reader takes such a name for a file of the log
 
 
 class LogRepair:
@@ -43,13 +39,11 @@ class LogRepair:
         ratifier: Ratifier,
         checker: Checker,
         exclusive: Callable[[TableId], AbstractContextManager[TableRow]],
-        clock: Clock,
     ) -> None:
         self._store = store
         self._ratifier = ratifier
         self._checker = checker
         self._exclusive = exclusive
-        self._clock = clock
 
     def repair(self, table_id: TableId, name: str, log: DeltaLog) -> list[Finding]:
         """Restore the ratified bytes of every version; return what was wrong. Spec: PB-02."""
@@ -110,18 +104,16 @@ class LogRepair:
         is_due = version <= row.published
         if not is_there and version <= files.newest_checkpoint:
             return None  # cleaned away: a checkpoint stands for it
-        if not is_there and not is_due and version != row.published + 1:
-            return None  # still to be published, and nothing is in the way
+        if not is_there and not is_due:
+            return None  # still to be published
         content = ratified_bytes(log, commit)
         if content is None:
             return self._unproven(name, commit, is_there=is_there) if is_due else None
         fail_point("fsck.before_set_aside")
-        aside = self._set_aside(log, version)
+        aside = log.set_aside(path)
         fail_point("fsck.after_set_aside")
         if is_due:  # others are published in order, by the publisher
             log.publish_many([(version, content)])
-        if aside is None and not is_due:
-            return None
         what = "was published and is gone" if aside is None else "held other bytes than ratified"
         kept = "" if aside is None else f"; what was there is kept as {aside}"
         return Finding(
@@ -164,27 +156,18 @@ class LogRepair:
                 now = unit.table(row.id)
             if now is None or now.head != row.head:
                 return  # ratified and published meanwhile
-            aside = self._set_aside(log, version)
+            path = PublishedCommit(version).path
+            aside = log.set_aside(path)
             if aside is not None:
                 yield Finding(
                     rule="AU-01",
                     severity=Severity.WARNING,
                     table=name,
                     version=version,
-                    path=PublishedCommit(version).path,
+                    path=path,
                     says=f"was not ratified; it is kept as {aside}",
                     repaired=True,
                 )
-
-    def _set_aside(self, log: DeltaLog, version: Version) -> str | None:
-        """Free the name of a version; return the new name of what had it, if anything did."""
-        path = PublishedCommit(version).path
-        at_ms = self._clock.now_ms()
-        while True:
-            aside = f"{LOG}/{_PREFIX}-{version:020d}-{at_ms}.json"
-            if log.store.head(aside) is None:
-                return aside if log.store.set_aside(path, aside) else None
-            at_ms += 1
 
 
 def ratified_bytes(log: DeltaLog, commit: CommitRow) -> bytes | None:

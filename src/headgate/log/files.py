@@ -153,12 +153,16 @@ class DeltaLog:
             is_file = is_folder
         if is_file is not is_folder:
             return False
+        return self.set_aside(path) is not None
+
+    def set_aside(self, path: str) -> str | None:
+        """Keep whatever has a name under another one; return that, or None if nothing has it."""
         folder, _, name = path.rpartition("/")
-        aside = f"{folder}/_set_aside-{name}-{secrets.token_hex(4)}"
+        aside = f"{folder}/_set_aside-{name}-{secrets.token_hex(4)}"  # no reader takes such a name
         if not self.store.set_aside(path, aside):
-            return False
+            return None
         _log.error("%s in %s was in the way of a commit: kept as %s", path, self.store.url, aside)
-        return True
+        return aside
 
     def _refuse_unless_same(self, path: str, content: bytes) -> None:
         found = self.store.get(path)

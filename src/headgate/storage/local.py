@@ -151,23 +151,6 @@ class LocalStore:
             self._sync(_parent(source))
         return True
 
-    def set_aside(self, path: str, target: str) -> bool:
-        self._refuse_if_failed()
-        with self._errors(path, writing=True):
-            source, full = self._locate(path), self._locate(target)
-            try:
-                self._disk.stat(source)
-            except OSError as error:
-                if error.errno in _ABSENT:
-                    return False
-                raise
-            try:
-                self._disk.move(source, full)
-            except FileExistsError:
-                raise InvalidArgumentError(f"{target} in {self.url} is taken.") from None
-            self._sync(_parent(source))
-        return True
-
     def sync(self, paths: Sequence[str]) -> None:
         self._refuse_if_failed()
         targets = [self._locate(path) for path in paths]
