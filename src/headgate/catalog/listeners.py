@@ -171,6 +171,10 @@ class Listeners:
         *,
         keeps_position: bool = False,
     ) -> ListenerEntry:
+        if after is not None and after < 0:
+            raise InvalidArgumentError(
+                f"The sequence {after} is negative.", remedy="Name the last sequence seen, or 0."
+            )
         now_ms = self._clock.now_ms()
 
         def put(unit: Writing) -> ListenerEntry:

@@ -209,7 +209,7 @@ class Publisher:
     def confirm(self, table_id: TableId, upto: Version) -> Version:
         """Look at what a client says it published, then believe it. Spec: PB-01."""
         row = self._row(table_id)
-        if upto > row.head:
+        if not 0 <= upto <= row.head:
             raise NotFoundError(f"Table {table_id} has no version {upto} that could be published.")
         log = self._log_of(row.location)
         with self._store.look() as unit:

@@ -8,6 +8,8 @@ base64.
 from __future__ import annotations
 
 import enum
+import json
+import re
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, TypeVar
@@ -33,6 +35,8 @@ JSON = "application/json"
 PROBLEM = "application/problem+json"
 KEY_HEADER = "idempotency-key"
 REQUEST_HEADER = "x-request-id"
+_DIGITS = len(str(-(1 << 63)))
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -222,12 +226,25 @@ def decode(raw: bytes, kind: type[Body]) -> Body:
         if not raw.isascii():
             raw.decode()  # what the decoder skips it does not look at, and it must be UTF-8 too
         decoder: msgspec.json.Decoder[Body] = _decoder(kind)  # type: ignore[arg-type]  # types hash
-        return decoder.decode(raw)
+        decoded = decoder.decode(raw)
+        if _LONG_NUMBER.search(raw):  # in content and in names, too, so the numbers are looked at
+            json.loads(raw, parse_int=_integer)
+        return decoded
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(
             f"The body is not a {kind.__name__}: {error}.",
             remedy="Write the body as /openapi.json says.",
         ) from error
+
+
+def _integer(text: str) -> int:
+    """Read an integer; refuse one that no database holds, as the decoder does not."""
+    if len(text) > _DIGITS or not -(1 << 63) <= int(text) < 1 << 63:
+        raise MalformedError(
+            f"The body has the integer {text[:40]}, which does not fit into 64 bits.",
+            remedy="Write integers from -2^63 to 2^63 - 1.",
+        )
+    return int(text)
 
 
 @cache
