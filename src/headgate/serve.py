@@ -18,11 +18,12 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,7 @@ _log = logging.getLogger(__name__)
 class Serving:
     """How a server is to be run."""
 
-    store: str
+    store: str = field(repr=False)  # an address may hold a password
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     workers: int = 1
@@ -75,6 +76,19 @@ class Serving:
     def address(self) -> str:
         """Where it listens."""
         return self._at(self.host)
+
+    @property
+    def bound_address(self) -> str:
+        """The address that the host's name stands for: a socket is bound to an address."""
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise InvalidArgumentError(
+                f"The host {self.host!r} cannot be resolved.",
+                remedy="Name an address or a name of this machine, such as 127.0.0.1 or localhost.",
+            ) from None
+        # Clients try every address of a name, and some know IPv4 alone.
+        return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
 
     @property
     def found_at(self) -> str:
@@ -106,7 +120,17 @@ class Serving:
         for path in (self.certificate, self.key):
             if path is not None and not path.is_file():
                 raise InvalidArgumentError(f"{path} is no file.")
-        if not _is_loopback(self.host) and not self.auth:
+        if self.certificate is not None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                    self.certificate, self.key, password=""
+                )
+            except OSError as error:  # also what is no certificate
+                raise InvalidArgumentError(
+                    f"{self.certificate} and {self.key} cannot be used: {error.strerror or error}.",
+                    remedy="Name PEM files that belong together; the key without a passphrase.",
+                ) from error
+        if not _is_loopback(self.bound_address) and not self.auth:
             raise InvalidArgumentError(
                 f"{self.host} can be reached from elsewhere, and nobody is asked for a token.",
                 remedy="Add --auth (and make tokens: `headgate token create NAME`), or listen on "
@@ -141,7 +165,7 @@ def _run(serving: Serving, settings: Settings, on_ready: Callable[[], None]) -> 
     granian = Granian(
         "headgate.serve:create_app",
         factory=True,
-        address=serving.host,
+        address=serving.bound_address,
         port=serving.port,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
@@ -274,11 +298,12 @@ def _leave(settings: Settings) -> None:
 
 def _refuse_if_taken(serving: Serving) -> None:
     """Refuse a port another holds: several servers would share it without a word."""
-    family = socket.AF_INET6 if ":" in serving.host else socket.AF_INET
+    address = serving.bound_address
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((serving.host, serving.port))
+            probe.bind((address, serving.port))
         except OSError as error:
             raise InvalidArgumentError(
                 f"{serving.host}:{serving.port} cannot be listened on: {error.strerror}.",
@@ -286,13 +311,8 @@ def _refuse_if_taken(serving: Serving) -> None:
             ) from error
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 class LogLines(logging.Formatter):

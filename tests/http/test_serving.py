@@ -169,6 +169,39 @@ def test_a_feature_that_is_none_is_refused_before_anything_is_started(
     assert not lake.exists()
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1"])
+def test_a_server_listens_on_a_name_or_an_address(tmp_path: Path, host: str) -> None:
+    if host == "::1":
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("This machine has no IPv6.")
+    with RunningServer(str(tmp_path / "lake"), "--host", host, host=host) as server:
+        with headgate.connect(server.address) as session:
+            session.create_table("t", "id long")
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "", "[::1]", "a b", "256.1.1.1"])
+def test_a_host_that_is_none_is_refused(
+    tmp_path: Path, host: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["serve", "--store", str(tmp_path / "lake"), "--port", str(free_port())]
+    assert main([*arguments, "--host", host]) == 1
+    assert "cannot be resolved" in capsys.readouterr().err
+    assert not (tmp_path / "lake").exists()
+
+
+def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("nothing")
+    serving = Serving(
+        store=str(tmp_path), certificate=tmp_path / "cert.pem", key=tmp_path / "key.pem"
+    )
+    with pytest.raises(InvalidArgumentError, match="cannot be used"):
+        serving.refuse_if_wrong()
+
+
 @pytest.mark.parametrize(
     ("host", "found_at"),
     [

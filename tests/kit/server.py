@@ -37,11 +37,13 @@ class RunningServer:
         store: str,
         *options: str,
         port: int | None = None,
+        host: str = "127.0.0.1",  # where clients find it
         environment: Mapping[str, str] | None = None,
         certificates: str | None = None,  # those it is to be trusted by, where it speaks TLS
     ) -> None:
         self.store = store
         self.port = port or free_port()
+        self._host = f"[{host}]" if ":" in host else host
         self._options = options
         self._trusted = (
             None if certificates is None else ssl.create_default_context(cafile=certificates)
@@ -52,7 +54,7 @@ class RunningServer:
 
     @property
     def address(self) -> str:
-        return f"{'http' if self._trusted is None else 'https'}://127.0.0.1:{self.port}"
+        return f"{'http' if self._trusted is None else 'https'}://{self._host}:{self.port}"
 
     def __enter__(self) -> RunningServer:
         self.start()

@@ -277,7 +277,7 @@ def show(
             entries, namespaces = session.tables(dropped=dropped), session.namespaces()
         views.show_lake(
             here.output,
-            here.lake,
+            here.shown_lake,
             entries,
             [str(known) for known in namespaces],
             dropped=dropped,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 class Globals:
     """What the global options say."""
 
-    lake: str
+    lake: str = field(repr=False)  # an address may hold a password
     output: Output
+
+    @property
+    def shown_lake(self) -> str:
+        """The lake's address, without a password."""
+        from headgate.storage.locations import shown  # slow to load
+
+        return shown(self.lake)
 
     def opened(self) -> Session:
         """Open the lake; only `init` makes one, so that a slip of the pen does not."""

@@ -78,7 +78,7 @@ def backup(
         session.backup(target)
     here.output.result(
         {"backup": str(target), "bytes": target.stat().st_size},
-        f"The catalog of {here.lake} is copied to {target}.",
+        f"The catalog of {here.shown_lake} is copied to {target}.",
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ from headgate.cli.context import Globals
 from headgate.errors import InvalidArgumentError
 
 _PORT = 8750
+_STORES = ("--store", "--lake")  # options that take the address of a store
 
 
 def serve(
@@ -54,12 +57,14 @@ def serve(
     from headgate import serve as serving  # slow to load
 
     here: Globals = ctx.obj
+    store = here.lake if store is None else store
+    hide_store(store)
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidArgumentError(
             f"There is no log level {log_level!r}.", remedy="Say debug, info, warning or error."
         )
     wanted = serving.Serving(
-        store=here.lake if store is None else store,
+        store=store,
         host=host,
         port=port,
         workers=workers,
@@ -84,3 +89,24 @@ def serve(
         here.output.say(f"Stop: Ctrl-C. API: {place}/openapi.json")
 
     serving.serve(wanted, on_ready=tell)
+
+
+def hide_store(store: str) -> None:
+    """Run this command again without a store's password among its arguments.
+
+    Everybody on the machine can read the arguments of a process, and a server runs for long. The
+    environment, which takes the address, is for its own user to read.
+    """
+    from headgate.storage.locations import shown  # slow to load
+
+    named = {store, *(f"{option}={store}" for option in _STORES)}
+    if shown(store) == store or not named.intersection(sys.orig_argv):
+        return
+    kept: list[str] = []
+    for argument in sys.orig_argv[1:]:
+        if argument == store and kept and kept[-1] in _STORES:
+            kept.pop()
+        elif argument not in named:
+            kept.append(argument)
+    os.environ["HEADGATE_STORE"] = store
+    os.execv(sys.executable, [sys.executable, *kept])

@@ -25,7 +25,12 @@ _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOT
 _CLOUD: Final = frozenset({"s3", "gs", "az", "abfss"})
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 _CONTAINER: Final = re.compile(r"[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?")  # abfss://container@account
-_SECRET: Final = re.compile(r"password|secret|token|key|signature|sig\b", re.IGNORECASE)
+_HOST: Final = re.compile(r"(?:\[.*\]|[^:]*)(?::[0-9]*)?", re.DOTALL)
+# Parameters of an address that hold no secret.
+_HARMLESS: Final = re.compile(
+    "(?:user|host|hostaddr|dbname|sslmode|sslrootcert|application_name|catalog)=[^@]*"
+    "|(?:port|connect_timeout)=[0-9,]*"
+)
 
 
 def normalize(location: str) -> str:
@@ -91,17 +96,22 @@ def decode(text: str) -> str:
 
 
 def shown(address: str) -> str:
-    """Give an address to be shown: without a password, wherever it may stand in it."""
+    """Return an address for people to read, without any part of a password.
+
+    Where it is not certain what belongs to a password, only the scheme is left.
+    """
     scheme, separator, rest = address.partition("://")
     if not separator:
         return address
-    user, at, place = "", "", rest
-    if found := re.match("[^/@]*@", rest):  # also with a `?` before it, as PostgreSQL reads it
-        user, at, place = found[0][:-1].partition(":")[0], "@", rest[found.end() :]
+    head, at, place = rest.rpartition("@")
+    hosts = re.split("[/?]", place)[0].split(",")
+    is_clear = "@" not in head and not ("?" in head and "=" in head)
+    if not is_clear or not all(map(_HOST.fullmatch, hosts)):
+        return f"{scheme}://…"
+    user = re.split("[:/?]", head)[0]
     place, mark, query = place.partition("?")
-    place = re.sub(":[^@]*@", "@", place)  # of one that is no address, and told as such
-    told = [one for one in query.split("&") if not _SECRET.search(unquote(one.partition("=")[0]))]
-    return f"{scheme}://{user}{at}{place}{mark if told else ''}{'&'.join(told)}"
+    kept = [one for one in query.split("&") if _HARMLESS.fullmatch(unquote(one))]
+    return f"{scheme}://{user}{at}{place}{mark if kept else ''}{'&'.join(kept)}"
 
 
 class PathKind(enum.Enum):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -66,6 +67,11 @@ _CONNECTING: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
+_HOSTS: Final = r"(?:\[[^\]@/]*\]|[^:@/?,\[\]]*)(?::[0-9]*)?"
+_ADDRESS: Final = re.compile(
+    rf"postgres(?:ql)?://(?:[^@/]*@)?{_HOSTS}(?:,{_HOSTS})*(?:/[^?@]*)?(?:\?.*)?", re.DOTALL
+)
+_PORTS: Final = re.compile(r"[0-9,]*")
 # What is acknowledged was synced; a server may be set to promise more than that, and not less. A
 # process that stops in mid-unit would hold the clock against all others.
 # Plans are kept: one made while a table is empty would read all of it when it is full, until
@@ -513,14 +519,22 @@ def _execute(
 
 
 def _parsed(dsn: str) -> dict[str, object]:
+    """Parse an address.
+
+    One whose password has special characters as they are could be taken apart otherwise than it
+    is meant, and the errors of the library would show pieces of the password as a host or a port.
+    """
     try:
-        return dict(psycopg.conninfo.conninfo_to_dict(dsn))
+        parsed: dict[str, object] = dict(psycopg.conninfo.conninfo_to_dict(dsn))
+        if _ADDRESS.fullmatch(dsn) and _PORTS.fullmatch(str(parsed.get("port", ""))):
+            return parsed
     except psycopg.Error:
-        # What the library says of it repeats it, with the password.
-        raise InvalidArgumentError(
-            "The address of the PostgreSQL database cannot be understood.",
-            remedy="Write postgresql://USER@HOST:PORT/DATABASE, special characters as %XX.",
-        ) from None
+        pass  # its text repeats the address
+    raise InvalidArgumentError(
+        "The address of the PostgreSQL database cannot be understood.",
+        remedy="Write postgresql://USER@HOST:PORT/DATABASE, and special characters of the user and "
+        "the password as %XX: @ is %40, / is %2F.",
+    )
 
 
 def _quoted(name: str) -> str:
