@@ -141,6 +141,8 @@ def entry(row_id: str, row: dict[str, Any], tests: list[str]) -> Iterator[str]:
     yield f"- **{row_id}**{keeper} {escaped(row['says'])}\n"
     if "not_done" in row:
         yield f"    - *not done*: {escaped(row['not_done'])}\n"
+    elif "deviates" in row:
+        yield f"    - *deviates*: {escaped(row['deviates'])}\n"
     elif isinstance(row.get("planned"), str):
         yield f"    - *planned*: {row['planned']}\n"
     elif "planned" in row:

@@ -226,6 +226,7 @@ def test_content_is_kept_until_it_is_safe_elsewhere_and_of_a_staged_commit_its_p
     assert (commit.content is None) == (lake.way is Way.STAGED)
 
 
+@req("CM-06")
 @pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
 def test_a_large_staged_commit_is_synced_and_not_kept(
     lake: House, monkeypatch: pytest.MonkeyPatch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -25,6 +26,7 @@ from headgate.errors import (
 from headgate.protocol.actions import RemoveFile, Sequence, TxnId, Version, parse
 from headgate.protocol.catalog_port import Answer, Ratified, Ref, Rejected, Resolved, VersionTaken
 from headgate.protocol.commits import Inline, Proposal, Staged, Way
+from headgate.protocol.conflicts import Scan
 from headgate.protocol.examination import Violation
 from headgate.protocol.paths import PublishedCommit, parse_staged_name
 from headgate.storage.local import LocalStore
@@ -425,6 +427,30 @@ class TestConflicts:
         catalog.overtakers = [lambda: table.append(rows(2))]
         with pytest.raises(ConflictError, match="R7"):
             late.overwrite(rows(3))
+
+    @pytest.mark.parametrize("reads", [True, False])
+    def test_an_append_made_from_what_was_read_does_not_pass_for_a_blind_one(
+        self, world: World, reads: bool
+    ) -> None:
+        """Others move past a blind append even if they would have read its rows."""
+        table, source = world.make(), world.make("source")
+        table.append(rows(1))
+        scan = Scan(table_id=source.id, version=Version(0), files=())
+        appends = replace(
+            appending(table, 2),
+            ways=world.catalog.resolve(table.id).ways,
+            scans=(scan,) if reads else (),
+        )
+        committer = Committer(world.catalog, world.clock, world.ids)
+        catalog = world.losing()
+        late = world.session(catalog).table("orders")
+        catalog.overtakers = [lambda: committer.commit([appends])]
+        if reads:
+            with pytest.raises(ConflictError, match="R7"):
+                late.overwrite(rows(3))
+            return
+        late.overwrite(rows(3))
+        assert ids_in(late.to_arrow()) == [2, 3]
 
     def test_an_append_cannot_be_moved_past_a_change_of_metadata(self, world: World) -> None:
         table = world.make()

@@ -56,8 +56,8 @@ REFUSALS: list[type[HeadgateError]] = [
 PASSING: list[type[HeadgateError]] = [BusyError, UnavailableError, TooSlowError]
 
 
-def lake_on(water: Water, *script: Fault) -> tuple[Lake, ScriptedCatalog]:
-    """Give a lake whose proposals go wrong, one after the other."""
+def lake_on(water: Water, *script: Fault, wait_s: float = 0.05) -> tuple[Lake, ScriptedCatalog]:
+    """Give a lake whose proposals go wrong, one after the other, and how long it asks again."""
     catalog = ScriptedCatalog(water.catalog, *script)
     clock = SystemClock()
     session = Session(
@@ -65,7 +65,7 @@ def lake_on(water: Water, *script: Fault) -> tuple[Lake, ScriptedCatalog]:
         clock=clock,
         ids=RandomIds(clock),
         store_for=water.store_for,
-        patience=Patience(unknown_wait_s=0.05, busy_wait_s=0.05),
+        patience=Patience(unknown_wait_s=wait_s, busy_wait_s=wait_s),
     )
     return Lake(water.spark, session), catalog
 
@@ -114,7 +114,8 @@ def test_a_refusal_after_a_lost_answer_deletes_no_file_of_a_ratified_commit(wate
 @req("CM-43")
 def test_errors_that_pass_after_a_lost_answer_end_in_the_first_answer(water: Water) -> None:
     made(water)
-    lake, catalog = lake_on(water, LOST, *[Fault(raising(kind)) for kind in PASSING], LOST)
+    passing = [Fault(raising(kind)) for kind in PASSING]
+    lake, catalog = lake_on(water, LOST, *passing, LOST, wait_s=60)
     lake.sql("INSERT INTO t VALUES (3, 'c')")
     assert len(catalog.proposals) == 3 + len(PASSING)
     assert water.rows() == [*ROWS, (3, "c")]
