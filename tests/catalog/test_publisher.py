@@ -274,6 +274,27 @@ def test_a_look_round_ends_the_rest_of_nobody_and_finds_the_tails_of_others(
         assert publisher._rested() == [own.table_id]
 
 
+def test_a_failure_stays_reported_while_another_publisher_has_the_turn(
+    tmp_path: Path, storage: Storage
+) -> None:
+    with opened(tmp_path, publisher=False) as house:
+        table = house.create()
+        publisher = house.database._publisher
+        publisher.publish(table.table_id)
+        break_for(storage, table.table_id, lambda: UnavailableError("The bucket is read-only."))
+        commit(house, table.table_id, 1)
+        publisher._try(table.table_id)
+        assert publisher.failure(table.table_id) is not None
+        with publisher._at_table[table.table_id]:  # as one that waits for a writer has it
+            publisher._try(table.table_id)
+        assert publisher.failure(table.table_id) is not None
+        [trouble] = house.database.status().troubles
+        assert trouble.reason == "The bucket is read-only."
+        storage.before = lambda call: None
+        publisher._try(table.table_id)
+        assert publisher.failure(table.table_id) is None
+
+
 @shows("L2")
 @pytest.mark.parametrize(
     "error",

@@ -227,7 +227,7 @@ def test_every_route_of_the_application_is_in_the_document_and_the_other_way_rou
     assert served - native == {(row.method, row.path) for row in spoken}
     # What is for those who run a server, and is described on the page about that.
     others = {route.path for route in application._others.routes}
-    assert others == {"/health", "/metrics", "/openapi.json"}
+    assert others == {"/health", "/health/ready", "/metrics", "/openapi.json"}
     page = Path("docs/operating.md").read_text()
     assert all(f"`{path}`" in page for path in others)
 

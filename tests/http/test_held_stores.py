@@ -87,3 +87,17 @@ def test_a_store_that_is_held_for_a_moment_is_waited_for(shared: tuple[Served, H
     letting_go.start()
     assert propose(served, table_id, commit(1)).status_code == 200
     letting_go.join()
+
+
+@shows("L1")
+def test_a_server_that_can_take_no_commits_is_healthy_and_not_ready(
+    shared: tuple[Served, Held],
+) -> None:
+    served, held = shared
+    assert served.http.get("/health/ready").json()["status"] == "ready"
+    with held():
+        assert served.http.get("/health").status_code == 200
+        answer = served.http.get("/health/ready")
+        assert answer.status_code == 503
+        assert served.problem(answer)["code"] == "unavailable"
+    assert served.http.get("/health/ready").status_code == 200

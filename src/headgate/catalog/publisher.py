@@ -70,7 +70,8 @@ class Publisher:
         self._wakeups = threading.Condition()
         self._woken: set[TableId] = set()
         self._touched: set[TableId] = set()
-        self._failing: dict[TableId, str] = {}
+        # Why publishing fails, and the version that it has not got past since.
+        self._failing: dict[TableId, tuple[str, Version]] = {}
         # Since when a lease is another's and nothing was published under it, and up to where.
         self._refused: dict[str, tuple[float, Version]] = {}
         self._rests_until: dict[TableId, float] = {}
@@ -116,7 +117,8 @@ class Publisher:
 
     def failure(self, table_id: TableId) -> str | None:
         """Say why the last try to publish this table failed, if it did."""
-        return self._failing.get(table_id)
+        found = self._failing.get(table_id)
+        return None if found is None else found[0]
 
     def publish(
         self,
@@ -361,6 +363,13 @@ class Publisher:
         _refuse_if_purged(row)
         return row
 
+    def _published(self, table_id: TableId) -> Version:
+        """Return the last published version; -1 if it cannot be read."""
+        try:
+            return self._row(table_id).published
+        except HeadgateError:
+            return Version(-1)
+
     def _run(self) -> None:
         every = self._settings.publish_every_ms / 1000
         looked = self._clock.monotonic()
@@ -417,16 +426,18 @@ class Publisher:
         published: Version | None = None
         try:
             published = self.publish(table_id, wait=False)
-            self._failing.pop(table_id, None)
+            # A turn that another publisher had instead of this one shows nothing.
+            if table_id in self._failing and published > self._failing[table_id][1]:
+                del self._failing[table_id]
         except (LogDivergedError, NotFoundError):
-            pass  # said loudly when it was found; dropped meanwhile
+            self._failing.pop(table_id, None)  # logged when it was found; dropped meanwhile
         except HeadgateError as error:
             if table_id not in self._failing or not isinstance(error, UnavailableError):
                 _log.warning("publishing table %s failed: %s", table_id, error)
-            self._failing[table_id] = error.message
+            self._failing[table_id] = error.message, self._published(table_id)
         except Exception as error:  # a thread that dies publishes nothing any more
             _log.exception("publishing table %s failed", table_id)
-            self._failing[table_id] = repr(error)
+            self._failing[table_id] = repr(error), self._published(table_id)
         ended = self._clock.monotonic()
         waiting = max(1, len(self._woken))  # tables share the machine, and so its rest
         rest = min(_REST * (ended - began) * waiting, _LONGEST_REST)

@@ -94,6 +94,9 @@ from headgate.storage.objects import ObjectStore
 if TYPE_CHECKING:
     from headgate.log.snapshots import Snapshot
 
+_READINESS = "readiness"
+_READY_S = 5.0  # for one change of the store; commits that take longer are not taken
+
 _log = logging.getLogger(__name__)
 
 
@@ -134,7 +137,7 @@ class Catalog:
             self._unseen = unit.clock().sequence
         self._decider = Decider(clock, settings)
         self._ratifier = Ratifier(store, clock, self._settings, on_stopped)
-        holder = name_of_this_process(ids.random())
+        holder = self._holder = name_of_this_process(ids.random())
         self._publisher = Publisher(
             store, self._ratifier, self._log_of, clock, self._settings, holder
         )
@@ -210,6 +213,21 @@ class Catalog:
         self._ratifier.refuse_if_stopped()
         with self._store.read() as unit:
             unit.clock()
+
+    def check_ready(self) -> None:
+        """Change the store, as a commit would, or raise."""
+        self.ping()
+        now_ms = self._clock.now_ms()
+        changed = self._ratifier.submit(
+            _READINESS, lambda unit: unit.take_lease(_READINESS, self._holder, now_ms, now_ms)
+        )
+        try:
+            changed.result(_READY_S)
+        except TimeoutError:
+            raise UnavailableError(
+                f"The catalog's database could not be changed within {_READY_S:g} s.",
+                remedy="Find out what holds it, or slows it down.",
+            ) from None
 
     # Reading
 

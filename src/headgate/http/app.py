@@ -145,6 +145,17 @@ def create(
         body = bodies.Health(status="ok", version=version())
         return Response(bodies.encode(body), media_type=bodies.JSON)
 
+    async def ready(_: Request) -> Response:
+        def check() -> None:
+            if server.ping is not None:
+                server.ping()
+            server.catalog.check_ready()
+
+        # Many that ask at once share one change of the store.
+        await server.held_back.done("ready", server.pools[Pool.CHANGES], check)
+        body = bodies.Health(status="ready", version=version())
+        return Response(bodies.encode(body), media_type=bodies.JSON)
+
     async def metrics(_: Request) -> Response:
         loop = asyncio.get_running_loop()
         gauges = await loop.run_in_executor(server.pools[Pool.READS], server.gauges)
@@ -175,6 +186,7 @@ def create(
             Route("/openapi.json", described),
             Route("/metrics", metrics),
             Route("/health", healthy),
+            Route("/health/ready", ready),
         ],
         lifespan=whole,
         exception_handlers={
