@@ -1,4 +1,4 @@
-"""A schema that grows: columns and fields that come, where nothing that was there changes.
+"""A schema that grows with the rows written to it: new columns and fields, and wider types.
 
 Whether the table's features allow the outcome is the features' to say.
 """
@@ -16,17 +16,31 @@ from headgate.protocol.schema import (
     ArrayType,
     DataType,
     MapType,
+    Path,
     StructField,
     StructType,
     to_json,
 )
+from headgate.protocol.type_widening import TypeChange, is_widening_within_family, recorded
+
+Widens = Callable[[Path], bool]  # whether the type of the column or field at a path may change
 
 
-def merged(schema: StructType, given: StructType) -> StructType:
-    """Add the columns, and fields within columns, that a schema lacks; each may be null."""
+def never(path: Path) -> bool:
+    """Keep every type as it is."""
+    return False
+
+
+def merged(
+    schema: StructType, given: StructType, widens: Widens = never, path: Path = ()
+) -> StructType:
+    """Add the columns, and fields within columns, that a schema lacks; each may be null.
+
+    Types that may change become the given ones where those are wider, and the fields record it.
+    """
     by_name = {fold(item.name): item for item in given.fields}
     kept = [
-        replace(item, type=_merged_type(item.type, by_name[fold(item.name)].type))
+        _merged_field(item, by_name[fold(item.name)].type, widens, (*path, item.name))
         if fold(item.name) in by_name
         else item
         for item in schema.fields
@@ -36,18 +50,29 @@ def merged(schema: StructType, given: StructType) -> StructType:
     return StructType((*kept, *new))
 
 
-def _merged_type(before: DataType, given: DataType) -> DataType:
-    match before, given:
-        case StructType(), StructType():
-            return merged(before, given)
-        case ArrayType(element), ArrayType(other):
-            return replace(before, element=_merged_type(element, other))
-        case MapType(key, value), MapType(other_key, other):
-            return replace(
-                before, key=_merged_type(key, other_key), value=_merged_type(value, other)
-            )
-        case _:
-            return before
+def _merged_field(item: StructField, given: DataType, widens: Widens, path: Path) -> StructField:
+    changes: list[TypeChange] = []
+    may_widen = widens(path)
+
+    def merged_type(before: DataType, given: DataType, within: Path) -> DataType:
+        match before, given:
+            case StructType(), StructType():
+                return merged(before, given, widens, (*path, *within))
+            case ArrayType(element), ArrayType(other):
+                return replace(before, element=merged_type(element, other, (*within, "element")))
+            case MapType(key, value), MapType(other_key, other):
+                return replace(
+                    before,
+                    key=merged_type(key, other_key, (*within, "key")),
+                    value=merged_type(value, other, (*within, "value")),
+                )
+            case _ if may_widen and is_widening_within_family(before, given):
+                changes.append(TypeChange(path, before, given, ".".join(within) or None))
+                return given
+            case _:
+                return before
+
+    return recorded(replace(item, type=merged_type(item.type, given, ())), changes)
 
 
 def _new(item: StructField) -> StructField:

@@ -96,6 +96,16 @@ def is_widening(before: DataType, after: DataType) -> bool:
             return False
 
 
+def is_widening_within_family(before: DataType, after: DataType) -> bool:
+    """Return True for a widening that a write may make without being told to.
+
+    As in delta-spark, whole numbers become floating point or decimal only by ALTER TABLE: a single
+    write with a column of another kind should not change what the table's column is.
+    """
+    crosses = is_whole(before) and not is_whole(after)
+    return is_widening(before, after) and not crosses
+
+
 _WIDER: Mapping[str, tuple[str, ...]] = {
     "byte": ("short", "integer", "long", "double"),
     "short": ("integer", "long", "double"),
