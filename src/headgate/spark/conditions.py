@@ -18,7 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 from headgate.errors import InvalidArgumentError
 from headgate.log.snapshots import Snapshot
 from headgate.protocol.predicates import Predicate
-from headgate.spark.types import quoted
+from headgate.spark.sessions import is_remote
+from headgate.spark.types import helper_column, quoted
 from headgate.sql.pruning import Contents, condition_predicate, contents
 from headgate.sql.rewrite import Moment, splice
 from headgate.sql.words import NONDETERMINISTIC
@@ -88,12 +89,12 @@ class Expressions:
 
     def beside(self, rows: DataFrame) -> tuple[DataFrame, list[str]]:
         """Give rows with one more column for each value, and what these are called."""
-        names = [f"__headgate_value_{n}" for n in range(len(self.texts))]
+        names = [helper_column(f"value_{n}") for n in range(len(self.texts))]
         if not self.has_subqueries:
             named = rows if self.alias is None else rows.alias(self.alias)
             values = [column_of(t).alias(n) for t, n in zip(self.texts, names, strict=True)]
             return named.select("*", *values), names
-        told = ", ".join(f"({t}) AS {n}" for t, n in zip(self.texts, names, strict=True))
+        told = ", ".join(f"({t}) AS {quoted(n)}" for t, n in zip(self.texts, names, strict=True))
         return select(rows, self.alias, f"*, {told}", "true", self.frames), names
 
 
@@ -149,9 +150,9 @@ def moment_of(now_ms: int) -> Moment:
     at = datetime.fromtimestamp(now_ms / 1000, UTC)
     text = at.strftime("%Y-%m-%d %H:%M:%S.") + f"{now_ms % 1000:03d}"
     return Moment(
-        timestamp=f"TIMESTAMP'{text}Z'",
-        date=f"CAST(TIMESTAMP'{text}Z' AS DATE)",
-        local_timestamp=f"CAST(TIMESTAMP'{text}Z' AS TIMESTAMP_NTZ)",
+        timestamp=f"TIMESTAMP_LTZ'{text}Z'",
+        date=f"CAST(TIMESTAMP_LTZ'{text}Z' AS DATE)",
+        local_timestamp=f"CAST(TIMESTAMP_LTZ'{text}Z' AS TIMESTAMP_NTZ)",
         unix_timestamp=f"{now_ms // 1000}L",
     )
 
@@ -176,6 +177,11 @@ def refuse_unrepeatable(expression: Expression) -> None:
 
 
 def is_utc(spark: SparkSession) -> bool:
-    """Whether moments without a zone mean UTC to a session."""
+    """Return True if moments without a zone mean UTC, now and whenever a plan is resolved.
+
+    Spark Connect resolves a plan when rows are asked for, and the zone may be another by then.
+    """
+    if is_remote(spark):
+        return False
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or ""
     return zone.upper() in {"UTC", "ETC/UTC", "GMT", "Z", "+00:00"}

@@ -23,15 +23,15 @@ from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.schema import GENERATION, IDENTITY, DataType, StructField, StructType
 from headgate.spark import scan
 from headgate.spark.conditions import Condition, Expressions
-from headgate.spark.conforming import assigned, checked, with_lengths
+from headgate.spark.conforming import assigned, checked, with_generated, with_lengths
 from headgate.spark.failures import quietly, translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
-from headgate.spark.types import from_spark, quoted, to_spark
+from headgate.spark.types import from_spark, helper_column, quoted
 
-_HIT: Final = "__headgate_hit"
+_HIT: Final = helper_column("hit")
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def deletion(
                 else statement.frame(rewritten, without=parts.rewritten)
             )
         added = statement.stage_conformed(kept)
+        refuse_unless_all_there(added, 0, parts.rewritten)
     actions = changes(statement, parts, added)
     return actions, {
         **metrics(parts, added),
@@ -177,15 +178,7 @@ class _Updating:
             for field in self._schema.fields
         ]
         new = with_lengths(wide.select(*columns, F.col(_HIT)), self._schema, only=F.col(_HIT))
-        computed = {
-            field.name: F.when(
-                F.col(_HIT), F.expr(str(field.metadata[GENERATION])).cast(to_spark(field.type))
-            ).otherwise(F.col(quoted(field.name)))
-            for field in self._schema.fields
-            if GENERATION in field.metadata
-        }
-        if computed:
-            new = new.withColumns(computed)
+        new = with_generated(new, self._schema, only=F.col(_HIT))
         properties = self._statement.base.metadata.configuration
         return checked(new, self._schema, properties, only=F.col(_HIT))
 

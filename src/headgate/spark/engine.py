@@ -45,6 +45,7 @@ class Engine:
         options: Mapping[str, str] | None = None,
     ) -> None:
         sessions.check(spark)
+        sessions.warn_of_slow_settings(spark)
         self.spark = spark
         self.session = session
         self._writing = Writing(sync_data=sync_data, options=options)
@@ -54,7 +55,8 @@ class Engine:
     def read(
         self, snapshot: Snapshot, where: Expression | None = None, *, is_past: bool = False
     ) -> DataFrame:
-        """Give the rows of a snapshot that match; what is asked of the past does not change."""
+        """Return the rows of a snapshot that match; what is asked of the past does not change."""
+        sessions.check(self.spark)
         if not is_past:
             self.remember(snapshot)
         if where is None:
@@ -74,6 +76,7 @@ class Engine:
 
     def statement(self, name: str) -> Statement:
         """Begin a statement that writes to a table, on its newest version."""
+        sessions.check(self.spark)
         return Statement(self.spark, self.session.table(name), self._writing)
 
     def staging(self) -> Staging:

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from headgate.errors import UnsupportedFeatureError
+from headgate.names import fold
 from headgate.protocol import features
 from headgate.protocol.actions import Action
-from headgate.protocol.schema import StructType, from_json
+from headgate.protocol.column_changes import dependents
+from headgate.protocol.schema import GENERATION, Path, StructType, from_json
 from headgate.protocol.schema_checks import check
-from headgate.protocol.schema_evolution import with_schema
+from headgate.protocol.schema_evolution import Widens, merged, never, with_schema
 from headgate.spark.statement import Statement
+from headgate.spark.types import all_nullable
 from headgate.spark.write import Target
+
+
+def grown(statement: Statement, given: StructType) -> StructType:
+    """Return the table's schema with what rows of another schema bring: columns and wider types."""
+    return merged(statement.base.schema, all_nullable(given), _widens(statement))
+
+
+def _widens(statement: Statement) -> Widens:
+    """Decide which types a write may widen: those that ALTER TABLE could change as well."""
+    base = statement.base
+    is_on = any(
+        features.is_active(base.protocol, base.metadata, feature)
+        for feature in ("typeWidening", "typeWidening-preview")
+    )
+    if not is_on:
+        return never
+    fixed = {fold(name) for name in base.partition_columns}
+    fixed |= {fold(item.name) for item in base.schema.fields if GENERATION in item.metadata}
+
+    def widens(path: Path) -> bool:
+        return fold(path[0]) not in fixed and not dependents(base.metadata, path)
+
+    return widens
 
 
 def evolved(statement: Statement, schema: StructType) -> tuple[list[Action], Target]:

@@ -19,14 +19,13 @@ from headgate.protocol.column_mapping import physical_name
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.predicates import And, Compare, IsNull, Operator, Or, Predicate
 from headgate.protocol.schema import VOID, StructField, StructType
-from headgate.protocol.schema_evolution import merged
 from headgate.spark import dml
 from headgate.spark.conditions import Condition
 from headgate.spark.dml import Outcome
-from headgate.spark.evolving import evolved
+from headgate.spark.evolving import evolved, grown
 from headgate.spark.failures import refusal, translated
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable, from_spark, quoted
+from headgate.spark.types import from_spark, quoted
 from headgate.spark.write import Target, conformed_to
 
 _SHOWN: Final = 300  # characters of a row that does not belong
@@ -41,7 +40,7 @@ class Insertion:
     replaces: bool = False  # all rows, unless the next two say which
     where: Condition | None = None  # the rows that match; new rows must match too
     dynamic: bool = False  # the rows of partitions that get new ones
-    merges_schema: bool = False  # columns the table does not have are added
+    merges_schema: bool = False  # columns the table does not have are added, types widened
 
 
 def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
@@ -95,7 +94,7 @@ def _evolved(
     if not how.merges_schema:
         return [], None
     before = statement.base.schema
-    after = merged(before, all_nullable(from_spark(rows.schema)))
+    after = grown(statement, from_spark(rows.schema))
     return ([], None) if after == before else evolved(statement, after)
 
 

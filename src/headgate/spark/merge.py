@@ -25,9 +25,8 @@ from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import GENERATION, StructField, StructType
-from headgate.protocol.schema_evolution import merged
 from headgate.spark.conditions import Expression, column_of, refuse_unrepeatable, shown
-from headgate.spark.conforming import assigned, checked, generation, left_out, with_lengths
+from headgate.spark.conforming import assigned, checked, left_out, with_generated, with_lengths
 from headgate.spark.dml import (
     Outcome,
     changes,
@@ -37,16 +36,24 @@ from headgate.spark.dml import (
     refuse_unless_all_there,
     within,
 )
-from headgate.spark.evolving import evolved
+from headgate.spark.evolving import evolved, grown
 from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable, from_spark, parts_of, path_of, quoted, to_spark
+from headgate.spark.types import (
+    from_spark,
+    helper_column,
+    parts_of,
+    path_of,
+    quoted,
+    refuse_reserved_names,
+    to_spark,
+)
 
-_TARGET: Final = "__headgate_in_target"
-_SOURCE: Final = "__headgate_in_source"
-_CLAUSE: Final = "__headgate_clause"
+_TARGET: Final = helper_column("in_target")
+_SOURCE: Final = helper_column("in_source")
+_CLAUSE: Final = helper_column("clause")
 
 
 class When(enum.Enum):
@@ -94,7 +101,7 @@ class Merge:
     target_alias: str = "target"
     source_alias: str = "source"
     predicate: Predicate | None = None  # what `on` says of the table's files
-    evolves: bool = False  # columns that only the source has are added
+    evolves: bool = False  # columns that only the source has are added, types widened
 
 
 def merge(statement: Statement, merging: Merge) -> Outcome:
@@ -130,6 +137,7 @@ class _Merging:
         self._label = statement.base.label
         self._before = statement.target().schema
         self._given = from_spark(merging.source.schema)
+        refuse_reserved_names(self._given, "The source")
         self._actions: list[Action] = []
         self._target = statement.target()
         if merging.evolves and (after := self._grown()) != self._before:
@@ -351,12 +359,7 @@ class _Merging:
                 )
             columns.append(column.alias(field.name))
         new = with_lengths(rows.select(*columns), self._schema)
-        generated = {
-            field.name: F.expr(generation(field)).cast(to_spark(field.type))
-            for field in self._schema.fields
-            if GENERATION in field.metadata
-        }
-        return new.withColumns(generated) if generated else new
+        return with_generated(new, self._schema)
 
     def _values(self, rows: DataFrame, clause: Clause) -> dict[str, Column]:
         """Give the value of every column as a clause has it."""
@@ -376,7 +379,7 @@ class _Merging:
             if field.name not in found:
                 is_insert = clause.do is Do.INSERT
                 found[field.name] = (
-                    left_out(field, self._label)
+                    left_out(field, self._label, rows)
                     if is_insert
                     else self._old(field, rows_of_target=True)
                 )
@@ -406,13 +409,15 @@ class _Merging:
         return assigned(F.col(name), was.type, field.type, (field.name,))  # it may have grown
 
     def _grown(self) -> StructType:
-        """Give the schema with what the source brings in: by a star, or under its own name."""
+        """Return the schema with what the source brings: by a star, or under its own name."""
         brought = self._given
         if not any(c.do is not Do.DELETE and c.values is None for c in self._merge.clauses):
-            here = {fold(item.name) for item in self._before.fields}
-            named = {fold(path[0]) for c in self._merge.clauses for path in self._taken(c)} - here
-            brought = StructType(tuple(i for i in brought.fields if fold(i.name) in named))
-        return merged(self._before, all_nullable(brought))
+            # Fields are added to a struct by a star alone.
+            structs = {fold(i.name) for i in self._before.fields if isinstance(i.type, StructType)}
+            named = {fold(path[0]) for c in self._merge.clauses for path in self._taken(c)}
+            kept = [i for i in brought.fields if fold(i.name) in named - structs]
+            brought = StructType(tuple(kept))
+        return grown(self._statement, brought)
 
     def _taken(self, clause: Clause) -> list[tuple[str, ...]]:
         """List the columns that a clause gives the source's value of the same name."""

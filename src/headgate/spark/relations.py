@@ -268,7 +268,7 @@ class Resolver:
     def _moment(self, piece: Piece) -> int:
         """Compute a time, which Spark reads in its own zone."""
         text = splice(self.script, piece, resolve=lambda _: None, moment=self.moment).expression
-        asked = f"SELECT unix_millis(CAST(({text}) AS TIMESTAMP)) AS at"
+        asked = f"SELECT unix_millis(CAST(({text}) AS TIMESTAMP_LTZ)) AS at"
         row = self.asked(piece, lambda: self._spark.sql(asked).first())
         if row is None or row["at"] is None:
             raise self.refused(piece.start, "this is no time")

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
 
-from headgate.errors import InvariantError
+from headgate.errors import InvariantError, UnsupportedFeatureError
 from headgate.log.datafiles import Layout, deleted_rows, partition_value
 from headgate.log.snapshots import Snapshot
 from headgate.log.writing import NULL_FOLDER
@@ -43,26 +43,31 @@ from headgate.protocol.schema import (
     StructType,
 )
 from headgate.spark.paths import OPTIONS, hadoop, is_plain, is_simple, pattern, read_named, urls_of
-from headgate.spark.types import physical, quoted, spark_schema, to_spark
+from headgate.spark.sessions import writing_files
+from headgate.spark.types import (
+    helper_column,
+    physical,
+    quoted,
+    refuse_reserved_names,
+    spark_schema,
+    to_spark,
+)
 from headgate.storage import locations
 
-FILE: Final = "__headgate_file"  # where a row lies: the file as Spark names it,
-ROW: Final = "__headgate_row"  # and its position there
+FILE: Final = helper_column("file")  # where a row lies: the file as Spark names it,
+ROW: Final = helper_column("row")  # and its position there
 
 _MOST_GROUPS: Final = 8  # a union of more costs more than looking each row's file up
 _FOLDERED: Final = (STRING, DATE, LONG, INTEGER, SHORT, BYTE)  # Spark reads them as the log does
+_ROW_COUNTER: Final = "_tmp_metadata_row_index"  # Spark's own, whatever a file has by that name
 _MANY_FILES: Final = 200_000
 _MOST_WORDS: Final = 4 << 20  # of 64 rows each, of all files; above it rows are looked up singly
 
-_KEY: Final = "__headgate_key"
-_NAME: Final = "__headgate_name"
-_PATH: Final = "__headgate_path"
-_WORDS: Final = "__headgate_words"
-_HIDDEN: Final = {
-    FILE: "_metadata.file_path",
-    _NAME: "_metadata.file_name",
-    ROW: "_metadata.row_index",
-}
+_KEY: Final = helper_column("key")
+_NAME: Final = helper_column("name")
+_PATH: Final = helper_column("path")
+_WORDS: Final = helper_column("words")
+_HIDDEN: Final = {FILE: "file_path", _NAME: "file_name", ROW: "row_index"}  # in `_metadata`
 
 
 @dataclass(frozen=True)
@@ -178,11 +183,18 @@ class _Scan:
         self._label = _label(snapshot)
         self._located = located
         self._schema = _schema(snapshot)
+        refuse_reserved_names(self._schema, snapshot.label)
         self._partitioned = _partitioned(snapshot)
         stored = [item for item in self._schema.fields if item not in self._partitioned]
         read = physical(StructType(tuple(item for item in stored if item.type != VOID)))
         assert isinstance(read, StructType)
         self._read_schema = spark_schema(read)
+        if _ROW_COUNTER in map(fold, self._read_schema.names):
+            raise UnsupportedFeatureError(
+                f"{snapshot.label}: Spark reads the position of each row instead of the column"
+                f" {_ROW_COUNTER!r}.",
+                remedy="Read it with table.to_arrow().",
+            )
 
     def nothing(self) -> DataFrame:
         schema = spark_schema(self._schema)
@@ -254,7 +266,9 @@ class _Scan:
                 F.col(ROW).bitwiseAND(63).cast("int"),
             )
             found = found.where(_sure(key, F.coalesce(found_bit, F.lit(0).cast("tinyint"))) == bit)
-        values = {item.name: _sure(key, F.col(_partition(item))) for item in self._partitioned}
+        values = {
+            item.name: _sure(key, F.col(quoted(_partition(item)))) for item in self._partitioned
+        }
         return self._in_columns(found, values)
 
     def _sparsely(
@@ -275,7 +289,7 @@ class _Scan:
         known = F.broadcast(self._known(files, None))
         found = left.join(known, F.col(_PATH) == F.col(_KEY), "left")
         found = found.where(_sure(F.col(_PATH), F.lit(True)))
-        values = {item.name: F.col(_partition(item)) for item in self._partitioned}
+        values = {item.name: F.col(quoted(_partition(item))) for item in self._partitioned}
         return self._in_columns(found, values)
 
     # Reading
@@ -299,7 +313,10 @@ class _Scan:
         wanted = {*hidden, FILE, ROW} if self._located else {*hidden}
         if not wanted:
             return rows
-        return rows.select("*", *[F.col(_HIDDEN[name]).alias(name) for name in sorted(wanted)])
+        # By this name also where the table has a column `_metadata` of its own.
+        known = rows.metadataColumn("_metadata")
+        found = [known.getField(_HIDDEN[name]).alias(name) for name in sorted(wanted)]
+        return rows.select("*", *found)
 
     def _keyed(self, files: Sequence[AddFile], *hidden: str) -> tuple[DataFrame, Column]:
         """Give the rows, and of each row the name its file is known by."""
@@ -331,7 +348,7 @@ class _Scan:
             columns[_WORDS] = pa.concat_arrays(words)
         told = self._spark.createDataFrame(pa.table(columns))
         typed = [
-            _typed(F.col(_partition(item)), item.type).alias(_partition(item))
+            _typed(F.col(quoted(_partition(item))), item.type).alias(_partition(item))
             for item in self._partitioned
         ]
         kept = [F.col(_KEY), *typed] + ([F.col(_WORDS)] if words is not None else [])
@@ -386,7 +403,7 @@ def _partitioned(snapshot: Snapshot) -> list[StructField]:
 
 
 def _partition(item: StructField) -> str:
-    return f"__headgate_partition_{physical_name(item)}"
+    return helper_column(f"partition_{physical_name(item)}")
 
 
 # Values out of the log
@@ -472,8 +489,9 @@ def input_files(frame: DataFrame) -> frozenset[str]:
 
 
 def written_down(frame: DataFrame, location: str, folder: str) -> DataFrame:
-    """Write rows into a folder of a table, and give them as read from there."""
+    """Write rows into a folder of a table, and return them as read from there."""
     path = hadoop(locations.join(location, folder))
-    frame.write.mode("append").parquet(path)
+    with writing_files(frame.sparkSession):
+        frame.write.mode("append").parquet(path)
     read = frame.sparkSession.read.schema(frame.schema).options(**OPTIONS)
     return read.parquet(pattern(path))

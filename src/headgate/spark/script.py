@@ -20,6 +20,7 @@ from headgate.spark.conditions import (
     is_utc,
     refuse_nondeterministic,
 )
+from headgate.spark.conforming import fitted_cast
 from headgate.spark.dml import Outcome, Path, field_of
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
@@ -28,7 +29,7 @@ from headgate.spark.merge import Clause, Do, Merge, When, merge
 from headgate.spark.relations import Relations, Resolver
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
-from headgate.spark.types import quoted, to_spark
+from headgate.spark.types import quoted
 from headgate.sql import statements
 from headgate.sql.pruning import condition_predicate, contents
 from headgate.sql.rewrite import Edit, Spliced
@@ -58,6 +59,9 @@ class _Script:
         self._find = Resolver(engine.spark, engine.session, text, engine.remember, engine.scans_of)
 
     def run(self, statement: statements.Statement) -> DataFrame:
+        # Spark's own statements are not checked: SET puts a setting right.
+        if not (isinstance(statement, statements.Foreign) and statement.query is None):
+            sessions.check(self._spark)
         self._find.begin()
         match statement:
             case statements.Query(whole):
@@ -95,7 +99,7 @@ class _Script:
                 return self._find.asked(whole, lambda: resolved(self._spark.sql(whole.text)))
             case statements.Foreign(whole, _, query):
                 # A view's text would have names in it that mean our tables only now.
-                with sessions.setting(self._spark, _VIEWS_AS_PLANS, "true"):
+                with sessions.held(self._spark, {_VIEWS_AS_PLANS: "true"}):
                     return self._find.ask(self._find.relations(whole, within=query))
             case _:
                 verb = type(statement).__name__.upper()
@@ -204,7 +208,9 @@ class _Script:
         for item in inserting.partition:
             if item.value is not None:
                 field = field_of(schema, item.column, str(inserting.target))
-                values[item.column] = F.expr(item.value.text).cast(to_spark(field.type))
+                values[item.column] = fitted_cast(
+                    F.expr(item.value.text), field.type, (field.name,)
+                )
         return rows.withColumns(values) if values else rows
 
     # DELETE and UPDATE

@@ -1,20 +1,22 @@
-"""Spark sessions fit for Headgate: made right, or checked and told what to change.
+"""Spark sessions: build a suitable one, and depend on as few settings of any other as possible.
 
-Every setting that matters is a row with what it does. In a session of the user's own a setting
-that would change results is refused, one that only costs time is warned about.
+`SETTINGS` lists every setting that Headgate depends on, and how: checked before each statement,
+or held at a value while Spark writes files. What is not in the list must not change results.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -31,71 +33,103 @@ _INSTALL: Final = (
 )
 
 
+class Use(enum.Enum):
+    """How Headgate deals with a setting that has another value than it needs."""
+
+    CHECKED = "checked"  # a statement is refused: nothing in a plan can override the setting
+    HELD_WHILE_WRITING = "held while writing"  # set for the time Spark writes files
+    SPEED = "speed"  # results are the same, slower: a warning
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting of Spark, what it must be, and what happens otherwise."""
+    """A setting of Spark, the value it must have, and what happens otherwise."""
 
     key: str
     value: str
     otherwise: str
-    changes_results: bool
-    # Values that change results, where others do not, and what they do.
-    worse: Mapping[str, str] = field(default_factory=dict)
-
-    def harm(self, found: str) -> str | None:
-        """Say what a value does to results; None where it does nothing to them."""
-        return self.otherwise if self.changes_results else self.worse.get(found.upper())
+    use: Use = Use.CHECKED
 
 
+# Everything else is kept out of our plans: casts into a table's columns are `try_cast` with a
+# check (`conforming.assigned`), readers get their options with each read (`paths.OPTIONS`), and
+# partition values are written and read as texts that no time zone changes.
 SETTINGS: Final = (
-    Setting(
-        "spark.sql.ansi.enabled",
-        "true",
-        "numbers that do not fit are cut instead of refused",
-        changes_results=True,
-    ),
+    # Names
     Setting(
         "spark.sql.caseSensitive",
         "false",
         "columns are not found by names that differ in case",
-        changes_results=True,
+    ),
+    # How a text is cut into tokens: conditions are read here too, to skip files.
+    Setting(
+        "spark.sql.ansi.doubleQuotedIdentifiers",
+        "false",
+        'a string in double quotes, "x", is read as a column name',
     ),
     Setting(
-        "spark.sql.parquet.binaryAsString",
+        "spark.sql.parser.escapedStringLiterals",
         "false",
-        "binary columns are read as texts",
-        changes_results=True,
+        "backslashes in strings are read as themselves",
     ),
+    Setting(
+        "spark.sql.legacy.consecutiveStringLiterals.enabled",
+        "false",
+        "'it''s' is read as two strings",
+    ),
+    # How literals are compared with columns
+    Setting(
+        "spark.sql.legacy.typeCoercion.datetimeToString.enabled",
+        "false",
+        "dates and timestamps are compared with strings as strings",
+    ),
+    # What is read from Parquet files
+    Setting(
+        "spark.sql.parquet.int96TimestampConversion",
+        "false",
+        "timestamps that other engines wrote are shifted by the session's time zone",
+    ),
+    Setting(
+        "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing",
+        "false",
+        "structs without any of the requested fields are read as NULL",
+    ),
+    # What is written to Parquet files
     Setting(
         "spark.sql.variant.writeShredding.enabled",
         "false",
         "variants are written in a form that readers of the table do not expect",
-        changes_results=True,
+        Use.HELD_WHILE_WRITING,
     ),
     Setting(
         "spark.sql.parquet.datetimeRebaseModeInWrite",
         "CORRECTED",
-        "days before 1582 are refused, or written as others",
-        changes_results=True,
+        "dates before 1582 are refused, or written in another calendar",
+        Use.HELD_WHILE_WRITING,
     ),
     Setting(
         "spark.sql.parquet.outputTimestampType",
         "TIMESTAMP_MICROS",
-        "timestamps are written without statistics",
-        changes_results=False,
-        worse={"TIMESTAMP_MILLIS": "microseconds of timestamps are cut"},
+        "timestamps are written without statistics, or without microseconds",
+        Use.HELD_WHILE_WRITING,
     ),
     Setting(
         "spark.sql.parquet.fieldId.write.enabled",
         "true",
-        "files of tables with column mapping lack the ids that others read them by",
-        changes_results=True,
+        "files of tables with column mapping lack the ids that other engines read them by",
+        Use.HELD_WHILE_WRITING,
+    ),
+    Setting(
+        "spark.sql.parquet.writeLegacyFormat",
+        "false",
+        "lists and decimals are written in a form that some engines do not read",
+        Use.HELD_WHILE_WRITING,
     ),
     Setting(
         "spark.sql.sources.parallelPartitionDiscovery.threshold",
         "1000000000",
         "every file of a local table costs a task before it is read",
-        changes_results=False,
+        Use.SPEED,
     ),
 )
 
@@ -123,7 +157,7 @@ def session(
     """
     # Spark starts its workers with the python3 it finds, which need not be this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    wanted = {setting.key: setting.value for setting in SETTINGS}
+    wanted = {_ANSI: "true", **{setting.key: setting.value for setting in SETTINGS}}
     if remote is not None:
         connected: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
         for key, value in {**wanted, **(config or {})}.items():
@@ -139,32 +173,54 @@ def session(
 
 
 def check(spark: SparkSession) -> None:
-    """Refuse a session whose settings would change results; warn of those that cost time."""
-    found = [(item, _value(spark, item)) for item in SETTINGS]
-    wrong = [(item, value) for item, value in found if value.upper() != item.value.upper()]
-    if harmful := [(item, harm) for item, value in wrong if (harm := item.harm(value))]:
+    """Refuse to go on with a session whose settings would change results.
+
+    Settings change between statements, so every statement calls this first.
+    """
+    checked = [setting for setting in SETTINGS if setting.use is Use.CHECKED]
+    if wrong := _wrong(spark, checked):
         raise InvalidArgumentError(
             "This Spark session would give other results: "
-            + "; ".join(f"{item.key} is not {item.value} ({harm})" for item, harm in harmful)
+            + "; ".join(f"{item.key} is not {item.value} ({item.otherwise})" for item in wrong)
             + ".",
             remedy="Set them with spark.conf.set, or start it with headgate.spark.session().",
         )
-    for setting, _ in wrong:
+
+
+def warn_of_slow_settings(spark: SparkSession) -> None:
+    """Warn of settings that cost time."""
+    for setting in _wrong(spark, [item for item in SETTINGS if item.use is Use.SPEED]):
         warnings.warn(
             f"{setting.key} is not {setting.value}: {setting.otherwise}."
             f" Set it with spark.conf.set({setting.key!r}, {setting.value!r}).",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
-def _value(spark: SparkSession, setting: Setting) -> str:
-    """Give what a session goes by: what it was told, or what this version of Spark does."""
+def _wrong(spark: SparkSession, settings: Sequence[Setting]) -> list[Setting]:
+    found = _values(spark, [item.key for item in settings])
+    # A setting that this version of Spark does not have cannot be wrong.
+    return [
+        item for item in settings if found.get(item.key, item.value).upper() != item.value.upper()
+    ]
+
+
+def _values(spark: SparkSession, keys: Sequence[str]) -> dict[str, str]:
+    """Return the values in effect: the session's own, or the defaults of this version of Spark."""
+    # Over Spark Connect every question is a round trip: ask once for all that was set.
+    known: Mapping[str, str] = dict(spark.conf.getAll) if is_remote(spark) else {}
+    return {
+        key: value for key in keys if (value := known.get(key) or _value(spark, key)) is not None
+    }
+
+
+def _value(spark: SparkSession, key: str) -> str | None:
     try:
-        return spark.conf.get(setting.key) or ""
+        return spark.conf.get(key)
     except PySparkException as error:
         if error.getCondition() != "SQL_CONF_NOT_FOUND":
             raise
-        return setting.value  # of what it has not nothing can be wrong
+        return None
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -179,18 +235,91 @@ def resolved(frame: DataFrame) -> DataFrame:
     return frame
 
 
+# Holding settings
+
+
+def writing_files(spark: SparkSession) -> AbstractContextManager[None]:
+    """Hold what the format of written files depends on at the values Headgate needs."""
+    settings = [item for item in SETTINGS if item.use is Use.HELD_WHILE_WRITING]
+    return held(spark, {item.key: item.value for item in settings})
+
+
 @contextmanager
-def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    """Let a setting of a session be another for a while."""
-    before = spark.conf.get(key, None)
-    spark.conf.set(key, value)
+def strict_expressions(spark: SparkSession, what: str) -> Iterator[None]:
+    """Have expressions that belong to a table resolved in ANSI mode, whatever the session's is.
+
+    They are resolved inside this context by classic Spark. Over Spark Connect they are resolved
+    later, together with the caller's own expressions: a session in another mode is refused.
+    """
+    if not is_remote(spark):
+        with held(spark, {_ANSI: "true"}):
+            yield
+        return
+    if (_value(spark, _ANSI) or "").lower() != "true":
+        raise InvalidArgumentError(
+            f"{what} are computed in ANSI mode, and {_ANSI} is not true.",
+            remedy=f"Set it with spark.conf.set({_ANSI!r}, 'true').",
+        )
+    yield
+
+
+@contextmanager
+def held(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Hold settings of a session at some values, also while other threads do the same.
+
+    The last of them gives the session its own values back, unless they were changed meanwhile.
+    """
+    key = _identity(spark)
+    with _holding:
+        own = _held.setdefault(key, {})
+        for name, value in values.items():
+            if name not in own:
+                before = _value(spark, name)
+                if before is None:  # this version of Spark does not have it
+                    continue
+                own[name] = _Held(spark.conf.get(name, None), before.upper() != value.upper())
+                if own[name].is_changed:
+                    spark.conf.set(name, value)
+            own[name].holders += 1
     try:
         yield
     finally:
-        if before is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, before)
+        with _holding:
+            for name, value in values.items():
+                if name not in own:
+                    continue
+                own[name].holders -= 1
+                if own[name].holders:
+                    continue
+                last = own.pop(name)
+                if not last.is_changed or spark.conf.get(name) != value:
+                    continue
+                if last.before is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, last.before)
+            if not own:
+                _held.pop(key, None)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A setting that is held, and the session's own value."""
+
+    before: str | None  # None: the default of Spark
+    is_changed: bool
+    holders: int = 0
+
+
+_ANSI: Final = "spark.sql.ansi.enabled"
+_holding: Final = threading.Lock()
+_held: Final[dict[object, dict[str, _Held]]] = {}
+
+
+def _identity(spark: SparkSession) -> object:
+    """Return the same value for every Python object of one session."""
+    # PySpark has no public name for it that classic sessions and Spark Connect share.
+    return getattr(spark, "session_id", None) or spark._jsparkSession.hashCode()
 
 
 def refuse_without_java() -> None:

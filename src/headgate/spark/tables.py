@@ -31,12 +31,13 @@ from headgate.protocol.schema import (
     StructField,
     StructType,
 )
-from headgate.spark import scan
+from headgate.spark import scan, sessions
 from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.inserting import overwriting
 from headgate.spark.relations import Resolver
+from headgate.spark.sessions import strict_expressions
 from headgate.spark.statement import Statement, refuse_followed
 from headgate.spark.types import all_nullable, from_spark, quoted
 from headgate.spark.write import Target, stage
@@ -98,7 +99,8 @@ _WORDS = {
 def create_filled(
     engine: Engine, name: str, wanted: Wanted, rows: DataFrame, operation: str
 ) -> None:
-    """Make a table with these rows: its name and they come together."""
+    """Create a table with these rows: its name and they appear together."""
+    sessions.check(engine.spark)
 
     def fill(new: NewTable) -> list[AddFile]:
         target = Target(name, new.location, new.store, new.protocol, new.metadata)
@@ -258,7 +260,8 @@ def _holds(engine: Engine, condition: str) -> RowCheck:
     def check(snapshot: Snapshot) -> None:
         rows = scan.dataframe(engine.spark, snapshot, snapshot.files())
         with translated():
-            broken = rows.where(~F.expr(condition).eqNullSafe(True))
+            with strict_expressions(engine.spark, "Constraints"):
+                broken = rows.where(~F.expr(condition).eqNullSafe(True))
             shown = [row.asDict() for row in broken.limit(3).collect()]
         if shown:
             raise InvalidDataError(

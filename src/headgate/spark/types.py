@@ -15,10 +15,12 @@ from headgate.errors import (
     MalformedError,
     UnsupportedFeatureError,
 )
+from headgate.names import fold
 from headgate.protocol import schema as schemas
 from headgate.protocol.column_mapping import field_id, physical_name
 from headgate.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
 
+_RESERVED: Final = "\u27e6headgate\u27e7"  # begins the names of our helper columns
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
@@ -128,6 +130,22 @@ def physical(data_type: DataType) -> DataType:
 def quoted(name: str) -> str:
     """Write a column's name so that Spark takes it whole."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def helper_column(name: str) -> str:
+    """Return the name of a column that is put beside a table's or a DataFrame's own for a while."""
+    return f"{_RESERVED}{name}"
+
+
+def refuse_reserved_names(schema: StructType, label: str) -> None:
+    """Refuse columns that have the name of a helper column: one would be taken for the other."""
+    for item in schema.fields:
+        if fold(item.name).startswith(_RESERVED):
+            raise UnsupportedFeatureError(
+                f"{label}: column {item.name!r} cannot be used, names that begin with"
+                f" {_RESERVED!r} are reserved.",
+                remedy="Rename the column.",
+            )
 
 
 def parts_of(text: str) -> tuple[str, ...] | None:

@@ -37,6 +37,7 @@ from headgate.protocol.partition_values import format_partition_value, parse_par
 from headgate.protocol.schema import (
     BINARY,
     STRING,
+    TIMESTAMP,
     VOID,
     DataType,
     Primitive,
@@ -47,6 +48,7 @@ from headgate.protocol.schema import (
 from headgate.spark.conforming import conformed
 from headgate.spark.failures import refusal, translated
 from headgate.spark.paths import OPTIONS, hadoop, pattern, read_named
+from headgate.spark.sessions import writing_files
 from headgate.spark.types import id_of, quoted, to_spark, to_stored
 from headgate.storage import locations
 from headgate.storage.objects import ObjectStore, encode
@@ -208,7 +210,7 @@ class _Writing:
         writer = rows.write.mode("append").options(**told)
         if names:
             writer = writer.partitionBy(*names)
-        with translated():
+        with translated(), writing_files(self._spark):
             writer.parquet(hadoop(locations.join(self._target.location, folder)))
 
     def _cut(self, item: _Written, at: int) -> None:
@@ -371,6 +373,10 @@ def _partition_column(column: Column, item: StructField) -> Column:
         text == NULL_FOLDER,
         F.raise_error(refusal(F.lit(f"{NULL_FOLDER!r} cannot be a partition value"))),
     )
+    if item.type == TIMESTAMP:  # intervals overflow to NULL outside ANSI mode
+        said = f"A value of column {item.name!r} is out of range for a partition value"
+        lost = column.isNotNull() & text.isNull()
+        guarded = guarded.when(lost, F.raise_error(refusal(F.lit(said))))
     if item.type in (STRING, BINARY):  # of a disk; what is written of other types is short
         length = F.octet_length(text) + 2 * F.length(F.regexp_replace(text, _UNESCAPED, ""))
         room = _LONGEST_FOLDER - len(f"{item.name}=".encode())
@@ -394,7 +400,7 @@ def _partition_text(column: Column, data_type: DataType) -> Column:
             since = F.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
             return (F.expr(_EPOCH) + since).cast("string")
         case _:
-            return column.cast("string")
+            return column.try_cast("string")  # a plain cast spells decimals by the session's mode
 
 
 def _footer(store: ObjectStore, path: str, size: int) -> pq.FileMetaData:

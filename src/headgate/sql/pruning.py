@@ -62,6 +62,7 @@ _SWAPPED = {
     Operator.GT: Operator.LT,
     Operator.GE: Operator.LE,
 }
+SUBSTITUTION = "${"  # `${name}`: Spark puts the text of a setting there, which is not known here
 _DEEPEST = 100  # levels of AND, OR, NOT; deeper ones say nothing
 
 
@@ -77,12 +78,13 @@ class Contents:
 
 
 def contents(text: str) -> Contents:
-    """Say what a condition or query is made of."""
+    """Describe what a condition or query is made of."""
     tokens = tokenize(text)
     wary: list[str] = []
     clocks: list[str] = []
-    has_subquery = is_choosing = False
-    is_rowwise = True
+    has_subquery = False
+    is_choosing = SUBSTITUTION in text
+    is_rowwise = not is_choosing
     for at, token in enumerate(tokens[:-1]):
         following = tokens[at + 1]
         calls = token.is_name and following.kind is Kind.SIGN and following.key == "("
@@ -114,6 +116,8 @@ def condition_predicate(
     `labels` are the names its columns may be qualified with, in parts; `others` those of whatever
     else is in sight, folded. Moments without a zone say something only if the session's is UTC.
     """
+    if SUBSTITUTION in condition:
+        return None
     columns = _Columns(schema, [tuple(fold(p) for p in label) for label in labels], others, is_utc)
     tokens = tokenize(condition)[:-1]
     return _weakened(_parsed(tokens, columns, 0), is_negated=False)
