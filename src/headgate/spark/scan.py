@@ -61,6 +61,7 @@ _MOST_GROUPS: Final = 8  # a union of more costs more than looking each row's fi
 _FOLDERED: Final = (STRING, DATE, LONG, INTEGER, SHORT, BYTE)  # Spark reads them as the log does
 _ROW_COUNTER: Final = "_tmp_metadata_row_index"  # Spark's own, whatever a file has by that name
 _MANY_FILES: Final = 200_000
+_MANY_PARTITIONS: Final = 1_000_000
 _MOST_WORDS: Final = 4 << 20  # of 64 rows each, of all files; above it rows are looked up singly
 
 _KEY: Final = helper_column("key")
@@ -126,7 +127,19 @@ def dataframe(
         *scan.plain([file for file in files if file.path not in vectored]),
         *scan.vectored([file for file in files if file.path in vectored], list(vectored.values())),
     ]
-    return reduce(DataFrame.union, parts)
+    return united(parts)
+
+
+def united(parts: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of several scans as one relation that any query can be built on.
+
+    Spark's optimizer moves projections below a union (`PushProjectionThroughUnion`), and fails on
+    those with correlated subqueries. It moves columns and filters, but no other expression, below
+    a `coalesce`. One to more partitions than there are leaves the partitions as they are.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    return reduce(DataFrame.union, parts).coalesce(_MANY_PARTITIONS)
 
 
 def by_partition(
