@@ -103,7 +103,7 @@ def is_widening_within_family(before: DataType, after: DataType) -> bool:
     write with a column of another kind should not change what the table's column is.
     """
     crosses = is_whole(before) and not is_whole(after)
-    return is_widening(before, after) and not crosses
+    return before != after and is_widening(before, after) and not crosses
 
 
 _WIDER: Mapping[str, tuple[str, ...]] = {
