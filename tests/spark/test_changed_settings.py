@@ -28,6 +28,7 @@ CHECKED = [setting for setting in SETTINGS if setting.use is Use.CHECKED]
 HELD = {
     "spark.sql.variant.writeShredding.enabled": "true",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
     "spark.sql.parquet.fieldId.write.enabled": "false",
     "spark.sql.parquet.writeLegacyFormat": "true",
@@ -48,7 +49,6 @@ IGNORED = {
     "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
     "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
     "spark.sql.parquet.int96RebaseModeInRead": "LEGACY",
-    "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.enableVectorizedReader": "false",
     "spark.sql.parquet.recordLevelFilter.enabled": "true",

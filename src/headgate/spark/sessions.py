@@ -108,6 +108,12 @@ SETTINGS: Final = (
         Use.HELD_WHILE_WRITING,
     ),
     Setting(
+        "spark.sql.parquet.int96RebaseModeInWrite",
+        "CORRECTED",
+        "files are marked as written in another calendar",
+        Use.HELD_WHILE_WRITING,
+    ),
+    Setting(
         "spark.sql.parquet.outputTimestampType",
         "TIMESTAMP_MICROS",
         "timestamps are written without statistics, or without microseconds",
@@ -193,7 +199,7 @@ def warn_of_slow_settings(spark: SparkSession) -> None:
         warnings.warn(
             f"{setting.key} is not {setting.value}: {setting.otherwise}."
             f" Set it with spark.conf.set({setting.key!r}, {setting.value!r}).",
-            stacklevel=4,
+            stacklevel=5,  # whoever creates the Lake
         )
 
 
