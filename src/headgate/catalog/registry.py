@@ -182,9 +182,9 @@ class Registry:
         if said.storage_root is None:
             return replaced(said, id=new_id)
         if _UNITY_STORAGE in said.storage_root:
+            shown = locations.shown(said.storage_root)
             raise InvalidArgumentError(
-                f"The storage root {said.storage_root[:200]!r} contains {_UNITY_STORAGE}, which is "
-                "reserved.",
+                f"The storage root {shown[:200]!r} contains {_UNITY_STORAGE}, which is reserved.",
                 remedy="Choose another storage root.",
             )
         self._allowed.refuse_unless_allowed(said.storage_root)
