@@ -240,7 +240,7 @@ def location(
         typer.Argument(metavar="URL", help="A URL or a directory; not for list."),
     ] = None,
 ) -> None:
-    """Choose where clients of a server may put tables, besides the lake's root.
+    """Choose where clients may put tables outside the root.
 
     A server refuses a table whose location is not under the root or under a location added here.
     Add and remove work on the server's own store: --lake names that store, not the server.

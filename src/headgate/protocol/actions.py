@@ -298,15 +298,17 @@ def _decode_nulls(content: bytes) -> list[Wrapped]:
     """Read lines of a writer that spells out the fields it has no value for, as null."""
     lines: list[Wrapped] = []
     for body in _generic.decode_lines(content):
-        given = {
-            name: {key: value for key, value in fields.items() if value is not None}
-            for name, fields in body.items()
-            if isinstance(fields, dict)
-        }
+        given = {name: _without_nulls(fields) for name, fields in body.items()}
         line = msgspec.convert(given, Wrapped)
         _keep_unknown(line, msgspec.convert(given, _Bodies))
         lines.append(line)
     return lines
+
+
+def _without_nulls(fields: object) -> object:
+    if not isinstance(fields, dict):
+        return fields
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _bodies_in(content: bytes, count: int) -> list[_Bodies]:
