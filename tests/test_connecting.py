@@ -324,7 +324,10 @@ def test_a_lake_is_made_once(tmp_path: Path) -> None:
         assert [str(one) for one in session.namespaces()] == ["main.default"]
 
 
-@pytest.mark.parametrize("root", ["ftp://host/x", "s3://", "file://host/x", "a\0b"])
+@pytest.mark.parametrize(
+    "root",
+    ["ftp://host/x", "s3://", "file://host/x", "a\0b", "memory://x", "s3://user:secret@bucket/x"],
+)
 def test_a_root_that_is_no_place_is_refused_and_no_lake_is_made(tmp_path: Path, root: str) -> None:
     with pytest.raises(InvalidArgumentError):
         init(tmp_path / "lake", root)

@@ -115,6 +115,11 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
             return _filesystem_root(text)  # a filesystem catalog is made by its first table
         case _Kind.DATABASE:
             root = None if root is None else locations.normalize(root)
+            if root is not None and root.startswith("memory:"):
+                raise InvalidArgumentError(
+                    f"The root {root} is lost when this process ends.",
+                    remedy="Use a directory or a file://, s3://, gs://, az:// or abfss:// URL.",
+                )
             if is_postgres(text):
                 store: CatalogStore = _postgres(text, clock, Settings())
             else:
