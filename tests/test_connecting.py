@@ -8,8 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ from headgate.errors import (
     InvalidArgumentError,
     NotEmptyError,
     PathAccessError,
+    PermissionDeniedError,
     RefusedError,
     UnavailableError,
     UnsupportedByCatalogError,
@@ -540,3 +543,56 @@ def test_tables_are_stored_under_the_storage_root_of_their_namespace(
         assert session.table("sales.orders").to_arrow()["id"].to_pylist() == [1]
         assert table.location.startswith(f"{root}/__unitystorage/schemas/")
         assert root not in session.create_table("t", "id long").location
+
+
+@contextmanager
+def read_only(root: Path) -> Iterator[None]:
+    """Take away the right to write below a directory, from a superuser too."""
+    for path in [root, *root.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    is_superuser = os.geteuid() == 0
+    if is_superuser:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_superuser:
+            os.seteuid(0)
+        for path in [root, *root.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A directory that every user can get to, which those of pytest are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_a_lake_on_read_only_storage_can_be_read(reachable: Path) -> None:
+    with connect(reachable / "lake") as session:
+        session.create_table("t", "id long").append([{"id": 1}, {"id": 2}])
+    with read_only(reachable / "lake"), connect(reachable / "lake") as session:
+        assert [entry.name for entry in session.tables()] == ["main.default.t"]
+        table = session.table("t")
+        assert table.to_arrow(where="id > 1")["id"].to_pylist() == [2]
+        assert len(table.history()) == 2
+        assert session.status() is not None
+        with pytest.raises(PermissionDeniedError, match="read-only storage"):
+            session.create_namespace("more")
+        with pytest.raises(PermissionDeniedError, match="read-only storage"):
+            session.drop("t")
+    with connect(reachable / "lake") as session:
+        session.table("t").append([{"id": 3}])
+
+
+def test_a_lake_that_was_copied_while_in_use_can_be_read_from_read_only_storage(
+    reachable: Path,
+) -> None:
+    with connect(reachable / "lake", publisher=False) as session:
+        session.create_table("t", "id long").append([{"id": 1}])
+        shutil.copytree(reachable / "lake", reachable / "copy")
+    assert (reachable / "copy" / "headgate.db-wal").stat().st_size > 0
+    with read_only(reachable / "copy"), connect(reachable / "copy") as session:
+        assert session.resolve("t").latest == 1

@@ -164,6 +164,8 @@ def embedded_catalog(
     With `any_location` tables may be put anywhere; a server leaves that to its administrator.
     """
     store, root = open_store(address, clock, settings)
+    if isinstance(store, SQLiteStore) and store.is_read_only:
+        publisher = housekeeping = False  # which would only fail
     return Catalog(
         store,
         root,

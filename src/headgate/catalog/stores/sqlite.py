@@ -30,6 +30,7 @@ from headgate.errors import (
     AlreadyExistsError,
     DamagedError,
     HeadgateError,
+    PermissionDeniedError,
     RefusedError,
     UnavailableError,
 )
@@ -50,6 +51,7 @@ class SQLiteStore:
     ) -> None:
         self._files = DatabaseFiles(path)
         self._path = self._files.path
+        self.is_read_only = self._files.is_read_only
         self._vfs = vfs
         self._clock = clock
         self._patience = patience
@@ -67,7 +69,8 @@ class SQLiteStore:
                 self._writer = self._open()
                 # A commit of a process that died before its sync is found and not yet durable:
                 # it is made so before anybody is told of it.
-                self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                if not self.is_read_only:
+                    self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
             self._writer.set_busy_timeout(0)  # it waits in its own way
             self._migrate()
             self._files.remember()
@@ -103,6 +106,7 @@ class SQLiteStore:
         """One write transaction; durable once the block is left without an error."""
         with self._writing, self._translated():
             self._refuse_if_closed()
+            self._refuse_if_read_only()
             self._begin()
             known, self._known = self._known, Known()  # given back once it is committed
             try:
@@ -221,17 +225,22 @@ class SQLiteStore:
             self._idle.clear()
 
     def _open(self, *, is_lent: bool = False) -> apsw.Connection:
-        flags = apsw.SQLITE_OPEN_READWRITE
-        if not is_lent:  # the first one makes the file
-            flags |= apsw.SQLITE_OPEN_CREATE
-            if self._vfs is None:
-                make_private(self._path)
-        connection = apsw.Connection(self._path, flags=flags, vfs=self._vfs)
+        if self.is_read_only:
+            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+            connection = apsw.Connection(self._files.read_only_uri(), flags=flags, vfs=self._vfs)
+        else:
+            flags = apsw.SQLITE_OPEN_READWRITE
+            if not is_lent:  # the first one makes the file
+                flags |= apsw.SQLITE_OPEN_CREATE
+                if self._vfs is None:
+                    make_private(self._path)
+            connection = apsw.Connection(self._path, flags=flags, vfs=self._vfs)
         try:
             connection.set_busy_timeout(10_000)  # two processes may be making the file at once
             self._refuse_if_foreign(connection)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
+            if not self.is_read_only:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA cache_size = -16000")
             # Plans are kept: else SQLite makes one anew for every value, to look it up in
@@ -314,6 +323,13 @@ class SQLiteStore:
             # A sync that failed leaves it open what reached the disk: nobody may guess.
             raise DoubtError(str(error)) from error
 
+    def _refuse_if_read_only(self) -> None:
+        if self.is_read_only:
+            raise PermissionDeniedError(
+                f"The catalog's database {self._path} is on read-only storage.",
+                remedy="Make the lake's directory writable, or copy the lake to one that is.",
+            )
+
     def _migrate(self) -> None:
         """Bring the schema up to date: the old one or the new one, never between."""
         folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
@@ -322,6 +338,7 @@ class SQLiteStore:
         with self._writing, self._translated():
             if self._schema_version() == newest:
                 return
+            self._refuse_if_read_only()
             self._begin()
             try:
                 found = self._schema_version()

@@ -14,6 +14,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import quote
 
 from headgate.errors import DamagedError, UnavailableError
 from headgate.storage.local import LocalStore
@@ -62,6 +63,17 @@ class DatabaseFiles:
         self.path = os.path.abspath(path)  # noqa: PTH100 - the working directory may change
         self._opened: dict[str, _Identity] = {}
         self._damage: str | None = None
+        self.is_read_only = _is_read_only(self.path)
+
+    def read_only_uri(self) -> str:
+        """Return the address under which SQLite opens the database without writing anything.
+
+        Without a log no process can have it open for writing, and SQLite needs no locks; with one
+        SQLite has to read the log, which works where the index of the log is there too.
+        """
+        log = _identify(self.path + LOG_SUFFIX)
+        how = "mode=ro" if log is not None and log.size else "immutable=1"
+        return f"file:{quote(self.path)}?{how}"
 
     def remember(self) -> None:
         """Take the files that are there now for the ones that were opened."""
@@ -100,6 +112,14 @@ class DatabaseFiles:
             f"The catalog's database is damaged, and nothing is committed to it: {self._damage}.",
             remedy=_REMEDY,
         )
+
+
+def _is_read_only(path: str) -> bool:
+    """Return whether the database exists and this process can only read it."""
+    if not os.path.exists(path):  # noqa: PTH110 - a string, like all paths here
+        return False
+    folder = os.path.dirname(path)  # noqa: PTH120 - as above
+    return not all(os.access(place, os.W_OK, effective_ids=True) for place in (path, folder))
 
 
 def _identify(path: str) -> _Identity | None:
