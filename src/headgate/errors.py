@@ -59,7 +59,7 @@ class RefusedError(HeadgateError):
     """Understood, and not allowed: the same again is refused again."""
 
     code = "refused"
-    remedy = "Mend the request first."
+    remedy = "Correct the request."
 
 
 class NotFoundError(RefusedError):
@@ -110,28 +110,28 @@ class InvalidSchemaError(RefusedError):
     """A schema that no Delta table can have."""
 
     code = "invalid-schema"
-    remedy = "Mend the schema: columns as `name type`, types as Delta names them."
+    remedy = "Correct the schema: columns as `name type`, types as Delta names them."
 
 
 class InvalidArgumentError(RefusedError):
     """A value outside what this call takes."""
 
     code = "invalid-argument"
-    remedy = "Mend the argument."
+    remedy = "Correct the argument."
 
 
 class InvalidDataError(RefusedError):
     """Rows that do not fit the table: another type, NULL where none may be, a constraint broken."""
 
     code = "invalid-data"
-    remedy = "Mend the rows, then write them again. Nothing was committed."
+    remedy = "Correct the rows, then write them again. Nothing was committed."
 
 
 class InvalidCommitError(RefusedError):
     """A commit whose content breaks the protocol; carries every violation. Spec: AU-02."""
 
     code = "invalid-commit"
-    remedy = "Mend the commit: every violation is listed. Nothing was recorded."
+    remedy = "Correct the commit: every violation is listed. Nothing was recorded."
 
     def __init__(self, table: str, violations: Sequence[object]) -> None:
         self.table = table
@@ -230,7 +230,7 @@ class SyntaxRefusedError(RefusedError):
     """SQL that cannot be understood; carries the line and column, both counted from 1."""
 
     code = "syntax"
-    remedy = "Mend the statement at the place named."
+    remedy = "Correct the statement at the place named."
 
     def __init__(
         self,

@@ -178,7 +178,7 @@ def _delta_type(of: pa.DataType, path: tuple[str, ...]) -> DataType:
     if pa.types.is_null(of):
         raise InvalidSchemaError(
             f"Column {_dotted(path)} holds nothing but nulls and has no type.",
-            remedy="Give it one: table.cast(schema), or leave the column out.",
+            remedy="Cast it to the type that is meant, or leave the column out.",
         )
     if pa.types.is_uint64(of):
         raise InvalidSchemaError(

@@ -48,7 +48,7 @@ from headgate.protocol.schema import (
 FORMATS: Final = ("csv", "json", "parquet")
 _JSON_LINES: Final = 8192
 _HAS_ZONE: Final = r"(?:Z|[+-]\d\d(?::?\d\d)?)$"
-_MENDED: Final = "Mend the file, then append it again. Nothing was committed."
+_MENDED: Final = "Correct the file, then append it again. Nothing was committed."
 
 
 class InputError(InvalidDataError):
