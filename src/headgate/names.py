@@ -90,7 +90,7 @@ def fold(part: str) -> str:
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return a question that names the known name most like a wrong one; empty if none is."""
     by_fold = {fold(name): name for name in known}
-    found = difflib.get_close_matches(fold(wrong), by_fold, n=1, cutoff=0.7)
+    found = difflib.get_close_matches(fold(wrong), by_fold, n=1)
     return f" Did you mean {by_fold[found[0]]!r}?" if found else ""
 
 

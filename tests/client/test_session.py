@@ -17,6 +17,7 @@ from headgate.errors import (
     InvalidSchemaError,
     NotFoundError,
     OutcomeUnknownError,
+    RefusedError,
     UnavailableError,
     UnsupportedByCatalogError,
     UnsupportedFeatureError,
@@ -142,6 +143,44 @@ class TestNames:
     def test_a_name_that_means_nothing_is_not_found(self, world: World) -> None:
         with pytest.raises(NotFoundError):
             world.session().table("nothing")
+
+    def test_a_name_that_is_misspelled_is_not_found_and_the_right_one_is_named(
+        self, full_world: World
+    ) -> None:
+        full_world.make()
+        session = full_world.session()
+        for ask in (session.table, session.resolve, session.drop, session.open_external):
+            with pytest.raises(NotFoundError, match=r"Did you mean 'orders'\?"):
+                ask("Ordres")
+        with pytest.raises(NotFoundError, match=r"no namespace main.defualt\. .* 'default'\?"):
+            session.use("defualt")
+
+    def test_a_property_that_delta_does_not_have_is_refused(self, full_world: World) -> None:
+        table = full_world.make()
+        session = full_world.session()
+        wrong = {"delta.appendOnyl": True}
+        for ask in (
+            lambda: session.create_table("x", "id long", properties=wrong),
+            lambda: session.replace_table("orders", "id long", properties=wrong),
+            lambda: table.set_properties(wrong),
+        ):
+            with pytest.raises(InvalidArgumentError, match=r"Did you mean 'delta.appendOnly'\?"):
+                ask()
+
+    def test_columns_that_are_misspelled_are_refused_and_the_right_ones_are_named(
+        self, full_world: World
+    ) -> None:
+        table = full_world.make()
+        session = full_world.session()
+        for ask in (
+            lambda: table.to_arrow(["dya"]),
+            lambda: table.to_arrow(where="dya IS NULL"),
+            lambda: table.append([{"dya": None}]),
+            lambda: table.alter_column("dya", comment="x"),
+            lambda: session.create_table("x", "id long, day date", "dya"),
+        ):
+            with pytest.raises(RefusedError, match=r"Did you mean 'day'\?"):
+                ask()
 
     @req("LC-04")
     def test_a_handle_goes_by_id_through_a_rename_and_meets_no_namesake(

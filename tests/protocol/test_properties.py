@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.protocol import features
-from headgate.protocol.properties import problems
+from headgate.protocol.properties import problems, unknown
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,31 @@ def test_every_property_that_activates_a_feature_we_read_has_its_values_known() 
     unknown = [name for name, key in asked if not problems({key: "nonsense"})]
     # The first is the catalog's to set, and no table can be made with the others.
     assert unknown == ["inCommitTimestamp", "icebergWriterCompatV1", "icebergWriterCompatV3"]
+
+
+@pytest.mark.parametrize("key", ["delta.appendOnyl", "delta.appendonly", "Delta.appendOnly"])
+def test_a_key_that_is_almost_one_of_deltas_is_listed_with_the_right_one(key: str) -> None:
+    [said] = unknown([key, "delta.appendOnly", "owner"])
+    assert said == f"Delta has no property {key!r}. Did you mean 'delta.appendOnly'?"
+
+
+def test_a_key_that_begins_like_deltas_and_is_like_none_is_listed() -> None:
+    assert unknown(["delta.zzz"]) == ["Delta has no property 'delta.zzz'."]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "owner",
+        "deltas.own",
+        "delta.constraints.paid",
+        "delta.feature.v2Checkpoint",
+        "delta.autoOptimize.autoCompact",
+        "delta.parquet.compression.codec",
+        "delta.dataSkippingStatsColumns",
+        "delta.universalFormat.enabledFormats",
+        "delta.columnMapping.mode",
+    ],
+)
+def test_keys_that_delta_knows_and_keys_of_others_are_not_listed(key: str) -> None:
+    assert unknown([key]) == []

@@ -21,7 +21,7 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 from headgate.log.snapshots import Snapshot
-from headgate.names import fold
+from headgate.names import did_you_mean, fold
 from headgate.protocol import column_changes, features
 from headgate.protocol.actions import Action, Metadata
 from headgate.protocol.clustering import clustering_columns
@@ -342,9 +342,10 @@ def _refuse_without_mapping(base: Snapshot, how: str) -> None:
 def _field(base: Snapshot, path: Path) -> StructField:
     item = find(base.schema, path)
     if item is None:
+        names = [item.name for item in base.schema.fields]
         raise NotFoundError(
-            f"{base.label} has no column {dotted(path)}.",
-            remedy=f"Name one it has: {', '.join(item.name for item in base.schema.fields)}.",
+            f"{base.label} has no column {dotted(path)}.{did_you_mean(path[0], names)}",
+            remedy=f"Name one it has: {', '.join(names)}.",
         )
     return item
 

@@ -273,6 +273,10 @@ def property_texts(properties: Mapping[str, str | int | bool]) -> dict[str, str]
         if not isinstance(value, str | int):  # what callers without types may pass
             raise InvalidArgumentError(f"The property {key} is {value!r}: no text, number or bool.")
         told[key] = property_text(value)
+    if found := known_properties.unknown(told):
+        raise InvalidArgumentError(
+            " ".join(found), remedy="Begin the names of your own properties with another word."
+        )
     if found := known_properties.problems(told):
         raise InvalidArgumentError(f"{'; '.join(found)}.", remedy="Give it one of these values.")
     return told

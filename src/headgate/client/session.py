@@ -41,6 +41,7 @@ from headgate.names import (
     DEFAULT_SCHEMA,
     SchemaName,
     TableName,
+    did_you_mean,
     fold,
     plain_name,
 )
@@ -180,6 +181,10 @@ class Session:
         """List the namespaces."""
         return self._registry().namespaces()
 
+    def table_name(self, name: str) -> TableName:
+        """Return the full name of a table, whether it exists or not."""
+        return self._table_name(name)
+
     def schema_name(self, name: str | None = None) -> SchemaName:
         """Give the full name of a namespace, or of the one that names without one go to."""
         return self._namespace if name is None else self._schema_name(name)
@@ -189,7 +194,11 @@ class Session:
         wanted = self._schema_name(name)
         known = {found.key: found for found in self.namespaces()}
         if wanted.key not in known:
-            raise NotFoundError(f"There is no namespace {wanted}.")
+            hint = did_you_mean(wanted.schema, [found.schema for found in known.values()])
+            raise NotFoundError(
+                f"There is no namespace {wanted}.{hint}",
+                remedy="See session.namespaces(), or `headgate show`.",
+            )
         self._namespace = known[wanted.key]
 
     # Tables
@@ -200,15 +209,28 @@ class Session:
 
     def resolve(self, name: str) -> Resolved:
         """Give all that the catalog tells of a name, in one call. Spec: CM-21."""
-        return self.catalog.resolve(self._table_name(name))
+        return self._resolved(self._table_name(name))
+
+    def find(self, name: str) -> Resolved | None:
+        """Resolve a name; None if no table has it."""
+        try:
+            return self.catalog.resolve(self._table_name(name))
+        except NotFoundError:
+            return None
+
+    def suggestion(self, name: str) -> str:
+        """Return a question that names the table most like a wrong name; empty if none is."""
+        wrong = self._table_name(name)
+        if not isinstance(self.catalog, Registry):
+            return ""
+        known = self.catalog.tables(wrong.namespace)
+        names = [TableName.parse(entry.name) for entry in known if entry.name is not None]
+        return did_you_mean(wrong.table, [found.table for found in names])
 
     def find_name(self, name: str) -> TableName | None:
         """Give the full name of a table of the catalog's own; None if it has no such table."""
-        full = self._table_name(name)
-        try:
-            return full if self.catalog.resolve(full).catalog_managed else None
-        except NotFoundError:
-            return None
+        found = self.find(name)
+        return self._table_name(name) if found is not None and found.catalog_managed else None
 
     def table_by_id(self, table_id: str) -> Table:
         """Give the table of this id, whatever its name is now."""
@@ -297,9 +319,11 @@ class Session:
         columns = None if schema is None else to_json(columns_of(schema))
         return externals.register_external(self._table_name(name), location, format, columns)
 
-    def open_external(self, name: str, version: int | None = None) -> PlainTable:
+    def open_external(
+        self, name: str, version: int | None = None, as_of: When | None = None
+    ) -> PlainTable:
         """Open an external Delta table, to read it; one that is managed after all is refused."""
-        resolved = self.catalog.resolve(self._table_name(name))
+        resolved = self._resolved(self._table_name(name))
         if resolved.catalog_managed:
             raise InvalidArgumentError(
                 f"{name} is managed by this catalog.", remedy="Open it with session.table()."
@@ -309,7 +333,7 @@ class Session:
                 f"{name} is a {resolved.format} table at {resolved.location}.",
                 remedy="Read it with a tool for that format.",
             )
-        return open_path(resolved.location, version, store_for=self._store_for)
+        return open_path(resolved.location, version, as_of, store_for=self._store_for)
 
     def rename(self, name: str, to: str) -> None:
         """Give a table another name; handles of it go on. Spec: LC-04."""
@@ -503,10 +527,15 @@ class Session:
         try:
             return require(self.catalog, capability)
         except UnsupportedByCatalogError as error:
+            from headgate.client.remote import RemoteCatalog  # slow to load, and rarely needed
+
+            message = error.message
+            if isinstance(self.catalog, RemoteCatalog):
+                message = f"{capability.__name__} cannot be managed through a server."
             raise UnsupportedByCatalogError(
-                error.message,
-                remedy="Name the address of the catalog's own store: a directory, sqlite:///FILE "
-                "or postgresql://….",
+                message,
+                remedy="Run this where the server runs, and name the address of the catalog's own "
+                "store: a directory, sqlite:///FILE or postgresql://….",
             ) from None
 
     def _registry(self) -> Registry:
@@ -520,10 +549,19 @@ class Session:
         return TableName.parse(name, self._namespace.catalog, self._namespace.schema)
 
     def _id_of(self, name: str) -> TableId:
-        return self.catalog.resolve(self._table_name(name)).table_id
+        return self._resolved(self._table_name(name)).table_id
+
+    def _resolved(self, ref: Ref) -> Resolved:
+        try:
+            return self.catalog.resolve(ref)
+        except NotFoundError as error:
+            hint = self.suggestion(str(ref)) if isinstance(ref, TableName) else ""
+            if not hint:
+                raise
+            raise NotFoundError(f"{error.message}{hint}") from None
 
     def _open(self, ref: Ref) -> Table:
-        resolved = self.catalog.resolve(ref)
+        resolved = self._resolved(ref)
         if not resolved.catalog_managed:
             raise InvalidArgumentError(
                 f"{ref} is an external {resolved.format} table at {resolved.location}.",

@@ -16,7 +16,7 @@ from headgate.errors import InvalidDataError
 from headgate.log.arrow_types import arrow_schema, arrow_type, is_list
 from headgate.log.constraints import Constraint, parse_constraint
 from headgate.log.datafiles import as_list, list_offsets
-from headgate.names import fold
+from headgate.names import did_you_mean, fold
 from headgate.protocol.schema import (
     VARIANT,
     ArrayType,
@@ -96,9 +96,10 @@ def _matched(
         if fold(field.name) in by_name:
             raise InvalidDataError(f"Column {_dotted((*path, field.name))} is given twice.")
         if fold(field.name) not in known:
-            names = ", ".join(item.name for item in schema.fields)
+            names = [item.name for item in schema.fields]
             raise InvalidDataError(
-                f"The table has no column {_dotted((*path, field.name))}; it has {names}."
+                f"The table has no column {_dotted((*path, field.name))}; it has"
+                f" {', '.join(names)}.{did_you_mean(field.name, names)}"
             )
         by_name[fold(field.name)] = index
     found: list[pa.Array] = []

@@ -16,7 +16,7 @@ from headgate.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from headgate.names import fold
+from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import Metadata
 from headgate.protocol.column_mapping import without_mapping
 from headgate.protocol.schema import (
@@ -234,9 +234,10 @@ def _in_type(
 def _field(struct: StructType, path: Path) -> StructField:
     item = find(struct, path[-1:])
     if item is None:
-        known = ", ".join(item.name for item in struct.fields)
+        known = [item.name for item in struct.fields]
         raise NotFoundError(
-            f"There is no column {dotted(path)}.", remedy=f"Name one that is there: {known}."
+            f"There is no column {dotted(path)}.{did_you_mean(path[-1], known)}",
+            remedy=f"Name one that is there: {', '.join(known)}.",
         )
     return item
 

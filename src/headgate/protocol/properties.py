@@ -1,14 +1,17 @@
 """Which values Delta's own table properties can have.
 
 Other engines refuse to open a table whose property they cannot read, so no such value is set here.
-Keys that are not Delta's, or not known, may have any.
+Keys that do not begin with `delta.` may have any value. An unknown one that does is refused, as
+delta-spark refuses it: it would be misspelled, and have no effect. Only what our own users set is
+checked; what other engines commit is theirs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from headgate.names import did_you_mean
 from headgate.protocol import column_mapping
 
 _UNITS_MS: Mapping[str, int] = {
@@ -75,6 +78,66 @@ _KNOWN: Mapping[str, _Values] = {
     "delta.randomizeFilePrefixes": _SWITCH,
     "delta.setTransactionRetentionDuration": _WHILE,
 }
+
+_PREFIX = "delta."
+# Known as well, with values that are not checked here: of delta-spark, the kernels, Databricks and
+# Fabric.
+_OTHERS = frozenset(
+    f"{_PREFIX}{name}"
+    for name in (
+        "autoOptimize",
+        "castIcebergTimeType",
+        "checkpoint.partSize",
+        "checkpointRetentionDuration",
+        "columnMapping.maxColumnId",
+        "compatibility.symlinkFormatManifest.enabled",
+        "dataSkippingStatsColumns",
+        "enableFullRetentionRollback",
+        "enableIcebergWriterCompatV1",
+        "enableIcebergWriterCompatV3",
+        "enableInCommitTimestamps",
+        "ignoreProtocolDefaults",
+        "inCommitTimestampEnablementTimestamp",
+        "inCommitTimestampEnablementVersion",
+        "lastCommitTimestamp",
+        "lastUpdateVersion",
+        "minReaderVersion",
+        "minWriterVersion",
+        "redirectReaderWriter",
+        "redirectWriterOnly",
+        "requireCheckpointProtectionBeforeVersion",
+        "rowTrackingSuspended",
+        "sampleRetentionDuration",
+        "targetFileSize",
+        "tuneFileSizesForRewrites",
+    )
+)
+_OPEN_PREFIXES = tuple(
+    f"{_PREFIX}{name}."
+    for name in (
+        "autoOptimize",
+        "constraints",
+        "coordinatedCommits",
+        "feature",
+        "parquet",
+        "rowTracking",
+        "targetFileSize",
+        "universalFormat",
+        "workloadBasedColumns",
+    )
+)
+
+
+def unknown(properties: Iterable[str]) -> list[str]:
+    """List the keys that begin like Delta's own and are not known, each with a likely meaning."""
+    known = _KNOWN.keys() | _OTHERS
+    return [
+        f"Delta has no property {key!r}.{did_you_mean(key, known)}"
+        for key in properties
+        if key.lower().startswith(_PREFIX)
+        and key not in known
+        and not key.startswith(_OPEN_PREFIXES)
+    ]
 
 
 def problems(properties: Mapping[str, str]) -> list[str]:

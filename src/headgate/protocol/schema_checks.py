@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from headgate.errors import InvalidSchemaError
-from headgate.names import fold
+from headgate.names import did_you_mean, fold
 from headgate.protocol.schema import (
     DEEPEST,
     VARIANT,
@@ -46,7 +46,10 @@ def check(
 ) -> None:
     """Refuse a schema no new table can have."""
     if found := problems(schema, partition_columns, column_mapping=column_mapping):
-        raise InvalidSchemaError(f"The schema cannot be used: {'; '.join(found)}.")
+        said = "; ".join(found)
+        raise InvalidSchemaError(
+            f"The schema cannot be used: {said if said.endswith('?') else f'{said}.'}"
+        )
 
 
 def void_problems(schema: StructType) -> list[str]:
@@ -127,7 +130,8 @@ def _partition_problems(schema: StructType, partition_columns: Sequence[str]) ->
     for position, name in enumerate(partition_columns):
         item = columns.get(name)
         if item is None:
-            yield f"there is no column {name!r} to partition by"
+            hint = did_you_mean(name, [item.name for item in schema.fields])
+            yield f"there is no column {name!r} to partition by.{hint}".removesuffix(".")
         elif name in partition_columns[:position]:
             yield f"column {name!r} is named twice to partition by"
         elif item.type in (VARIANT, VOID) or not isinstance(item.type, Primitive | DecimalType):

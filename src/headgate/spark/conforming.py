@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.errors import InvalidDataError, UnsupportedFeatureError
-from headgate.names import fold
+from headgate.names import did_you_mean, fold
 from headgate.protocol.schema import (
     BINARY,
     DATE,
@@ -74,9 +74,10 @@ def conformed(
     known = {fold(item.name) for item in schema.fields}
     for item in given.fields:
         if fold(item.name) not in known:
-            names = ", ".join(field.name for field in schema.fields)
+            names = [field.name for field in schema.fields]
             raise InvalidDataError(
-                f"{table} has no column {item.name!r}; it has {names}.",
+                f"{table} has no column {item.name!r}; it has {', '.join(names)}."
+                f"{did_you_mean(item.name, names)}",
                 remedy="Leave it out, or write with merge_schema=True. Nothing was committed.",
             )
     generated = {

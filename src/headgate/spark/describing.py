@@ -81,8 +81,16 @@ class _Teller:
 
     def show(self, statement: statements.Show) -> tuple[Iterable[Row], str]:
         match statement.what:
+            case Shown.CATALOGS:
+                catalogs = dict.fromkeys(found.catalog for found in self._session.namespaces())
+                return [(n,) for n in catalogs if _is_like(n, statement.like)], "catalog string"
             case Shown.SCHEMAS:
-                names = [found.schema for found in self._session.namespaces()]
+                asked = None if statement.name is None else fold(str(statement.name))
+                names = [
+                    found.schema
+                    for found in self._session.namespaces()
+                    if asked is None or fold(found.catalog) == asked
+                ]
                 chosen = [(n,) for n in names if _is_like(n, statement.like)]
                 return chosen, "namespace string"
             case Shown.TABLES:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 from headgate.client.transaction import Committed, Operation, as_text
 from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.log.statistics import num_records
-from headgate.names import fold
+from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.schema import GENERATION, IDENTITY, DataType, StructField, StructType
 from headgate.spark import scan
@@ -223,8 +223,11 @@ def field_of(schema: StructType, name: str, where: str) -> StructField:
     for field in schema.fields:
         if fold(field.name) == fold(name):
             return field
-    names = ", ".join(field.name for field in schema.fields)
-    raise InvalidArgumentError(f"{where} has no column {name!r}; it has {names}.")
+    names = [field.name for field in schema.fields]
+    raise InvalidArgumentError(
+        f"{where} has no column {name!r}.{did_you_mean(name, names)}",
+        remedy=f"Name one of its columns: {', '.join(names)}.",
+    )
 
 
 # What it comes to

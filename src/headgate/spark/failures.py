@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from pyspark.errors import AnalysisException, QueryContextType
+from pyspark.errors import AnalysisException, ParseException, QueryContextType
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.errors import HeadgateError, InvalidArgumentError, InvalidDataError, UnavailableError
+from headgate.sql import places
 
 _BEGIN: Final = "\u27e6headgate\u27e7"
 _END: Final = "\u27e6/headgate\u27e7"
@@ -49,20 +50,22 @@ def translated(*, writes: bool = True) -> Iterator[None]:
     except HeadgateError:
         raise
     except AnalysisException as error:
+        remedy = f"Correct the expression or the columns.{kept}"
+        if isinstance(error, ParseException) and (fault := _faulty(str(error))) is not None:
+            raise places.refused(*fault, first_line(error).rstrip("."), remedy) from error
         raise InvalidArgumentError(
-            f"Spark cannot resolve this: {first_line(error)}",
-            remedy=f"Mend the expression or the columns.{kept}",
+            f"Spark cannot resolve this: {first_line(error)}", remedy=remedy
         ) from error
     except Exception as error:  # of Spark's own there are many kinds, of its gateway others
         text = str(error)
         if (marked := _MARKED.search(text)) is not None:
-            raise InvalidDataError(f"{marked[1]}.") from error
+            raise InvalidDataError(f"{marked[1]}.") from None
         if (found := _VALUES.search(text)) is not None:
-            raise InvalidDataError(f"A value does not fit: {found[2]}") from error
+            raise InvalidDataError(f"A value does not fit: {found[2]}") from None
         raise UnavailableError(
             f"Spark failed: {first_line(error)}",
             remedy=f"See Spark's log.{kept}",
-        ) from error
+        ) from None  # whose text is a Java stack trace; `__context__` still has it
 
 
 @contextmanager
@@ -102,9 +105,30 @@ def first_line(error: Exception) -> str:
 
 
 def offset_of(error: AnalysisException) -> int | None:
-    """Say at which character of its text Spark found something wrong, if it tells."""
+    """Return the offset of the fault in the text that Spark was given, if Spark says it."""
+    if isinstance(error, ParseException):
+        found = _faulty(str(error))
+        return None if found is None else found[1]
     for context in error.getQueryContext() or ():
         # Of a call in Python it tells where that was, which is no place in a text.
         if context.contextType() is QueryContextType.SQL and context.startIndex() >= 0:
             return int(context.startIndex())
     return None
+
+
+_PLACE: Final = re.compile(r"\(line (\d+), pos (\d+)\)")
+_TEXT: Final = "\n== SQL ==\n"
+
+
+def _faulty(said: str) -> tuple[str, int] | None:
+    """Return the text that Spark could not parse, and the offset of the fault in it.
+
+    Spark names the place by a line and a position, and shows the text with carets below that line.
+    """
+    place, (_, _, shown) = _PLACE.search(said), said.partition(_TEXT)
+    if place is None:
+        return None
+    line, position = int(place[1]), int(place[2])
+    lines = shown.split("\n")
+    before, after = lines[:line], lines[line + 1 :]
+    return "\n".join([*before, *after]), sum(len(text) + 1 for text in before[:-1]) + position

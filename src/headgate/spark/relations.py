@@ -16,7 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.client.session import Session
-from headgate.errors import InvalidNameError, NotFoundError, UnsupportedByCatalogError
+from headgate.errors import (
+    InvalidNameError,
+    NotFoundError,
+    UnsupportedByCatalogError,
+    UnsupportedFeatureError,
+)
 from headgate.log.snapshots import Snapshot
 from headgate.names import TableName
 from headgate.protocol.conflicts import Scan
@@ -72,6 +77,7 @@ class Resolver:
         self._session = session
         self._remember = remember
         self._scans_of = scans_of
+        self._external: set[tuple[str, str, str]] = set()  # tables that are only read
 
     def begin(self) -> None:
         """Begin a statement: all that tells the time in it tells this moment."""
@@ -81,22 +87,38 @@ class Resolver:
         """Say which table of ours a name means; None if it is Spark's, or nobody's."""
         if len(name.parts) == 1 and self._spark.catalog.tableExists(quoted(name.parts[0])):
             return None  # a view of the session hides what lies behind it
+        text = ".".join(name.parts)
         try:
-            return self._session.find_name(".".join(name.parts))
+            found = self._session.find(text)
         except InvalidNameError:
             return None
+        if found is None:
+            return None
+        full = self._session.table_name(text)
+        if not found.catalog_managed:
+            self._external.add(full.key)
+        return full
 
     def target(self, name: Name) -> TableName:
         """Give the full name of a table that is written to or looked at."""
+        text, at = ".".join(name.parts), name.piece.start
         try:
-            if (found := self._session.find_name(".".join(name.parts))) is not None:
-                return found
+            found = self._session.find(text)
         except InvalidNameError as error:
-            raise self.refused(name.piece.start, error.message.rstrip(".")) from error
-        raise NotFoundError(
-            f"There is no table {name}, at {places.place_at(self.script, name.piece.start)}:\n"
-            f"{places.pointed(self.script, name.piece.start)}\n"
-        )
+            raise self.refused(at, error.message.rstrip(".")) from error
+        if found is None:
+            raise NotFoundError(
+                f"There is no table {name}, at {places.place_at(self.script, at)}:\n"
+                f"{places.pointed(self.script, at)}\n{self._session.suggestion(text).strip()}"
+            )
+        if not found.catalog_managed:
+            raise UnsupportedFeatureError(
+                f"{name} is an external {found.format} table at {found.location}, which the catalog"
+                f" does not manage, at {places.place_at(self.script, at)}:\n"
+                f"{places.pointed(self.script, at)}\n",
+                remedy="Read it with SELECT; change it with the engine that owns it.",
+            )
+        return self._session.table_name(text)
 
     def relations(
         self,
@@ -194,6 +216,8 @@ class Resolver:
             frames[stand_in.name] = scan.dataframe(self._spark, snapshot, files)
             if stand_in.reference.table.as_of is not None:
                 continue  # the past does not change: nothing that comes could disturb this read
+            if stand_in.table.key in self._external:
+                continue  # no commit of this catalog changes it
             self._remember(snapshot)
             assert snapshot.table_id is not None  # a cut is of the catalog's own tables
             scans.append(
@@ -226,20 +250,35 @@ class Resolver:
                 at = told.piece.start if offset is None else told.origin(offset, width)
             else:
                 at = told.start + (offset or 0)
-            raise self.refused(at, first_line(error).rstrip(".")) from error
+            raise self.refused(at, first_line(error).rstrip("."), self._hint(error)) from error
 
-    def refused(self, at: int, why: str) -> Exception:
+    def _hint(self, error: AnalysisException) -> str | None:
+        """Return a remedy that names a table, where Spark knows none of the name in the text."""
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            return None
+        named = (error.getMessageParameters() or {}).get("relationName", "")
+        try:
+            hint = self._session.suggestion(named.replace("`", ""))
+        except InvalidNameError:
+            return None
+        return f"{hint.strip()} SHOW TABLES lists the tables." if hint else None
+
+    def refused(self, at: int, why: str, remedy: str | None = None) -> Exception:
         """Make the error that points at a place in the script."""
-        return places.refused(self.script, min(at, len(self.script)), why)
+        return places.refused(self.script, min(at, len(self.script)), why, remedy)
 
     def _pinned(self, stand_ins: Sequence[StandIn], sequence: int | None) -> list[Snapshot]:
         """Give the snapshot of each table: of the past where asked, else all of one sequence."""
-        now = {str(s.table) for s in stand_ins if s.reference.table.as_of is None}
+        ours = [s for s in stand_ins if s.table.key not in self._external]
+        now = {str(s.table) for s in ours if s.reference.table.as_of is None}
         cut = self._cut(now, sequence) if now else {}
         several = len({s.table.key for s in stand_ins}) > 1
         found = []
         for stand_in in stand_ins:
             name = str(stand_in.table)
+            if stand_in.table.key in self._external:
+                found.append(self._external_snapshot(name, stand_in.reference.table.as_of))
+                continue
             match stand_in.reference.table.as_of:
                 case statements.VersionAsOf(version):
                     found.append(self._session.table(name).snapshot(version))
@@ -254,6 +293,15 @@ class Resolver:
                 case None:
                     found.append(cut[name])
         return found
+
+    def _external_snapshot(self, name: str, as_of: statements.AsOf | None) -> Snapshot:
+        match as_of:
+            case statements.VersionAsOf(version):
+                return self._session.open_external(name, version).snapshot()
+            case statements.TimestampAsOf(piece):
+                return self._session.open_external(name, as_of=self._moment(piece)).snapshot()
+            case None:
+                return self._session.open_external(name).snapshot()
 
     def _cut(self, names: set[str], sequence: int | None) -> dict[str, Snapshot]:
         try:

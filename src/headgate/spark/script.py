@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
-from headgate.errors import InvalidArgumentError, UnsupportedFeatureError
+from headgate.errors import InvalidArgumentError, SyntaxRefusedError, UnsupportedFeatureError
 from headgate.names import TableName, fold
 from headgate.protocol.schema import DEFAULT, StructField, StructType
 from headgate.spark import describing, dml, sessions, tables
@@ -95,9 +95,11 @@ class _Script:
                 return self._nothing()
             case statements.Describe() | statements.Show():
                 return describing.tell(self._engine, self._find, statement)
-            case statements.Foreign(whole, _, None):
+            case statements.Foreign(whole, verb, None, name):
+                if name is not None:
+                    self._refuse_caching(verb, name)
                 return self._find.asked(whole, lambda: resolved(self._spark.sql(whole.text)))
-            case statements.Foreign(whole, _, query):
+            case statements.Foreign(whole, query=query) if query is not None:
                 # A view's text would have names in it that mean our tables only now.
                 with sessions.held(self._spark, {_VIEWS_AS_PLANS: "true"}):
                     return self._find.ask(self._find.relations(whole, within=query))
@@ -107,6 +109,15 @@ class _Script:
                     f"{verb} is understood, and cannot be done here yet.",
                     remedy="Run the other statements without it.",
                 )
+
+    def _refuse_caching(self, verb: str, name: Name) -> None:
+        """Refuse to cache a table of the catalog: its next statement reads the latest version."""
+        if self._find.table_name(name) is not None:
+            raise self._find.refused(
+                name.piece.start,
+                f"{verb} TABLE is not supported for {name}, which is a table of the catalog",
+                f"Cache a query instead: CACHE TABLE cached AS SELECT * FROM {name}.",
+            )
 
     # INSERT
 
@@ -344,7 +355,7 @@ class _Script:
             )
             try:
                 return merge(statement, planned)
-            except InvalidArgumentError as error:
+            except (InvalidArgumentError, SyntaxRefusedError) as error:
                 if isinstance(error.__cause__, AnalysisException):
                     self._point_at_fault(statement, merging, planned, target)
                 raise

@@ -146,6 +146,8 @@ _AT_START: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
+    # Errors are raised; their Java stack traces are logged only for those who ask for it.
+    "spark.log.level": "FATAL",
 }
 
 
@@ -159,7 +161,8 @@ def session(
 ) -> SparkSession:
     """Start a Spark session with all settings right, or give the one that runs already.
 
-    `remote` is the address of a Spark Connect server, `sc://host:15002`.
+    `remote` is the address of a Spark Connect server, `sc://host:15002`. Spark logs nothing but
+    fatal errors; ask for more with `config={"spark.log.level": "WARN"}`.
     """
     # Spark starts its workers with the python3 it finds, which need not be this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

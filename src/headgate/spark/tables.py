@@ -63,7 +63,10 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
     """Make a table, or another in its place; with a query, filled in the same commit."""
     if statement.location is not None:
         raise UnsupportedFeatureError(
-            "The catalog chooses where its tables lie.", remedy="Leave LOCATION out."
+            f"CREATE TABLE with a LOCATION ({statement.location!r}) is not supported: the catalog"
+            " chooses the location of its tables.",
+            remedy="Leave LOCATION out; name a table that exists elsewhere with"
+            " session.register_external().",
         )
     if statement.cluster_by:
         raise UnsupportedFeatureError("Tables cannot be clustered yet.")
@@ -266,7 +269,7 @@ def _holds(engine: Engine, condition: str) -> RowCheck:
         if shown:
             raise InvalidDataError(
                 f"{snapshot.label} has rows for which {condition} is not true: {shown}.",
-                remedy="Mend these rows first. Nothing was committed.",
+                remedy="Correct these rows first. Nothing was committed.",
             )
 
     return check
@@ -280,9 +283,12 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
     session = engine.session
     match statement:
         case statements.DropTable(name=name, if_exists=if_exists, purge=purge):
-            if if_exists and session.find_name(_text(name)) is None:
+            found = session.find(_text(name))
+            if if_exists and found is None:
                 return
-            table_id = session.drop(str(find.target(name)))
+            # An external table is dropped like any other: its files stay where they are.
+            is_external = found is not None and not found.catalog_managed
+            table_id = session.drop(_text(name) if is_external else str(find.target(name)))
             if purge:
                 session.purge(table_id)
         case statements.UndropTable(name=name):

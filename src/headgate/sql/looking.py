@@ -68,6 +68,8 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
     if cursor.took_any("SCHEMAS", "DATABASES", "NAMESPACES"):
         catalog = cursor.name("a catalog") if cursor.took_any("IN", "FROM") else None
         return Show(whole, Shown.SCHEMAS, catalog, _like(cursor))
+    if cursor.took("CATALOGS"):
+        return Show(whole, Shown.CATALOGS, None, _like(cursor))
     if cursor.took("COLUMNS"):
         if not cursor.took_any("IN", "FROM"):
             raise cursor.unexpected("IN and a table")

@@ -185,7 +185,18 @@ def _explain(cursor: Cursor, whole: Piece) -> Foreign:
 
 
 def _cache(cursor: Cursor, whole: Piece) -> Foreign:
-    return Foreign(whole, cursor.take().key, _query_behind(cursor))
+    cursor.expect("CACHE")
+    cursor.took("LAZY")
+    cursor.expect("TABLE")
+    name = cursor.name("a table")
+    query = _query_behind(cursor)
+    return Foreign(whole, "CACHE", query, None if query is not None else name)
+
+
+def _uncache(cursor: Cursor, whole: Piece) -> Foreign:
+    cursor.expect("UNCACHE", "TABLE")
+    cursor.took("IF", "EXISTS")
+    return Foreign(whole, "UNCACHE", None, cursor.name("a table"))
 
 
 def _query_behind(cursor: Cursor) -> Piece | None:
@@ -222,7 +233,10 @@ def _create(cursor: Cursor, whole: Piece) -> Statement:
     if cursor.sees("VIEW"):
         raise cursor.refused("views are not kept here", "Write CREATE TEMPORARY VIEW.")
     if cursor.sees("EXTERNAL", "TABLE"):
-        raise cursor.refused("the catalog keeps no external tables", "Leave EXTERNAL out.")
+        raise cursor.refused(
+            "CREATE EXTERNAL TABLE is not supported",
+            "Leave EXTERNAL out, or name a table that exists with session.register_external().",
+        )
     raise cursor.unexpected("TABLE, SCHEMA, or TEMPORARY VIEW")
 
 
@@ -269,7 +283,7 @@ _STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
     "SET": _set,
     "RESET": _foreign,
     "CACHE": _cache,
-    "UNCACHE": _foreign,
+    "UNCACHE": _uncache,
     "CLEAR": _foreign,
     "EXPLAIN": _explain,
     "DECLARE": _with_expressions,

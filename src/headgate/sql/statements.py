@@ -513,6 +513,7 @@ class Shown(enum.Enum):
     """What SHOW lists."""
 
     TABLES = "TABLES"
+    CATALOGS = "CATALOGS"
     SCHEMAS = "SCHEMAS"
     COLUMNS = "COLUMNS"
     PROPERTIES = "TBLPROPERTIES"
@@ -691,6 +692,7 @@ class Foreign:
     whole: Piece
     verb: str
     query: Piece | None
+    name: Name | None = None  # of the table that CACHE or UNCACHE is for
 
 
 Statement = (
