@@ -40,6 +40,7 @@ from headgate.spark.evolving import evolved, grown
 from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.types import (
     from_spark,
@@ -149,6 +150,9 @@ class _Merging:
     def run(self) -> Outcome:
         # A clause about rows that match nothing concerns all rows there are.
         files = self._statement.plan(None if self._by_source else self._merge.predicate)
+        if not files:  # a wrong ON is refused all the same
+            with translated():
+                resolved(self._joined(self._statement.frame([], located=True), "inner"))
         found = self._find(files) if files else _Found([], [])
         parts = split(self._statement.base, found.hits)
         added, copied = self._write(parts, found, files)
