@@ -17,11 +17,12 @@ import headgate
 from headgate import failpoints
 from headgate.catalog import sweeping
 from headgate.catalog.service import Catalog
+from headgate.catalog.stores.port import AnswerRow, RejectionRow
 from headgate.catalog.sweeping import Sweeper
 from headgate.clock import SystemClock
 from headgate.errors import RefusedError
 from headgate.log import snapshots
-from headgate.protocol.actions import TableId, Version
+from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected, StagingTable, VersionTaken
 from headgate.protocol.commits import Proposal, Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
@@ -84,6 +85,21 @@ def test_places_that_were_staged_and_never_registered_are_given_up(inline_lake: 
     with catalog._store.read() as unit:
         states = {id: unit.table(id).state.value for id in (staged.table_id, fresh.table_id)}
     assert states == {staged.table_id: "purged", fresh.table_id: "staging"}
+
+
+def test_rejections_and_answers_past_their_retention_are_deleted(inline_lake: House) -> None:
+    catalog, clock = inline_lake.database, inline_lake.clock
+    with catalog._store.write() as unit:
+        unit.insert_rejection(RejectionRow(TxnId("old"), b"", b"{}", clock.ms))
+        unit.insert_answer(AnswerRow("old", b"", b"", clock.ms))
+        unit.insert_rejection(RejectionRow(TxnId("new"), b"", b"{}", clock.ms + DAY_MS))
+        unit.insert_answer(AnswerRow("new", b"", b"", clock.ms + DAY_MS))
+    clock.ms += catalog._settings.rejections_kept_ms + 1
+    catalog.keep_house()
+    with catalog._store.read() as unit:
+        assert (unit.rejection(TxnId("old")), unit.answer("old")) == (None, None)
+        assert unit.rejection(TxnId("new")) is not None
+        assert unit.answer("new") is not None
 
 
 @req("MN-02")

@@ -14,7 +14,7 @@ import threading
 
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.registry import Registry, is_unfinished
-from headgate.catalog.stores.port import CatalogStore
+from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.catalog.sweeping import Sweeper
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
@@ -73,7 +73,21 @@ class Housekeeper:
             unfinished = [row.id for row in unit.nameless(State.PURGED) if is_unfinished(row)]
         for table_id in unfinished:
             self._registry.finish_purge(table_id)
+        self._forget()
         return done + len(unfinished) + self._sweeper.sweep(self._stopping.is_set)
+
+    def _forget(self) -> None:
+        """Delete rejections and answers under idempotency keys that are past their retention.
+
+        Each new one deletes the old ones as well; here they go where no new ones come.
+        """
+        before_ms = self._clock.now_ms() - self._settings.rejections_kept_ms
+
+        def forget(unit: Writing) -> None:
+            unit.forget_rejections(before_ms)
+            unit.forget_answers(before_ms)
+
+        self._ratifier.submit(_LEASE, forget).result()
 
     def _take_turn(self) -> bool:
         """Take the lease; nobody ends it, so that for as long as it runs there is no other turn.
