@@ -223,7 +223,13 @@ def _instance(kind: type) -> _Check:
     if issubclass(kind, enum.Enum):
         is_sentinel = len(kind) == 1
         expected = "" if is_sentinel else _either(f"{kind.__name__}.{one.name}" for one in kind)
-    return _require(lambda value: isinstance(value, kind), expected)
+    return _require(lambda value: isinstance(value, kind) or _is_twin(value, kind), expected)
+
+
+def _is_twin(value: Any, kind: type) -> bool:
+    """Return True for a class of the same name and package: Spark Connect has its own session."""
+    packages = {of.__module__.partition(".")[0] for of in (type(value), kind)}
+    return type(value).__name__ == kind.__name__ and packages == {"pyspark"}
 
 
 def _require(holds: Callable[[Any], bool], expected: str) -> _Check:

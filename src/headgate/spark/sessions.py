@@ -139,6 +139,11 @@ SETTINGS: Final = (
     ),
 )
 
+_ANSI: Final = "spark.sql.ansi.enabled"
+_ANSI_MODE: Final = Setting(
+    _ANSI, "true", "numbers that do not fit are cut in the user's expressions"
+)
+
 # What the driver alone can be told, before it starts.
 _AT_START: Final = {
     "spark.ui.enabled": "false",
@@ -166,19 +171,29 @@ def session(
     """
     # Spark starts its workers with the python3 it finds, which need not be this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    wanted = {_ANSI: "true", **{setting.key: setting.value for setting in SETTINGS}}
     if remote is not None:
-        connected: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
-        for key, value in {**wanted, **(config or {})}.items():
-            connected.conf.set(key, value)
-        return connected
-    refuse_without_java()
+        started: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+        for key, value in (config or {}).items():
+            started.conf.set(key, value)
+    else:
+        refuse_without_java()
+        started = _builder(name, master, config or {}).getOrCreate()
+    # Only those that are wrong: Spark warns about some of them whenever they are set.
+    for setting in _wrong(started, [_ANSI_MODE, *SETTINGS]):
+        if setting.key not in (config or {}):
+            started.conf.set(setting.key, setting.value)
+    return started
+
+
+def _builder(name: str, master: str, config: Mapping[str, str]) -> SparkSession.Builder:
     parallelism = str(min(8, max(2, os.cpu_count() or 2)))
-    settings = {"spark.sql.shuffle.partitions": parallelism, **_AT_START, **wanted}
+    # Those whose defaults differ, so that `spark.newSession()` has them too.
+    written = {item.key: item.value for item in SETTINGS if item.use is not Use.CHECKED}
+    settings = {"spark.sql.shuffle.partitions": parallelism, **_AT_START, **written, **config}
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**settings, **(config or {})}.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return builder
 
 
 def check(spark: SparkSession) -> None:
@@ -320,7 +335,6 @@ class _Held:
     holders: int = 0
 
 
-_ANSI: Final = "spark.sql.ansi.enabled"
 _holding: Final = threading.Lock()
 _held: Final[dict[object, dict[str, _Held]]] = {}
 

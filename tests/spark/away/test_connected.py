@@ -19,9 +19,32 @@ def test_the_session_is_one_of_a_server(spark: SparkSession) -> None:
 
 
 def test_a_session_of_somebody_elses_is_checked(water: Water) -> None:
-    water.spark.conf.set("spark.sql.ansi.enabled", "false")
-    with pytest.raises(InvalidArgumentError, match=r"spark\.sql\.ansi\.enabled is not true"):
+    water.spark.conf.set("spark.sql.caseSensitive", "true")
+    with pytest.raises(InvalidArgumentError, match=r"spark\.sql\.caseSensitive is not false"):
         Lake(water.spark, water.session)
+
+
+def test_values_that_do_not_fit_are_refused_outside_ansi_mode(water: Water) -> None:
+    water.make("t", "id int, p int", ["p"])
+    water.lake.sql("CREATE TABLE c (id INT, CONSTRAINT few CHECK (id < 10))")
+    water.spark.conf.set("spark.sql.ansi.enabled", "false")
+    water.spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    water.lake.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
+    for statement in ("INSERT INTO t VALUES (5000000000, 1)", "UPDATE t SET id = 5000000000"):
+        with pytest.raises(InvalidDataError, match="does not fit column 'id'"):
+            water.lake.sql(statement)
+    # Spark Connect resolves constraints together with the rows of the user.
+    with pytest.raises(InvalidArgumentError, match="computed in ANSI mode"):
+        water.lake.sql("INSERT INTO c VALUES (1)")
+    assert water.rows() == [(1, 1), (2, 2)]
+    assert water.spark.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+
+
+def test_correlated_subqueries_work_over_several_partitions(water: Water) -> None:
+    water.make("t", "id int, p int", ["p"])
+    water.lake.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
+    found = water.sql("SELECT id, (SELECT count(*) FROM t u WHERE u.p <= t.p) FROM t")
+    assert found == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("mode", MODES)
