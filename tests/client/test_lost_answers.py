@@ -397,3 +397,19 @@ class TestOtherChangesOverHttp:
             assert answer in REFUSALS
         assert len(wire.sender.script) == 0
         assert DONE[change](wire.served.catalog) == 1
+
+    @req("CM-43")
+    @pytest.mark.parametrize("change", CHANGES)
+    @pytest.mark.parametrize(
+        "script",
+        [[lost, *[never_left] * 999], [PROXY["a proxy's 502"]] * 999],
+        ids=["lost, then unreachable", "a proxy's 502"],
+    )
+    def test_a_change_without_an_answer_is_reported_as_unknown(
+        self, wire: Wire, change: str, script: list[Callable[[Callable[[], Reply]], Reply]]
+    ) -> None:
+        wire.session.create_table("orders", "id long")
+        wire.sender.method = METHODS.get(change, "POST")
+        wire.sender.script = list(script)
+        with pytest.raises(OutcomeUnknownError):
+            CHANGES[change](wire.session)
