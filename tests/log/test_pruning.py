@@ -1,18 +1,30 @@
 """Pruning in columns leaves out nothing that pruning file by file would keep."""
 
 import json
+from itertools import product
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.log import pruning
+from headgate.log import file_columns, pruning
 from headgate.log.file_columns import file_table
-from headgate.protocol.actions import AddFile
-from headgate.protocol.predicates import And, Compare, In, Not, Operator, Or, Predicate
+from headgate.protocol.actions import AddFile, RemoveFile, Version, Wrapped
+from headgate.protocol.predicates import (
+    And,
+    Compare,
+    In,
+    IsNull,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    matches,
+)
 from headgate.protocol.pruning import Pruner
-from headgate.protocol.schema import StructType, from_json
+from headgate.protocol.replay import EMPTY, apply
+from headgate.protocol.schema import StructType, from_json, to_json
 
 SCHEMA: StructType = from_json(
     '{"type":"struct","fields":['
@@ -79,6 +91,7 @@ def files_of(stats: list[str | None]) -> pa.Table:
     return file_table(adds, stats=True)
 
 
+@settings(deadline=None)
 @given(
     st.lists(STATISTICS, max_size=8),
     st.lists(STATISTICS | MISFITS, max_size=4),
@@ -128,3 +141,146 @@ def test_a_column_that_the_table_is_partitioned_by_is_not_judged_by_statistics(
     files = files_of(['{"minValues":{"Part":9},"maxValues":{"Part":9}}'])
     where = Compare(("Part",), Operator.EQ, 1)
     assert pruning.by_whole_numbers(files, where, SCHEMA, {"Part"}).num_rows == 1
+
+
+# Every optimised copy of a rule against the plain rule, over every case of a small domain
+
+DOMAIN = [None, -1, 0, 1]
+BOUNDS = [(low, high) for low in DOMAIN for high in DOMAIN]
+COPIES = pruning._MANY // len(BOUNDS) + 1  # enough files that they are judged in columns
+EVERY_COMPARISON: list[Predicate] = [
+    *(Compare(("id",), operator, value) for operator in Operator for value in range(-2, 3)),
+    *(In(("id",), values) for values in product(range(-2, 3), repeat=2)),
+    In(("id",), ()),
+]
+EVERY_PREDICATE: list[Predicate] = [
+    *EVERY_COMPARISON,
+    *map(Not, EVERY_COMPARISON),
+    *(And(pair) for pair in product(EVERY_COMPARISON[::3], repeat=2)),
+    *(Or(pair) for pair in product(EVERY_COMPARISON[::7], repeat=2)),
+]
+
+
+def may_hold(low: int | None, high: int | None, where: Predicate) -> bool:
+    """Ask every row that a file with these bounds may have."""
+    first = -3 if low is None else low
+    last = 3 if high is None else high
+    rows = range(first, last + 1) if first <= last else range(-3, 4)  # a mistake says nothing
+    return any(matches(where, {"id": value}) for value in rows)
+
+
+def stats_of(low: int | None, high: int | None) -> str:
+    return json.dumps(
+        {
+            "numRecords": 7,
+            "minValues": {} if low is None else {"id": low},
+            "maxValues": {} if high is None else {"id": high},
+        }
+    )
+
+
+@pytest.mark.slow
+def test_no_file_of_a_thousand_that_may_hold_a_matching_row_is_left_out_in_columns() -> None:
+    files = files_of([stats_of(*bounds) for _ in range(COPIES) for bounds in BOUNDS])
+    assert files.num_rows >= pruning._MANY
+    for where in EVERY_PREDICATE:
+        pruner = Pruner(where, SCHEMA)
+        needed = {place for place, bounds in enumerate(BOUNDS) if may_hold(*bounds, where)}
+        plain = {
+            place
+            for place, bounds in enumerate(BOUNDS)
+            if pruning._may_match_file(pruner, {}, stats_of(*bounds))
+        }
+        assert needed <= plain, where
+        kept = pruning.by_whole_numbers(files, where, SCHEMA, ())["path"].to_pylist()
+        places = {int(path[1:]) % len(BOUNDS) for path in kept}
+        assert plain <= places, where
+        assert len(kept) == COPIES * len(places), where
+
+
+@pytest.mark.parametrize("operator", Operator)
+def test_of_a_thousand_files_those_that_cannot_hold_the_value_are_left_out(
+    operator: Operator,
+) -> None:
+    """The copy in columns must be of use, too: with both bounds known it is exact."""
+    known = [(low, high) for low, high in BOUNDS if low is not None and high is not None]
+    files = files_of([stats_of(*bounds) for _ in range(pruning._MANY) for bounds in known])
+    for value in range(-2, 3):
+        where = Compare(("id",), operator, value)
+        kept = pruning.by_whole_numbers(files, where, SCHEMA, ())["path"].to_pylist()
+        places = {int(path[1:]) % len(known) for path in kept}
+        assert places == {place for place, bounds in enumerate(known) if may_hold(*bounds, where)}
+
+
+def test_whole_numbers_are_judged_as_decimals_would_be() -> None:
+    for where in EVERY_PREDICATE:
+        whole = Pruner(where, SCHEMA)
+        decimal = Pruner(where, from_json(to_json(SCHEMA).replace('"long"', '"decimal(10,0)"')))
+        for low, high in BOUNDS:
+            text = stats_of(low, high)
+            assert pruning._may_match_file(whole, {}, text) == pruning._may_match_file(
+                decimal, {}, text
+            ), (where, low, high)
+
+
+PARTITIONS: list[dict[str, str | None]] = [
+    {},
+    *({"Part": value} for value in (None, "", "-1", "0", "1", "+1", "01", "x")),
+    *({"name": "a", "Part": value} for value in (None, "0", "1")),
+    *({"Part": value, "name": "b"} for value in (None, "0", "1")),
+    {"Part": "0", "name": None},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mixed", [True, False])
+def test_partitions_judged_once_for_each_combination_come_to_the_same(mixed: bool) -> None:
+    def files(values: list[dict[str, str | None]]) -> pa.Table:
+        adds = [
+            AddFile(
+                path=f"f{place}",
+                partition_values=one,
+                size=1,
+                modification_time=0,
+                data_change=True,
+            )
+            for place, one in enumerate(values)
+        ]
+        return file_table(adds, stats=True)
+
+    kinds = [[*PARTITIONS, *PARTITIONS]] if mixed else [[one] * 3 for one in PARTITIONS]
+    columns = ["Part", "name"]
+    wheres: list[Predicate] = [
+        *(Compare(("Part",), operator, value) for operator in Operator for value in (-1, 0, 1)),
+        *(Compare(("name",), operator, "a") for operator in Operator),
+        IsNull(("Part",)),
+        Not(IsNull(("name",))),
+        Or((Compare(("Part",), Operator.EQ, 1), Compare(("name",), Operator.EQ, "a"))),
+    ]
+    for values in kinds:
+        table = files(values)
+        for where in wheres:
+            pruner = Pruner(where, SCHEMA)
+            kept = pruning.by_partitions(table, columns, pruner)["path"].to_pylist()
+            # A value that the log does not give is null.
+            plain = [{name: one.get(name) for name in columns} for one in values]
+            assert kept == [f"f{n}" for n, one in enumerate(plain) if pruner.may_match(one)]
+
+
+@pytest.mark.parametrize("at_most", [0, 2, 1000])
+def test_files_overlaid_by_newer_actions_are_cut_out_or_filtered_alike(
+    at_most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_columns, "_CUT_OUT", at_most)
+    table = files_of([None] * 5)
+    for gone in product([False, True], repeat=5):
+        removed = [
+            Wrapped(remove=RemoveFile(path=f"f{place}", data_change=True))
+            for place, is_gone in enumerate(gone)
+            if is_gone
+        ]
+        state = apply(EMPTY, Version(0), removed)
+        left = file_columns.without_overlaid(table, file_columns.key_column(table), state)
+        assert left["path"].to_pylist() == [
+            f"f{n}" for n, is_gone in enumerate(gone) if not is_gone
+        ]

@@ -1,12 +1,14 @@
 """One file has many spellings and one normal form."""
 
 import re
+from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidArgumentError
+from headgate.protocol import data_paths
 from headgate.protocol.actions import AddFile, DeletionVector, RemoveFile, Version, Wrapped
 from headgate.protocol.checksums import Files, files_after
 from headgate.protocol.conflicts import Attempt, Changes, Scan, Winner, conflicts
@@ -49,12 +51,14 @@ def test_an_ordinary_relative_path_is_its_own_normal_form() -> None:
         assert normal_path(path) is path
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("ab%2Ff:/.")) | st.text())
 def test_the_test_for_unusual_paths_misses_none(path: str) -> None:
     if re.search(UNUSUAL, path) is None:
         assert normal_path(path) == path
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("ab%2Ff:/.")))
 def test_paths_with_one_normal_form_are_the_same_place(path: str) -> None:
     for other in (path.replace("/", "//"), path.replace("a", "%61")):
@@ -64,6 +68,12 @@ def test_paths_with_one_normal_form_are_the_same_place(path: str) -> None:
             except InvalidArgumentError:
                 continue  # not a path that can be opened
             assert data_path(other) == place
+
+
+def test_the_quick_way_and_the_plain_one_come_to_the_same_for_every_short_path() -> None:
+    for letters in (product("a%2F:/.", repeat=length) for length in range(6)):
+        for path in map("".join, letters):
+            assert normal_path(path) == data_paths._normal(path), path
 
 
 # Everything that compares files

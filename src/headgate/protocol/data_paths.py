@@ -44,10 +44,9 @@ def normal_path(path: str) -> str:
         and path[:1] not in ("", "/", ".")
     ):
         return path
-    folder, _, name = path.rpartition("/")
-    if folder and folder[-1] not in "/." and _PLAIN_NAME.fullmatch(name) is not None:
-        # Files of one partition share their folder.
-        return f"{_normal_folder(folder)}/{name}"
+    folder, slash, name = path.rpartition("/")
+    if slash and _PLAIN_NAME.fullmatch(name) is not None:
+        return _normal_folder(folder) + name  # files of one partition share their folder
     return _normal(path)
 
 
@@ -63,7 +62,7 @@ def without_empty_segments(path: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _normal_folder(folder: str) -> str:
-    return _normal(folder)
+    return _normal(f"{folder}/_")[:-1]
 
 
 def _normal(path: str) -> str:
