@@ -255,6 +255,44 @@ def test_a_change_of_type_that_is_no_widening_is_refused(tmp_path: Path) -> None
         read(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"fromType": "geometry", "toType": "long"}, UnsupportedFeatureError, "'geometry'"),
+        ({"fromType": "int"}, MalformedError, "toType"),
+    ],
+)
+def test_a_change_of_type_that_cannot_be_read_is_named_with_table_and_version(
+    change: dict[str, str], error: type[HeadgateError], said: str, tmp_path: Path
+) -> None:
+    field = StructField("x", delta.LONG, True, {"delta.typeChanges": [change]})
+    holding(tmp_path, Plain(StructType((field,)), features=["typeWidening"]), pa.table({"x": [1]}))
+    with pytest.raises(error, match=f"{tmp_path} version 0: .*{said}"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "stored", "after"),
+    [
+        ("byte", pa.int8(), "decimal(4,1)"),
+        ("short", pa.int16(), "decimal(6,1)"),
+        ("integer", pa.int32(), "decimal(11,1)"),
+        ("long", pa.int64(), "decimal(21,1)"),
+    ],
+)
+def test_whole_numbers_widened_to_decimals_of_just_enough_digits_are_read(
+    before: str, stored: pa.DataType, after: str, tmp_path: Path
+) -> None:
+    """The preview of type widening allowed it."""
+    changes = [{"fromType": before, "toType": after, "tableVersion": 2}]
+    kind = parse_schema(f"x {after}").fields[0].type
+    field = StructField("x", kind, True, {"delta.typeChanges": changes})
+    least = -(2 ** (stored.bit_width - 1))
+    plain = Plain(StructType((field,)), features=["typeWidening-preview"])
+    holding(tmp_path, plain, pa.table({"x": pa.array([least], stored)}))
+    assert read(tmp_path)["x"].to_pylist() == [Decimal(least)]
+
+
 def test_int96_timestamps_are_utc(tmp_path: Path) -> None:
     moments = pa.table({"x": pa.array([0, -(10**15)], pa.timestamp("us", "UTC"))})
     holding(tmp_path, table("x timestamp"), moments, use_deprecated_int96_timestamps=True)

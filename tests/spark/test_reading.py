@@ -10,11 +10,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 from headgate.errors import (
     InTheFutureError,
     InvalidArgumentError,
+    MalformedError,
     NotFoundError,
     UnsupportedFeatureError,
 )
 from headgate.log.snapshots import load_path
 from headgate.protocol.actions import Protocol, encode, join, removals
+from headgate.protocol.deletion_vectors import inline
 from headgate.protocol.encoding import replaced
 from headgate.spark import scan
 from tests.spark.conftest import Water, commit, local, put_file, rows
@@ -88,6 +90,52 @@ def test_partition_values_are_told_by_file_names_of_any_kind(water: Water) -> No
     wanted = [(n + more, NAMES[n]) for more in (0, 100, 200) for n in range(len(NAMES))]
     assert water.rows() == wanted
     assert water.rows(where="p = 'a[1].parquet'") == [(n, "a[1].parquet") for n in (6, 106, 206)]
+
+
+YEARS = {
+    ("-0001-12-31", "-9999-12-31 23:59:59.999999Z"): (-719_529, -377_673_580_800_000_001),
+    ("0000-02-29", "0001-01-01T00:00:00+05:00"): (-719_469, -62_135_614_800_000_000),
+    ("10000-01-01", "10000-01-01 00:00:00"): (2_932_897, 253_402_300_800_000_000),
+    ("2026-01-01", "2026-01-01 00:00:00"): (20_454, 1_767_225_600_000_000),
+}
+
+
+@pytest.mark.parametrize("limit", [0, scan._MOST_GROUPS])
+def test_values_of_partitions_may_be_of_any_year(
+    water: Water, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "_MOST_GROUPS", limit)
+    table = water.make(schema="id long, d date, t timestamp", by=["d", "t"])
+    files = [
+        put_file(table, f"f{n}", pa.table({"id": [n]}), {"d": day, "t": moment})
+        for n, (day, moment) in enumerate(YEARS)
+    ]
+    commit(table, *files)
+    read = water.lake.read("t").select("id", F.unix_date("d"), F.unix_micros("t"))
+    assert rows(read) == [(n, *since) for n, since in enumerate(YEARS.values())]
+
+
+def test_damage_of_a_file_in_the_log_is_named_with_table_version_and_file(
+    water: Water, tmp_path: Path
+) -> None:
+    managed = water.make(schema="id long, p int", by=["p"])
+    file = put_file(managed, "f.parquet", one(1), {"p": "one"}, absolute=True)
+    vector = replaced(inline([1]), cardinality=2)
+    protocol = Protocol(
+        min_reader_version=3,
+        min_writer_version=7,
+        reader_features=["deletionVectors"],
+        writer_features=["deletionVectors"],
+    )
+    metadata = replaced(managed.snapshot().metadata, configuration={})
+    for number, damaged in enumerate((file, replaced(file, deletion_vector=vector))):
+        log = tmp_path / f"t{number}" / "_delta_log"
+        log.mkdir(parents=True)
+        content = join(map(encode, (protocol, metadata, damaged)))
+        (log / f"{0:020d}.json").write_bytes(content)
+        snapshot = load_path(str(log.parent))
+        with pytest.raises(MalformedError, match=f"{log.parent} version 0: .*{file.path}"):
+            scan.dataframe(water.spark, snapshot, snapshot.files())
 
 
 @pytest.mark.parametrize("limit", [0, scan._MOST_GROUPS])

@@ -21,6 +21,7 @@ from headgate.errors import (
     InvalidArgumentError,
     InvalidDataError,
     InvalidSchemaError,
+    MalformedError,
     UnsupportedFeatureError,
 )
 from headgate.log.arrow_types import arrow_schema, arrow_type, delta_schema, delta_type
@@ -38,7 +39,7 @@ from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.predicates import Predicate
 from headgate.protocol.schema import VOID, StructField, StructType, find
 from headgate.protocol.schema_checks import void_problems
-from headgate.protocol.type_widening import is_widening, type_changes
+from headgate.protocol.type_widening import TypeChange, is_readable, type_changes
 from headgate.sql.pruning import condition_predicate
 from headgate.storage.objects import ObjectStore
 
@@ -156,8 +157,8 @@ def _filters(
 def layout_of(snapshot: Readable) -> Layout:
     """Say where a snapshot's table lies and how its columns are found."""
     mode = mapping_mode(snapshot.protocol, snapshot.metadata)
-    for change in type_changes(snapshot.schema):
-        if not is_widening(change.before, change.after) and change.before != VOID:
+    for change in _type_changes(snapshot):
+        if not is_readable(change.before, change.after) and change.before != VOID:
             raise UnsupportedFeatureError(
                 f"{snapshot.label} version {snapshot.version}: column {'.'.join(change.path)} was"
                 f" changed from {change.before} to {change.after}, which is no widening"
@@ -171,6 +172,16 @@ def layout_of(snapshot: Readable) -> Layout:
         partition_columns=frozenset(snapshot.metadata.partition_columns),
         by_id=mode == "id",
     )
+
+
+def _type_changes(snapshot: Readable) -> list[TypeChange]:
+    schema = snapshot.schema  # whose own errors name the table already
+    try:
+        return type_changes(schema)
+    except (MalformedError, UnsupportedFeatureError) as error:
+        raise type(error)(
+            f"{snapshot.label} version {snapshot.version}: {error.message}", remedy=error.remedy
+        ) from error
 
 
 def _output(snapshot: Readable, columns: Sequence[str] | None) -> pa.Schema:

@@ -106,6 +106,19 @@ def is_widening_within_family(before: DataType, after: DataType) -> bool:
     return before != after and is_widening(before, after) and not crosses
 
 
+def is_readable(before: DataType, after: DataType) -> bool:
+    """Return whether every value of the older type has its like in the newer one.
+
+    The preview of type widening let whole numbers become decimals of just enough digits.
+    """
+    match before, after:
+        case Primitive(name), DecimalType(precision, scale) if name in _DIGITS:
+            return precision - scale >= _DIGITS[name]
+        case _:
+            return is_widening(before, after)
+
+
+_DIGITS: Mapping[str, int] = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 _WIDER: Mapping[str, tuple[str, ...]] = {
     "byte": ("short", "integer", "long", "double"),
     "short": ("integer", "long", "double"),
