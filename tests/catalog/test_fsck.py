@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import apsw
 import pyarrow as pa
@@ -17,9 +18,9 @@ from headgate.catalog.publisher import Publisher
 from headgate.errors import LogAheadError, LogDivergedError, UnavailableError
 from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import Finding, Ratified, Resolved, Severity
-from headgate.protocol.commits import Proposal, Way
-from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.protocol.catalog_port import Answer, Finding, Ratified, Resolved, Severity
+from headgate.protocol.commits import Proposal, Staged, Way
+from headgate.protocol.paths import LOG, STAGED, PublishedCommit, StagedCommit
 from headgate.storage import locations
 from tests.catalog.conftest import House
 from tests.kit import req, shows
@@ -145,6 +146,40 @@ def test_an_older_copy_with_a_tail_it_cannot_publish_is_told_so_and_loses_nothin
         (3, True),
     ]
     assert problems(inline_lake) == []
+
+
+@shows("FS3")
+def test_a_file_proposed_by_name_gets_its_answer_after_an_older_copy_was_repaired(
+    inline_lake: House,
+) -> None:
+    lake = inline_lake
+    table_id = lake.create().table_id
+    lake.close()
+    copy = lake.root.parent / "copy.db"
+    shutil.copy(lake.root / "headgate.db", copy)
+    lake.catalog = lake._open()
+    content = file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 10**4)
+    commit = StagedCommit(Version(1), uuid4())
+    lake.log(table_id).stage(commit, content)
+    staged = Staged(file_name=commit.name, size=len(content))
+
+    def propose() -> Answer:
+        before = lake.database.describe_for(table_id, Version(1))
+        return lake.database.propose_staged(before, Version(1), staged).answer
+
+    first = propose()
+    assert isinstance(first, Ratified)
+    lake.catalog.publish(table_id)
+    lake.close()
+    for suffix in ("", "-wal", "-shm"):
+        (lake.root / f"headgate.db{suffix}").unlink(missing_ok=True)
+    shutil.copy(copy, lake.root / "headgate.db")
+    lake.catalog = lake._open()
+    problems(lake, repair=True)
+    again = propose()
+    assert isinstance(again, Ratified)
+    assert again.commits[table_id].file_name == commit.name
+    assert again.commits[table_id].sha256 == first.commits[table_id].sha256
 
 
 @pytest.mark.parametrize("repair", [False, True])
@@ -691,7 +726,7 @@ def test_a_transaction_whose_tables_do_not_agree_on_when_it_was_is_named(
 
 
 @shows("S7", "FS3")
-def test_a_transaction_that_a_repair_ratified_anew_table_by_table_is_told_as_that(
+def test_a_transaction_is_ratified_again_as_a_whole_and_gets_its_answer(
     inline_lake: House,
 ) -> None:
     copy = inline_lake.root.parent / "copy.db"
@@ -709,10 +744,15 @@ def test_a_transaction_that_a_repair_ratified_anew_table_by_table_is_told_as_tha
         (inline_lake.root / f"headgate.db{suffix}").unlink(missing_ok=True)
     shutil.copy(copy, inline_lake.root / "headgate.db")
     inline_lake.catalog = inline_lake._open()
-    problems(inline_lake, repair=True)
-    found = [f for f in inline_lake.database.fsck() if f.rule == "S7"]
-    assert {f.severity for f in found} == {Severity.NOTE}
-    assert all("later sequence" in f.remedy for f in found)
+    # Of one table alone, too: the transaction is ratified with all its parts, or not at all.
+    inline_lake.database.fsck(one.table_id, repair=True)
+    assert [f for f in inline_lake.database.fsck() if f.rule == "S7"] == []
+    again = inline_lake.catalog.propose(Proposal(txn_id=txn_id, parts=parts))
+    assert isinstance(again, Ratified)
+    assert {id: c.version for id, c in again.commits.items()} == {
+        one.table_id: 1,
+        two.table_id: 1,
+    }
 
 
 # What does not belong into a log

@@ -13,22 +13,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.catalog.decision import Attempt, Decider, Pending
+from headgate.catalog.decision import Decider
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, TakenError, Writing
+from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
 from headgate.clock import Clock
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
-    InvalidCommitError,
     MalformedError,
 )
-from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog
 from headgate.protocol import examination, features, paths
 from headgate.protocol.actions import Metadata, TableId, Version
 from headgate.protocol.catalog_port import Finding, Severity
-from headgate.protocol.commits import Part, Proposal, Put, Way
+from headgate.protocol.commits import Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.tables import TABLE_ID_PROPERTY, State
 from headgate.protocol.timestamps import moment
@@ -70,11 +68,9 @@ class Checker:
         self._decider = decider
         self._clock = clock
 
-    def check(self, row: TableRow, name: str, log: DeltaLog, *, repair: bool) -> list[Finding]:
-        """Check a table, and mend what can be mended if asked."""
+    def check(self, row: TableRow, name: str, log: DeltaLog) -> list[Finding]:
+        """Check a table; change nothing."""
         found: list[Finding] = []
-        if repair and row.state is State.ACTIVE:
-            found += self._adopted(row, name, log)
         # The log before the catalog: what is published was ratified, so whatever is seen of it is
         # known here afterwards, also while others commit.
         files = list_log(log)
@@ -112,89 +108,6 @@ class Checker:
                         else "Restore the catalog from a backup.",
                     )
 
-    def _adopted(self, row: TableRow, name: str, log: DeltaLog) -> Iterator[Finding]:
-        """Ratify the versions the log has and the catalog lacks, one after the other."""
-        while True:
-            row = self._now(row)
-            version = Version(row.head + 1)
-            content = log.read_published(version)
-            if content is None:
-                return
-            if self._now(row).head != row.head:
-                continue  # ratified and published meanwhile, as every day
-            if row.published != row.head:
-                yield Finding(
-                    rule="FS3",
-                    severity=Severity.ERROR,
-                    table=name,
-                    version=version,
-                    path=PublishedCommit(version).path,
-                    says=f"is in the log, and version {row.published + 1} is not yet published",
-                    remedy="Run `headgate publish`, then `headgate fsck --repair` again.",
-                )
-                return
-            try:
-                self._adopt(row, log, version, content)
-            except (InvalidCommitError, MalformedError, TakenError) as error:
-                if self._now(row).head != row.head:
-                    continue  # another process mends, too
-                yield Finding(
-                    rule="AU-01",
-                    severity=Severity.ERROR,
-                    table=name,
-                    version=version,
-                    path=PublishedCommit(version).path,
-                    says=f"cannot be ratified: {getattr(error, 'message', 'it has been before')}",
-                    remedy="Move the file out of the log: it was never ratified.",
-                )
-                return
-            yield Finding(
-                rule="FS3",
-                severity=Severity.WARNING,
-                table=name,
-                version=version,
-                path=PublishedCommit(version).path,
-                says="stood in the log and the catalog had forgotten it",
-                repaired=True,
-            )
-
-    def _now(self, row: TableRow) -> TableRow:
-        with self._store.read() as unit:
-            return unit.table(row.id) or row
-
-    def _adopt(self, row: TableRow, log: DeltaLog, version: Version, content: bytes) -> None:
-        examined = examination.examine_file(content)
-        if examined.txn_id is None or examined.violations:
-            raise InvalidCommitError(row.id, examined.violations or ["it has no txnId"])
-        pending = Pending(
-            Proposal(
-                txn_id=examined.txn_id,
-                parts=(Part(table_id=row.id, version=version, content=Put(content=content)),),
-            ),
-            (
-                Attempt(
-                    Part(table_id=row.id, version=version, content=Put(content=content)),
-                    examined,
-                    size=len(content),
-                    sha256=hashlib.sha256(content).digest(),
-                ),
-            ),
-            self._clock.now_ms(),
-        )
-
-        def adopt(unit: Writing) -> None:
-            now = unit.table(row.id)
-            if now is None or now.head + 1 != version or now.published != now.head:
-                raise InvalidCommitError(row.id, [f"version {version} is not the next to publish"])
-            self._decider.adopt(unit, pending)
-            unit.record_published(row.key, version, version, self._clock.now_ms())
-
-        # Recorded as published, so it must outlive a power loss, whoever wrote it.
-        log.store.sync([PublishedCommit(version).path])
-        fail_point("fsck.before_adopt")
-        self._ratifier.submit(row.id, adopt).result()
-        fail_point("fsck.after_adopt")
-
     def _beyond(
         self, row: TableRow, name: str, log: DeltaLog, files: LogListing
     ) -> Iterator[Finding]:
@@ -202,7 +115,7 @@ class Checker:
         for version in sorted(version for version in files.published if version > row.head):
             path = PublishedCommit(version).path
             content = log.read_published(version) if version == following else None
-            later_ms = None if content is None else self._follows(row, content, timestamp_ms)
+            later_ms = None if content is None else self.follows(row, content, timestamp_ms)
             if later_ms is not None:
                 following, timestamp_ms = version + 1, later_ms
                 yield Finding(
@@ -230,10 +143,10 @@ class Checker:
 
     def is_next(self, row: TableRow, content: bytes) -> bool:
         """Say whether content could have been ratified as the table's next version."""
-        return self._follows(row, content, row.timestamp_ms) is not None
+        return self.follows(row, content, row.timestamp_ms) is not None
 
-    def _follows(self, row: TableRow, content: bytes, timestamp_ms: int) -> int | None:
-        """Give the timestamp of a commit that could stand after one of another; None if not."""
+    def follows(self, row: TableRow, content: bytes, timestamp_ms: int) -> int | None:
+        """Return the timestamp of a commit that could follow one of another; None if it cannot."""
         try:
             examined = examination.examine_file(content)
         except MalformedError:

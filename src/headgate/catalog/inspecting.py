@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from headgate.catalog import lookup
+from headgate.catalog.adoption import Adoption, NamedTable
+from headgate.catalog.decision import Decider
 from headgate.catalog.fsck import Checker, counts, data_files, left_behind, never_registered
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.log_repair import LogRepair
@@ -37,6 +39,7 @@ class Inspector:
         self,
         store: CatalogStore,
         ratifier: Ratifier,
+        decider: Decider,
         checker: Checker,
         publisher: Publisher,
         registry: Registry,
@@ -60,6 +63,15 @@ class Inspector:
         self._clock = clock
         self._settings = settings
         self._log_repair = LogRepair(store, ratifier, checker, publisher.exclusive)
+        self._adoption = Adoption(
+            store,
+            ratifier,
+            decider,
+            checker,
+            self._publish,
+            lambda location: DeltaLog(store_for(location)),
+            clock,
+        )
 
     def inspect(
         self,
@@ -104,19 +116,15 @@ class Inspector:
                     repaired=repair,
                 )
             )
+        repaired = self._repair([NamedTable(row, name) for row, name in tables]) if repair else []
+        found += repaired
+        known = {(finding.table, finding.rule, finding.version) for finding in repaired}
         for done, (row, name) in enumerate(tables, start=1):
             log = DeltaLog(self._store_for(row.location))
-            repaired: list[Finding] = []
-            if repair:
-                self._publish(row.id)
-                repaired = self._log_repair.repair(row.id, name, log)
-                self._publish(row.id)
-            found += repaired
-            known = {(finding.rule, finding.version) for finding in repaired}
             found += [
                 finding
-                for finding in self._checker.check(row, name, log, repair=repair)
-                if (finding.rule, finding.version) not in known
+                for finding in self._checker.check(row, name, log)
+                if (finding.table, finding.rule, finding.version) not in known
             ]
             found += self._data_findings(row.id, name, repair=repair)
             self._look_again(row.id)
@@ -124,6 +132,22 @@ class Inspector:
                 progress(done, len(tables))
         found += self._checker.torn({row.id: name for row, name in tables})
         return tuple(found)
+
+    def _repair(self, tables: list[NamedTable]) -> list[Finding]:
+        """Put the logs right first: what is ratified again must follow on what is published."""
+        found: list[Finding] = []
+        for table in tables:
+            log = DeltaLog(self._store_for(table.row.location))
+            self._publish(table.row.id)
+            found += self._log_repair.repair(table.row.id, table.name, log)
+            self._publish(table.row.id)
+        with self._store.read() as unit:
+            others = [
+                NamedTable(row, str(name))
+                for row, name, _ in unit.tables(None)
+                if row.kind is Kind.MANAGED
+            ]
+        return found + self._adoption.adopt(tables, others)
 
     def _publish(self, table_id: TableId) -> None:
         with suppress(HeadgateError):  # what stands in the way is found by the check

@@ -234,6 +234,8 @@ class Proposer:
             if version <= row.head:
                 return Decided(VersionTaken(txn_id=TxnId(""), latest={table_id: row.head}), row)
             raise InvalidCommitError(table_id, [missing.violation]) from None
+        if 0 < version <= row.head and (first := self._answered_by_bytes(row, version, attempt)):
+            return Decided(first, row)
         examined = attempt.examined
         txn_id = examined.txn_id
         if version <= row.head and txn_id is not None and self._decider.loses(txn_id):
@@ -278,6 +280,20 @@ class Proposer:
             ratified = ratified_answer(unit, taken.txn_id)
         assert ratified is not None  # there is its commit
         return ratified[0]
+
+    def _answered_by_bytes(
+        self, row: TableRow, version: Version, attempt: Attempt
+    ) -> Ratified | None:
+        """Give the first answer for a file whose bytes became the version under no known name.
+
+        So it is with what a repair found in the log while the staged file could not be read.
+        """
+        with self._store.look() as unit:
+            [taken] = unit.commits(row.key, version, version, content=False)
+            if taken.file_name is not None or taken.sha256 != attempt.sha256:
+                return None
+            ratified = ratified_answer(unit, taken.txn_id)
+        return None if ratified is None else ratified[0]
 
     def _refuse_if_too_large(self, proposal: Proposal) -> None:
         settings = self._settings

@@ -180,6 +180,7 @@ class Catalog:
         self._inspector = Inspector(
             store,
             self._ratifier,
+            self._decider,
             checker,
             self._publisher,
             self._registry,

@@ -1,0 +1,259 @@
+"""Ratify again what the logs have and the catalog forgot, as after restoring an older backup.
+
+Bytes, versions, txnIds and timestamps stay as they are, so that a client that sends its proposal
+again gets its answer. A commit whose bytes are found among the staged files is recorded as that
+file. The parts of one transaction are ratified together, under one sequence: they carry one txnId
+and one timestamp, and timestamps rise within every log, so ordering all forgotten commits by
+timestamp puts them in an order that fits every table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from headgate.catalog.decision import Attempt, Decider, Pending
+from headgate.catalog.fsck import Checker, read_or_none
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores.port import CatalogStore, TableRow, TakenError, Writing
+from headgate.clock import Clock
+from headgate.errors import InvalidCommitError, MalformedError
+from headgate.failpoints import fail_point
+from headgate.log.files import DeltaLog
+from headgate.protocol import examination
+from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.catalog_port import Finding, Severity
+from headgate.protocol.commits import Part, Proposal, Put, Staged
+from headgate.protocol.examination import Examined
+from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
+from headgate.protocol.tables import State
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table to repair, and the name it has in findings."""
+
+    row: TableRow
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Forgotten:
+    """A commit in the log that the catalog does not have."""
+
+    table: NamedTable
+    version: Version
+    content: bytes
+    examined: Examined
+    txn_id: TxnId
+    timestamp_ms: int
+
+    @property
+    def place(self) -> tuple[int, TxnId]:
+        return self.timestamp_ms, self.txn_id
+
+    @property
+    def path(self) -> str:
+        return PublishedCommit(self.version).path
+
+
+class Adoption:
+    """Brings the catalog up to what the logs of its tables have."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        ratifier: Ratifier,
+        decider: Decider,
+        checker: Checker,
+        publish: Callable[[TableId], None],
+        log_of: Callable[[str], DeltaLog],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._decider = decider
+        self._checker = checker
+        self._publish = publish
+        self._log_of = log_of
+        self._clock = clock
+
+    def adopt(self, wanted: Sequence[NamedTable], others: Sequence[NamedTable]) -> list[Finding]:
+        """Ratify what the logs of the wanted tables have beyond the catalog, in order.
+
+        Where a transaction wrote to others, too, what those have up to it is ratified with it.
+        """
+        found: list[Finding] = []
+        chains: dict[TableId, list[_Forgotten]] = {}
+        for table in wanted:
+            chains[table.row.id] = list(self._forgotten(table))
+        if any(chains.values()):
+            for table in others:
+                if table.row.id not in chains:
+                    chains[table.row.id] = list(self._forgotten(table))
+        needed = _needed({table.row.id for table in wanted}, chains)
+        stopped: set[TableId] = set()  # by a commit that cannot be ratified
+        for _, parts in groupby(needed, key=lambda commit: commit.place):
+            together = list(parts)
+            ids = {commit.table.row.id for commit in together}
+            if ids & stopped:
+                stopped |= ids
+                continue
+            findings = list(self._ratify(together))
+            found += findings
+            if not all(finding.repaired for finding in findings):
+                stopped |= ids
+        return found
+
+    def _forgotten(self, table: NamedTable) -> Iterator[_Forgotten]:
+        """Yield the commits that follow on the table's head, as far as they could be ratified."""
+        with self._store.read() as unit:
+            row = unit.table(table.row.id)
+        if row is None or row.state is not State.ACTIVE:
+            return
+        log, version, timestamp_ms = self._log_of(row.location), row.head + 1, row.timestamp_ms
+        while (content := read_or_none(log, Version(version))) is not None:
+            later_ms = self._checker.follows(row, content, timestamp_ms)
+            if later_ms is None:
+                return
+            examined = examination.examine_file(content)
+            assert examined.txn_id is not None  # else it would not follow
+            yield _Forgotten(
+                NamedTable(row, table.name),
+                Version(version),
+                content,
+                examined,
+                examined.txn_id,
+                later_ms,
+            )
+            version, timestamp_ms = version + 1, later_ms
+
+    def _ratify(self, together: list[_Forgotten]) -> Iterator[Finding]:
+        """Ratify the parts of one transaction."""
+        for commit in together:
+            self._publish(commit.table.row.id)
+            with self._store.read() as unit:
+                now = unit.table(commit.table.row.id)
+            if now is None or now.head >= commit.version:
+                return  # ratified meanwhile, by another that repairs or as every day
+            if now.published != now.head:
+                yield self._finding(
+                    commit,
+                    "FS3",
+                    f"is in the log, and version {now.published + 1} is not yet published",
+                    "Run `headgate publish`, then `headgate fsck --repair` again.",
+                )
+                return
+        try:
+            self._submit(together)
+        except (InvalidCommitError, MalformedError, TakenError) as error:
+            for commit in together:
+                with self._store.read() as unit:
+                    now = unit.table(commit.table.row.id)
+                if now is not None and now.head < commit.version:
+                    why = getattr(error, "message", "its transaction was ratified before")
+                    yield self._finding(
+                        commit,
+                        "AU-01",
+                        f"cannot be ratified: {why}",
+                        "Move the file out of the log: it was never ratified.",
+                    )
+            return
+        for commit in together:
+            says = "stood in the log and the catalog had forgotten it"
+            yield self._finding(commit, "FS3", says, "", is_repaired=True)
+
+    def _finding(
+        self, commit: _Forgotten, rule: str, says: str, remedy: str, *, is_repaired: bool = False
+    ) -> Finding:
+        return Finding(
+            rule=rule,
+            severity=Severity.WARNING if is_repaired else Severity.ERROR,
+            table=commit.table.name,
+            version=commit.version,
+            path=commit.path,
+            says=says,
+            remedy=remedy,
+            repaired=is_repaired,
+        )
+
+    def _submit(self, together: list[_Forgotten]) -> None:
+        attempts = tuple(self._attempt(commit) for commit in together)
+        pending = Pending(
+            Proposal(txn_id=together[0].txn_id, parts=tuple(attempt.part for attempt in attempts)),
+            attempts,
+            self._clock.now_ms(),
+        )
+
+        def adopt(unit: Writing) -> None:
+            for commit in together:
+                now = unit.table(commit.table.row.id)
+                if now is None or now.head + 1 != commit.version or now.published != now.head:
+                    raise InvalidCommitError(
+                        commit.table.row.id,
+                        [f"version {commit.version} is not the next to publish"],
+                    )
+            self._decider.adopt(unit, pending)
+            for commit in together:
+                version, now_ms = commit.version, self._clock.now_ms()
+                unit.record_published(commit.table.row.key, version, version, now_ms)
+
+        for commit in together:
+            # Recorded as published, so it must outlive a power loss, whichever program wrote it.
+            self._log_of(commit.table.row.location).store.sync([commit.path])
+        fail_point("fsck.before_adopt")
+        self._ratifier.submit(together[0].txn_id, adopt).result()
+        fail_point("fsck.after_adopt")
+
+    def _attempt(self, commit: _Forgotten) -> Attempt:
+        """Recognise the staged file that was ratified by its bytes: its client knows its name."""
+        log, content = self._log_of(commit.table.row.location), commit.content
+        proposed: Put | Staged = Put(content=content)
+        modified_ms: int | None = None
+        for item in log.store.list(STAGED):
+            name = item.path.rpartition("/")[2]
+            staged = parse_staged_name(name)
+            if (
+                staged is not None
+                and staged.version == commit.version
+                and item.size == len(content)
+                and log.read(item.path) == content
+            ):
+                proposed = Staged(file_name=name, size=item.size)
+                modified_ms = item.modified_ms
+                break
+        return Attempt(
+            Part(table_id=commit.table.row.id, version=commit.version, content=proposed),
+            commit.examined,
+            size=len(content),
+            sha256=hashlib.sha256(content).digest(),
+            modified_ms=modified_ms,
+        )
+
+
+def _needed(wanted: set[TableId], chains: dict[TableId, list[_Forgotten]]) -> list[_Forgotten]:
+    """Choose the commits of the wanted tables, and all that must come before or with one of them.
+
+    In the order in which they can be ratified.
+    """
+    upto = {
+        table_id: (chain[-1].version if table_id in wanted and chain else Version(-1))
+        for table_id, chain in chains.items()
+    }
+    by_txn: dict[tuple[int, TxnId], list[_Forgotten]] = {}
+    for chain in chains.values():
+        for commit in chain:
+            by_txn.setdefault(commit.place, []).append(commit)
+    is_growing = True
+    while is_growing:
+        is_growing = False
+        for parts in by_txn.values():
+            if any(part.version <= upto[part.table.row.id] for part in parts):
+                for part in parts:
+                    if part.version > upto[part.table.row.id]:
+                        upto[part.table.row.id] = part.version
+                        is_growing = True
+    chosen = [c for chain in chains.values() for c in chain if c.version <= upto[c.table.row.id]]
+    return sorted(chosen, key=lambda commit: commit.place)
