@@ -28,9 +28,12 @@ OWNERS: dict[str, object] = {
 COMMANDS = {commands.name_of(command): command for command in commands.COMMANDS}
 GLOBAL_OPTIONS = {"--lake", "--json", "--quiet", "--verbose", "--help", "--version"}
 # Read where they are needed, and described in docs/settings.md or docs/cli.md.
-VARIABLES = {"HEADGATE_LAKE", "HEADGATE_TOKEN", "HEADGATE_DEBUG"} | {
-    f"HEADGATE_{field.name.upper()}" for field in dataclasses.fields(Settings)
-}
+VARIABLES = {
+    "HEADGATE_LAKE",
+    "HEADGATE_TOKEN",
+    "HEADGATE_DEBUG",
+    "HEADGATE_MACHINE_CREDENTIALS",
+} | {f"HEADGATE_{field.name.upper()}" for field in dataclasses.fields(Settings)}
 
 
 def remedies() -> Iterator[tuple[str, str]]:
