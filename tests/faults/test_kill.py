@@ -287,6 +287,24 @@ def test_a_repair_killed_anywhere_can_be_gone_on_with(tmp_path: Path, fail: str)
     go_on(lake, "one")
 
 
+@shows("S10")
+@pytest.mark.parametrize("point", ["fsck.before_set_aside", "fsck.after_set_aside"])
+def test_a_repair_of_an_altered_commit_goes_on_after_a_kill(tmp_path: Path, point: str) -> None:
+    lake = tmp_path / "lake"
+    with headgate.connect(lake, publisher=False) as session:
+        table = session.create_table("one", "value long")
+        table.append(pa.table({"value": pa.array([0], pa.int64())}))
+        table.publish()
+    [published] = lake.glob("tables/*/_delta_log/00000000000000000001.json")
+    ratified = published.read_bytes()
+    published.write_bytes(b"{}\n")
+    assert run("repair", lake, fail=f"{point}:kill").was_killed
+    assert run("repair", lake).words("ok") == {"repair"}
+    assert published.read_bytes() == ratified
+    assert [path.read_bytes() for path in published.parent.glob("_set_aside*")] == [b"{}\n"]
+    go_on(lake, "one")
+
+
 @req("MN-02")
 @shows("FC3")
 @pytest.mark.parametrize(

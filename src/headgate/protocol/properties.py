@@ -117,7 +117,6 @@ _OPEN_PREFIXES = tuple(
     for name in (
         "autoOptimize",
         "constraints",
-        "coordinatedCommits",
         "feature",
         "parquet",
         "rowTracking",

@@ -51,7 +51,8 @@ def translated(*, writes: bool = True) -> Iterator[None]:
         raise
     except AnalysisException as error:
         remedy = f"Correct the expression or the columns.{kept}"
-        if isinstance(error, ParseException) and (fault := _faulty(str(error))) is not None:
+        fault = _faulty(str(error)) if isinstance(error, ParseException) else None
+        if fault is not None:
             raise places.refused(*fault, first_line(error).rstrip("."), remedy) from error
         raise InvalidArgumentError(
             f"Spark cannot resolve this: {first_line(error)}", remedy=remedy
