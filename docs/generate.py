@@ -263,13 +263,17 @@ def settings_page() -> str:
 
 def setting_comments(source: str) -> dict[str, str]:
     """Return what stands behind each setting in the source, or above a group of them."""
-    told, above = {}, ""
+    told, above, is_new_group = {}, "", True
     for line in source.partition("class Settings:")[2].splitlines():
         setting = re.match(r"    (\w+): (?:int|str) = [^#]*(?:# (.+))?$", line)
         if setting is not None:
             told[setting[1]] = setting[2] or above
         comment = re.match(r"    # (.+)$", line)
-        above = f"{above} {comment[1]}".strip() if comment else above if setting else ""
+        if comment is not None:
+            above = comment[1] if is_new_group else f"{above} {comment[1]}"
+        elif setting is None:
+            above = ""
+        is_new_group = comment is None
     return told
 
 

@@ -185,7 +185,7 @@ class PathAccessError(RefusedError):
 
 
 class VersionGoneError(RefusedError):
-    """The version was there, and its log entries were cleaned away."""
+    """A version, or an event, was there and is deleted: it is past its retention."""
 
     code = "version-gone"
     remedy = "Read a later version."

@@ -62,6 +62,8 @@ class Settings:
     verify_every: int = 0  # of inline commits every so-manieth has its largest file looked for
     verify_above_bytes: int = 64 << 20  # files of that size are always looked for
     rejections_kept_ms: int = 30 * 24 * 3600 * 1000  # how long a rejection is remembered
+    # how long events are kept; twice that if a listener has not received them; 0: for ever
+    events_kept_ms: int = 365 * 24 * 3600 * 1000
     store_patience_ms: int = 30_000  # for others who hold the store; then it is unavailable
     store_readers: int = 32  # connections to PostgreSQL that read; one more writes
     batch_proposals: int = 256  # proposals decided in one transaction of the database

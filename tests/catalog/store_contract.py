@@ -1111,6 +1111,35 @@ class StoreContract:
                 for limit in range(8):
                     assert unit.events(Sequence(after), limit) == done[after : after + limit]
 
+    def test_old_events_are_deleted_and_the_newest_stays(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            assert unit.oldest_event() is None
+            unit.forget_events(Sequence(5))
+            for sequence in range(1, 6):
+                txn_id = TxnId(f"txn {sequence}")
+                unit.advance_clock(Clock(Sequence(sequence), 10 * sequence), txn_id)
+        for last, oldest in ((0, 1), (2, 3), (1, 3), (9, 5)):
+            with store.write() as unit:
+                unit.forget_events(Sequence(last))
+            with store.read() as unit:
+                assert unit.oldest_event() == Clock(Sequence(oldest), 10 * oldest)
+                assert unit.clock() == Clock(Sequence(5), 50)
+                kept = [event.sequence for event in unit.events(Sequence(0), 9)]
+                assert kept == list(range(oldest, 6))
+                assert unit.clock_at(10 * oldest - 1) is None
+                assert unit.clock_at(59) == Clock(Sequence(5), 50)
+
+    def test_an_event_of_the_unit_that_deletes_the_others_stays(self, store: CatalogStore) -> None:
+        with store.write() as unit:
+            unit.advance_clock(Clock(Sequence(1), 10), TxnId("a"))
+        with store.write() as unit:
+            unit.advance_clock(Clock(Sequence(2), 20), TxnId("b"))
+            unit.forget_events(Sequence(2))
+            assert unit.oldest_event() == unit.clock() == Clock(Sequence(2), 20)
+            unit.advance_clock(Clock(Sequence(3), 30), TxnId("c"))
+        with store.read() as unit:
+            assert [event.txn_id for event in unit.events(Sequence(1), 9)] == ["b", "c"]
+
     def test_counts_tell_what_there_is(self, store: CatalogStore) -> None:
         with store.read() as unit:
             assert unit.counts() == ({}, 0, 0, None, None, 0, 0, 0)
@@ -1227,6 +1256,7 @@ STEPS = st.one_of(
     st.tuples(st.just("file"), NUMBERS, st.integers(0, 3)),
     st.tuples(st.just("reject"), st.integers(0, 3)),
     st.tuples(st.just("pardon"), st.integers(0, 4)),
+    st.tuples(st.just("expire"), st.integers(0, 6)),
     st.tuples(st.just("lease"), st.sampled_from("xy"), st.sampled_from("pq"), st.integers(0, 4)),
     st.tuples(st.just("end"), st.sampled_from("xy"), st.sampled_from("pq")),
     st.tuples(st.just("state"), NUMBERS, st.sampled_from(list(State))),
@@ -1361,6 +1391,8 @@ def think(model: Model, step: Step) -> object:
             if str(number) in model.rejections:
                 raise Impossible
             model.rejections[str(number)] = rejection(number)
+        case "expire", last:
+            model.ticks = [tick for tick in model.ticks[:-1] if tick[0] > last] + model.ticks[-1:]
         case "pardon", before_ms:
             model.rejections = {
                 txn: row for txn, row in model.rejections.items() if row.decided_ms >= before_ms
@@ -1437,6 +1469,8 @@ def play(unit: Writing, step: Step) -> object:
             unit.insert_file(key_of(unit, number), known_file(last))
         case "reject", number:
             unit.insert_rejection(rejection(number))
+        case "expire", last:
+            unit.forget_events(Sequence(last))
         case "pardon", before_ms:
             unit.forget_rejections(before_ms)
         case "lease", lease, holder, now_ms:
@@ -1495,6 +1529,7 @@ def listener(key: str, position: int) -> ListenerRow:
 def compare(unit: Reading, model: Model) -> None:
     """Hold all a store tells against the model."""
     assert unit.clock() == model.clock
+    assert unit.oldest_event() == (model.ticks[0][:2] if model.ticks else None)
     for ms in range(model.clock[1] + 2):
         expected = max((tick[:2] for tick in model.ticks if tick[1] <= ms), default=None)
         assert unit.clock_at(ms) == expected

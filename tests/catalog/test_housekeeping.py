@@ -6,7 +6,9 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -15,14 +17,14 @@ from hypothesis import strategies as st
 
 import headgate
 from headgate import failpoints
-from headgate.catalog import sweeping
+from headgate.catalog import housekeeping, sweeping
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import AnswerRow, RejectionRow
 from headgate.catalog.sweeping import Sweeper
 from headgate.clock import SystemClock
-from headgate.errors import RefusedError
+from headgate.errors import RefusedError, VersionGoneError
 from headgate.log import snapshots
-from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import Answer, Ratified, Rejected, StagingTable, VersionTaken
 from headgate.protocol.commits import Proposal, Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
@@ -100,6 +102,123 @@ def test_rejections_and_answers_past_their_retention_are_deleted(inline_lake: Ho
         assert (unit.rejection(TxnId("old")), unit.answer("old")) == (None, None)
         assert unit.rejection(TxnId("new")) is not None
         assert unit.answer("new") is not None
+
+
+@pytest.fixture(params=[kind for kind in ON_DATABASES if kind.way is Way.INLINE], ids=str)
+def old_lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+    """A catalog on each database with one table, one commit a day, at sequence 5."""
+    for house in opened(request, tmp_path / "lake"):
+        house.settings = replace(house.settings, events_kept_ms=10 * DAY_MS)
+        house.restart()
+        table = house.create()
+        for version in range(1, 5):
+            house.clock.ms += DAY_MS
+            house.propose(table.table_id, version, add())
+        yield house
+
+
+def kept_events(house: House) -> list[int]:
+    return [event.sequence for event in house.database.events()]
+
+
+def test_events_past_their_retention_are_deleted_except_for_the_newest(old_lake: House) -> None:
+    catalog, clock = old_lake.database, old_lake.clock
+    clock.ms += 8 * DAY_MS  # the third is 10 days old
+    catalog.keep_house()
+    assert kept_events(old_lake) == [4, 5]
+    clock.ms += 1000 * DAY_MS
+    catalog.keep_house()
+    assert kept_events(old_lake) == [5]
+    old_lake.restart()
+    assert kept_events(old_lake) == [5]
+    old_lake.create("next")
+    assert kept_events(old_lake) == [5, 6]
+    assert problems(old_lake) == []
+
+
+def test_deleted_events_are_refused_with_the_sequence_to_go_on_from(old_lake: House) -> None:
+    catalog = old_lake.database
+    old_lake.clock.ms += 8 * DAY_MS
+    catalog.keep_house()
+    for after in (0, 2):
+        with pytest.raises(
+            VersionGoneError, match=r"before sequence 4 .*\s.*Ask for events after 3"
+        ):
+            catalog.events(Sequence(after))
+        with pytest.raises(VersionGoneError, match="after 3"):
+            catalog.events(Sequence(after), wait_s=60)
+        with pytest.raises(VersionGoneError, match="after 3"):
+            catalog.put_listener("late", "https://example.com/", Sequence(after))
+    assert [event.sequence for event in catalog.events(Sequence(3))] == [4, 5]
+    assert [event.sequence for event in catalog.events(wait_s=60)] == [4, 5]
+    assert catalog.put_listener("late", "https://example.com/", Sequence(3)).behind == 2
+
+
+def test_a_time_before_the_oldest_event_has_no_sequence_any_more(old_lake: House) -> None:
+    catalog = old_lake.database
+    times = [event.timestamp_ms for event in catalog.events()]
+    assert catalog.sequence_at(times[0] - 1) == 0
+    old_lake.clock.ms += 8 * DAY_MS
+    catalog.keep_house()
+    assert [catalog.sequence_at(ms) for ms in times[3:]] == [4, 5]
+    for ms in (0, times[0], times[3] - 1):
+        with pytest.raises(VersionGoneError, match="not known any more"):
+            catalog.sequence_at(ms)
+
+
+def test_cuts_and_answers_of_commits_outlive_their_events(old_lake: House) -> None:
+    catalog = old_lake.database
+    [first, *_] = catalog.events()
+    [commit] = first.commits
+    assert first.txn_id is not None
+    before = (catalog.outcome(first.txn_id), catalog.timeline(commit.table_id))
+    old_lake.clock.ms += 1000 * DAY_MS
+    catalog.keep_house()
+    assert kept_events(old_lake) == [5]
+    assert (catalog.outcome(first.txn_id), catalog.timeline(commit.table_id)) == before
+    for sequence in range(1, 6):
+        assert catalog.resolve(commit.table_id, Sequence(sequence)).latest == sequence - 1
+
+
+def test_events_that_a_listener_has_not_received_are_kept_twice_as_long(old_lake: House) -> None:
+    catalog, clock = old_lake.database, old_lake.clock
+    catalog.put_listener("down", "https://example.com/", Sequence(2))
+    clock.ms += 15 * DAY_MS
+    catalog.keep_house()
+    assert kept_events(old_lake) == [3, 4, 5]
+    clock.ms += 3 * DAY_MS  # the third is 20 days old
+    catalog.keep_house()
+    assert kept_events(old_lake) == [4, 5]
+
+
+def test_events_are_kept_for_ever_with_a_retention_of_zero(old_lake: House) -> None:
+    old_lake.settings = replace(old_lake.settings, events_kept_ms=0)
+    old_lake.restart()
+    old_lake.clock.ms += 10_000 * DAY_MS
+    old_lake.database.keep_house()
+    assert kept_events(old_lake) == [1, 2, 3, 4, 5]
+
+
+def test_events_are_deleted_in_bounded_transactions(
+    old_lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "_EVENTS", 2)
+    catalog = old_lake.database
+    submitted: list[str] = []
+    submit = catalog._ratifier.submit
+
+    def counting(label: str, work: Any) -> Any:
+        submitted.append(label)
+        return submit(label, work)
+
+    monkeypatch.setattr(catalog._ratifier, "submit", counting)
+    catalog._housekeeper.keep_anyway()
+    without = len(submitted)
+    submitted.clear()
+    old_lake.clock.ms += 1000 * DAY_MS
+    catalog._housekeeper.keep_anyway()
+    assert len(submitted) - without == 3  # two with two events, and one that finds no more
+    assert kept_events(old_lake) == [5]
 
 
 @req("MN-02")

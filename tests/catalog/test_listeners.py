@@ -23,6 +23,7 @@ from headgate.errors import (
     InvalidArgumentError,
     InvalidNameError,
     NotFoundError,
+    VersionGoneError,
 )
 from headgate.protocol.actions import Sequence
 from headgate.protocol.events import Listener
@@ -106,6 +107,35 @@ def test_a_listener_goes_on_where_it_was_whoever_committed_meanwhile(lake: str) 
     with connect(lake) as session:
         session.listen("ear", second, after=0)  # that is for a new name
         second.heard(6)
+
+
+def test_a_listener_whose_events_are_deleted_fails_until_it_is_put_elsewhere(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "_LONGEST_PAUSE_S", 0.01)
+    catalog = catalog_of(session)
+    session.put_listener("down", "https://example.com/", 0)
+    with catalog._store.write() as unit:
+        unit.forget_events(Sequence(2))
+    ear = Ear()
+    catalog.deliver(WEBHOOK, lambda target: ear)
+    eventually(lambda: the(session, "down").failing is not None)
+    assert "Events before sequence 3" in str(the(session, "down").failing)
+    assert the(session, "down").position == 0
+    with pytest.raises(VersionGoneError, match="after 2"):
+        session.put_listener("down", "https://example.com/")
+    assert session.put_listener("down", "https://example.com/", 2).failing is None
+    ear.heard(3)
+    eventually(lambda: the(session, "down").position == 3)
+
+
+def test_a_listener_that_wants_none_of_the_events_advances_when_there_are_no_more(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "_WAIT_S", 0.01)
+    session.listen("ear", Ear(), tables=["a"])
+    commit(session, "b", "c")
+    eventually(lambda: the(session, "ear").position == 5)
 
 
 @req("EV-01")

@@ -14,6 +14,7 @@ import pytest
 import headgate
 from headgate.catalog.service import Catalog
 from headgate.clock import SystemClock
+from headgate.protocol.actions import Sequence
 from tests.cli.conftest import Ran, Run
 from tests.kit import req
 
@@ -55,6 +56,19 @@ def test_events_of_some_tables_alone(orders: Run) -> None:
     ]
     named = orders("events", "--table", "orders", "--table", "other")
     assert [line.partition(" ")[0] for line in named.lines] == ["1", "2", "3", "4", "5"]
+
+
+def test_deleted_events_are_refused_and_the_others_shown(orders: Run, tmp_path: Path) -> None:
+    shown = orders("events").lines
+    with headgate.connect(tmp_path / "lake", publisher=False) as session:
+        assert isinstance(session.catalog, Catalog)
+        with session.catalog._store.write() as unit:
+            unit.forget_events(Sequence(1))
+    assert orders("events").lines == shown[1:]
+    refused = orders("events", "--after", "0")
+    assert (refused.code, refused.out) == (1, "")
+    assert "[version-gone]" in refused.err
+    assert "after 1" in refused.err
 
 
 def test_events_the_catalog_has_not_come_to_are_refused(orders: Run) -> None:

@@ -16,7 +16,12 @@ from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
 from headgate.clock import RandomIds, SystemClock
 from headgate.connecting import embedded_catalog
-from headgate.errors import InTheFutureError, NotFoundError, UnsupportedByCatalogError
+from headgate.errors import (
+    InTheFutureError,
+    NotFoundError,
+    UnsupportedByCatalogError,
+    VersionGoneError,
+)
 from headgate.http import app, feed
 from headgate.http.webhooks import SEQUENCE_HEADER, Webhook
 from headgate.protocol.actions import Sequence
@@ -132,6 +137,24 @@ def test_who_was_further_than_the_catalog_is_told_so(served: Served) -> None:
         assert (response.status_code, response.json()["code"]) == (422, "in-the-future")
     with pytest.raises(InTheFutureError):
         list(served.far.events(after=9))
+
+
+def test_deleted_events_are_410_and_the_answer_names_where_to_go_on(served: Served) -> None:
+    served.commit("a")
+    with served.catalog._store.write() as unit:
+        unit.forget_events(Sequence(1))
+    for wait in ("", "&wait=5"):
+        response = served.http.get(f"/v1/events?after=0{wait}")
+        assert (response.status_code, response.json()["code"]) == (410, "version-gone")
+        assert "after 1" in response.json()["remedy"]
+    response = served.http.put("/v1/listeners/late", json={"url": "http://127.0.0.1/", "after": 0})
+    assert (response.status_code, response.json()["code"]) == (410, "version-gone")
+    with pytest.raises(VersionGoneError, match="after 1"):
+        list(served.far.events(after=0))
+    for query in ("", "?wait=5", "?after=1"):
+        events = served.http.get(f"/v1/events{query}").json()["events"]
+        assert [event["sequence"] for event in events] == [2, 3], query
+    assert [event.sequence for event in served.far.events()] == [2, 3]
 
 
 @req("EV-02")

@@ -16,7 +16,12 @@ from typing import Final
 
 from headgate.catalog.stores.port import CatalogStore, CommitRow, EventRow, Reading
 from headgate.clock import Clock
-from headgate.errors import HeadgateError, InTheFutureError, InvalidArgumentError
+from headgate.errors import (
+    HeadgateError,
+    InTheFutureError,
+    InvalidArgumentError,
+    VersionGoneError,
+)
 from headgate.protocol.actions import Sequence, TableId
 from headgate.protocol.events import Event, NameChange, TableCommit
 
@@ -31,14 +36,17 @@ Events = tuple[Event, ...]
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    after: Sequence
+    after: Sequence | None
     limit: int
     deadline: float
     answer: Future[Events] = field(default_factory=Future)
 
 
 class Feed:
-    """Events after a sequence, at once or as soon as there are some."""
+    """Events after a sequence, at once or as soon as there are some.
+
+    Without a sequence they begin at the oldest event that is kept.
+    """
 
     def __init__(self, store: CatalogStore, clock: Clock) -> None:
         self._store = store
@@ -51,13 +59,13 @@ class Feed:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
-    def read(self, after: Sequence, limit: int = LARGEST_PAGE) -> Events:
+    def read(self, after: Sequence | None, limit: int = LARGEST_PAGE) -> Events:
         """Give the events after a sequence that are there now, in order and without a gap."""
         _refuse_if_wrong(after, limit)
         with self._store.read() as unit:
             return page(unit, after, limit)
 
-    def soon(self, after: Sequence, limit: int, wait_s: float) -> Future[Events]:
+    def soon(self, after: Sequence | None, limit: int, wait_s: float) -> Future[Events]:
         """Give a future of the next events; it ends with none when the time is over."""
         _refuse_if_wrong(after, limit)
         waiter = _Waiter(after, limit, self._clock.monotonic() + wait_s)
@@ -132,35 +140,63 @@ class Feed:
         """Find out whose waiting is over, from one instant of the store."""
         now = self._clock.monotonic()
         done: dict[_Waiter, Events | Exception] = {}
-        pages: dict[tuple[Sequence, int], Events] = {}
+        pages: dict[tuple[Sequence, int], Events | Exception] = {}
         with self._store.read() as unit:
             latest = unit.clock().sequence
             for waiter in waiting:
-                asked = (waiter.after, waiter.limit)
                 if waiter.answer.cancelled():
                     done[waiter] = ()
-                elif waiter.after > latest:
-                    done[waiter] = _not_yet(waiter.after, latest)
-                elif waiter.after < latest:
+                    continue
+                after = _start(unit, waiter.after)
+                asked = (after, waiter.limit)
+                if after > latest:
+                    done[waiter] = _not_yet(after, latest)
+                elif after < latest:
                     if asked not in pages:  # many wait for the same
-                        pages[asked] = page(unit, *asked)
+                        pages[asked] = _page_or_error(unit, *asked)
                     done[waiter] = pages[asked]
                 elif waiter.deadline <= now:
                     done[waiter] = ()
         return done
 
 
-def page(unit: Reading, after: Sequence, limit: int) -> Events:
+def page(unit: Reading, after: Sequence | None, limit: int) -> Events:
     """Make events of what took the sequences after one."""
+    after = _start(unit, after)
     rows = unit.events(after, limit)
     if not rows:
         latest = unit.clock().sequence
         if after > latest:
             raise _not_yet(after, latest)
         return ()
+    if rows[0].sequence > after + 1:
+        raise _gone(rows[0].sequence)
     # A table is asked for its name once; what happens to it from there on the rows tell.
     names: dict[TableId, str | None] = {}
     return tuple(_event(unit, row, names) for row in rows)
+
+
+def _page_or_error(unit: Reading, after: Sequence, limit: int) -> Events | Exception:
+    """Return a page, or why it cannot be read: other waiters are not affected."""
+    try:
+        return page(unit, after, limit)
+    except VersionGoneError as error:
+        return error
+
+
+def _start(unit: Reading, after: Sequence | None) -> Sequence:
+    """Return the sequence to read after: without one, that before the oldest event kept."""
+    if after is not None:
+        return after
+    oldest = unit.oldest_event()
+    return Sequence(0) if oldest is None else Sequence(oldest.sequence - 1)
+
+
+def _gone(oldest: Sequence) -> VersionGoneError:
+    return VersionGoneError(
+        f"Events before sequence {oldest} are past their retention and deleted.",
+        remedy=f"Ask for events after {oldest - 1}, and read from the tables what changed before.",
+    )
 
 
 def _event(unit: Reading, row: EventRow, names: dict[TableId, str | None]) -> Event:
@@ -194,8 +230,8 @@ def _event(unit: Reading, row: EventRow, names: dict[TableId, str | None]) -> Ev
     )
 
 
-def _refuse_if_wrong(after: Sequence, limit: int) -> None:
-    if after < 0 or not 1 <= limit <= LARGEST_PAGE:
+def _refuse_if_wrong(after: Sequence | None, limit: int) -> None:
+    if (after is not None and after < 0) or not 1 <= limit <= LARGEST_PAGE:
         raise InvalidArgumentError(
             f"Events after {after}, at most {limit}.",
             remedy=f"Ask for 1 to {LARGEST_PAGE} events after a sequence from 0 on.",

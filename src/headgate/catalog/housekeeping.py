@@ -18,12 +18,14 @@ from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.catalog.sweeping import Sweeper
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
+from headgate.protocol.actions import Sequence
 from headgate.protocol.tables import State
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _LEASE = "housekeeping"
 _FIRST_MS = 60_000  # until the first turn
+_EVENTS = 1_000  # deleted in one transaction of the database, so that commits do not wait
 
 
 class Housekeeper:
@@ -74,6 +76,7 @@ class Housekeeper:
         for table_id in unfinished:
             self._registry.finish_purge(table_id)
         self._forget()
+        self._forget_events()
         return done + len(unfinished) + self._sweeper.sweep(self._stopping.is_set)
 
     def _forget(self) -> None:
@@ -88,6 +91,34 @@ class Housekeeper:
             unit.forget_answers(before_ms)
 
         self._ratifier.submit(_LEASE, forget).result()
+
+    def _forget_events(self) -> None:
+        """Delete events past their retention, in bounded transactions.
+
+        What a listener has not received yet is kept for twice as long.
+        """
+        kept_ms = self._settings.events_kept_ms
+        if kept_ms == 0:
+            return
+        now_ms = self._clock.now_ms()
+        with self._store.read() as unit:
+            old, given_up = (unit.clock_at(now_ms - times * kept_ms) for times in (1, 2))
+        if old is None:
+            return
+        old_last = old.sequence
+        given_up_last = Sequence(0) if given_up is None else given_up.sequence
+
+        def forget(unit: Writing) -> bool:
+            oldest, newest = unit.oldest_event(), unit.clock().sequence
+            received = (row.position for row in unit.listeners())
+            due = min(max(min((old_last, *received)), given_up_last), newest - 1)
+            if oldest is None or due < oldest.sequence:
+                return False
+            unit.forget_events(Sequence(min(due, oldest.sequence + _EVENTS - 1)))
+            return True
+
+        while not self._stopping.is_set() and self._ratifier.submit(_LEASE, forget).result():
+            pass
 
     def _take_turn(self) -> bool:
         """Take the lease; nobody ends it, so that for as long as it runs there is no other turn.

@@ -28,6 +28,7 @@ from headgate.errors import (
     InTheFutureError,
     InvalidArgumentError,
     NotFoundError,
+    VersionGoneError,
 )
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Sequence
@@ -194,6 +195,16 @@ class Listeners:
                 is_kept = after is None or keeps_position
                 position = known.position if is_kept else row.position
                 row = known._replace(target=target, position=position)
+                if not is_kept:
+                    row = row._replace(failing=None)
+            oldest = unit.oldest_event()
+            if oldest is not None and row.position < oldest.sequence - 1:
+                raise VersionGoneError(
+                    f"Listener {name} would begin after sequence {row.position}: events before "
+                    f"sequence {oldest.sequence} are past their retention and deleted.",
+                    remedy=f"Begin after {oldest.sequence - 1}. A callable that is registered "
+                    "already keeps its position until `headgate listener remove`.",
+                )
             if row != known:
                 unit.put_listener(row)
             return entry(row, latest)

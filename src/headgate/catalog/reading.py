@@ -9,7 +9,7 @@ from headgate.catalog import lookup
 from headgate.catalog.decision import Decider, as_commit, ratified_answer
 from headgate.catalog.stores.port import CatalogStore, Reading, TableRow
 from headgate.clock import Clock
-from headgate.errors import InTheFutureError, NotFoundError
+from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
 from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, Metadata, Sequence, TableId, TxnId, Version
 from headgate.protocol.catalog_port import (
@@ -60,7 +60,10 @@ class Reader:
         return tuple(found)
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
-        """Give the newest sequence not later than a time."""
+        """Give the newest sequence not later than a time; 0 before the first.
+
+        The sequence of a time is known as long as the event is kept.
+        """
         with self._store.read() as unit:
             latest = unit.clock()
             if timestamp_ms > max(latest.clock_ms, self._clock.now_ms()):
@@ -68,6 +71,14 @@ class Reader:
                     f"The catalog's clock has not come to {moment(timestamp_ms)} yet."
                 )
             found = unit.clock_at(timestamp_ms)
+            oldest = unit.oldest_event() if found is None else None
+        if oldest is not None and oldest.sequence > 1:
+            raise VersionGoneError(
+                f"Events before {moment(oldest.clock_ms)} are past their retention and deleted: "
+                f"the sequence at {moment(timestamp_ms)} is not known any more.",
+                remedy="Ask for a later time, name the sequence, or read each table as of the "
+                "time by itself.",
+            )
         return Sequence(0) if found is None else found.sequence
 
     def ratified_commits(

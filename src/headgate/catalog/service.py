@@ -692,14 +692,19 @@ class Catalog:
     # Events and who is told
 
     def events(
-        self, after: Sequence, limit: int = LARGEST_PAGE, wait_s: float = 0.0
+        self, after: Sequence | None = None, limit: int = LARGEST_PAGE, wait_s: float = 0.0
     ) -> tuple[Event, ...]:
-        """Give what happened after a sequence; wait for the next if there is nothing."""
+        """Give what happened after a sequence; wait for the next if there is nothing.
+
+        Without a sequence, begin at the oldest event that is kept.
+        """
         if wait_s <= 0:
             return self._feed.read(after, limit)
         return self._feed.soon(after, limit, wait_s).result()
 
-    def events_soon(self, after: Sequence, limit: int, wait_s: float) -> Future[tuple[Event, ...]]:
+    def events_soon(
+        self, after: Sequence | None, limit: int, wait_s: float
+    ) -> Future[tuple[Event, ...]]:
         """Give a future of the next events; it ends with none when the time is over."""
         return self._feed.soon(after, limit, wait_s)
 

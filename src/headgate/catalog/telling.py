@@ -18,7 +18,7 @@ from headgate.catalog.feed import Events, Feed
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, ListenerRow, Writing
 from headgate.clock import Clock
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, VersionGoneError
 from headgate.failpoints import fail_point
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence
@@ -161,7 +161,11 @@ class Teller:
         self._is_lost = False
         since = self._clock.monotonic()
         while True:
-            events = self._next(seen)
+            try:
+                events = self._next(seen)
+            except VersionGoneError as error:
+                self._fail(error, seen, heard)
+                return not self._stopping.is_set()
             for event in events:
                 if self._is_over():
                     break
@@ -180,7 +184,8 @@ class Teller:
                 if self._is_lost:
                     break
             skipped = heard - self.recorded
-            if self._is_holding or skipped >= _SKIPPED or (skipped and self._stopping.is_set()):
+            is_pause = self._stopping.is_set() or not events
+            if self._is_holding or skipped >= _SKIPPED or (skipped and is_pause):
                 is_idle = self._is_over() or self._is_lost or not self._feed.read(seen, 1)
                 self._record(heard, is_last=is_idle)
                 since = self._clock.monotonic()
@@ -226,20 +231,21 @@ class Teller:
         try:
             self._listener(event)
         except Exception as error:
-            if self._failures == 0:
-                _log.warning(
-                    "listener %s failed at sequence %d: %s", self.name, event.sequence, error
-                )
-            said = getattr(error, "message", str(error)) or type(error).__name__
-            reason = said[:_LONGEST_REASON]
-            self._record(heard, failing=reason, is_last=True)
-            pause_s = min(_PAUSE_S * 2 ** min(self._failures, 20), _LONGEST_PAUSE_S)
-            self._failures += 1
-            self._stopping.wait(pause_s)
+            self._fail(error, event.sequence, heard)
             return False
         fail_point("listener.after_tell")
         self._failures = 0
         return True
+
+    def _fail(self, error: Exception, sequence: Sequence, heard: Sequence) -> None:
+        """Record why the listener gets no further, and pause, longer each time."""
+        if self._failures == 0:
+            _log.warning("listener %s failed at sequence %d: %s", self.name, sequence, error)
+        said = getattr(error, "message", str(error)) or type(error).__name__
+        self._record(heard, failing=said[:_LONGEST_REASON], is_last=True)
+        pause_s = min(_PAUSE_S * 2 ** min(self._failures, 20), _LONGEST_PAUSE_S)
+        self._failures += 1
+        self._stopping.wait(pause_s)
 
     def _record(
         self, heard: Sequence, *, failing: str | None = None, is_last: bool = False

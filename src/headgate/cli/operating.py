@@ -18,8 +18,9 @@ _DAY_MS = 24 * 3600 * 1000
 def events(
     ctx: typer.Context,
     after: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Those after this sequence; 0: all.")
-    ] = 0,
+        int | None,
+        typer.Option(metavar="N", min=0, help="Those after this sequence; else all that are kept."),
+    ] = None,
     table: Annotated[
         list[str] | None,
         typer.Option("--table", metavar="TABLE", help="Only of this table; may come again."),

@@ -16,7 +16,7 @@ _ASK_EVERY_S: Final = 20.0  # a question that waits longer may be cut off on its
 
 def read(
     catalog: Events,
-    after: Sequence,
+    after: Sequence | None,
     tables: Collection[TableName],
     clock: Clock,
     *,

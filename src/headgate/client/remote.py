@@ -334,7 +334,9 @@ class RemoteCatalog:
         """Say how everything stands."""
         return self._get("/v1/status", Status)
 
-    def events(self, after: Sequence, limit: int = 1_000, wait_s: float = 0.0) -> tuple[Event, ...]:
+    def events(
+        self, after: Sequence | None = None, limit: int = 1_000, wait_s: float = 0.0
+    ) -> tuple[Event, ...]:
         """Give what happened after a sequence; wait for the next if there is nothing."""
         wait = math.ceil(min(wait_s, self._patience.answer_s / 2))
         return self._get(

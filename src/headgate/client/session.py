@@ -412,7 +412,7 @@ class Session:
 
     def events(
         self,
-        after: int = 0,
+        after: int | None = None,
         *,
         tables: Iterable[str] = (),
         follow: bool = False,
@@ -420,12 +420,14 @@ class Session:
     ) -> Iterator[Event]:
         """Give every ratification after a sequence, in order, or those of some tables.
 
+        Without a sequence, begin at the oldest event that is kept; raises `VersionGoneError` if
+        events after the sequence are deleted.
         Ends at the newest, once nothing came for `wait_s` seconds; with `follow` never.
         Spec: EV-02.
         """
         return events.read(
             require(self.catalog, Events),  # type: ignore[type-abstract]  # as in `_registry`
-            SequenceNumber(after),
+            None if after is None else SequenceNumber(after),
             [self._table_name(name) for name in tables],
             self.clock,
             follow=follow,

@@ -11,7 +11,6 @@ from headgate.catalog.feed import LARGEST_PAGE
 from headgate.http.metrics import Gauge
 from headgate.http.operations import Call, Operation, Parameter, Pool
 from headgate.http.waiting import Coming
-from headgate.protocol.actions import Sequence
 from headgate.protocol.events import Event
 from headgate.protocol.overview import ListenerEntry, Status
 from headgate.settings import Settings
@@ -26,7 +25,7 @@ def operations(settings: Settings) -> list[Operation]:
         wait_s = min(call.number("wait") or 0, longest_s)
         if not wait_s:
             return False
-        events = call.catalog.events_soon(_after(call), _limit(call), wait_s)
+        events = call.catalog.events_soon(call.sequence("after"), _limit(call), wait_s)
         events.add_done_callback(lambda done: _hand_on(done, coming))
         return True
 
@@ -36,15 +35,19 @@ def operations(settings: Settings) -> list[Operation]:
             "/v1/events",
             "events",
             "Give what happened after a sequence, in order; wait for the next if asked to.",
-            lambda call: EventPage(events=call.catalog.events(_after(call), _limit(call))),
+            lambda call: EventPage(
+                events=call.catalog.events(call.sequence("after"), _limit(call))
+            ),
             answer=EventPage,
             query=(
-                Parameter("after", "The last sequence seen; 0 if not said."),
+                Parameter(
+                    "after", "The last sequence seen; else the oldest event kept is the first."
+                ),
                 Parameter("wait", f"Seconds to wait while there is nothing, up to {longest_s}."),
                 Parameter("limit", f"At most so many; {LARGEST_PAGE} if not said."),
             ),
             soon=soon,
-            problems=("in-the-future",),
+            problems=("in-the-future", "version-gone"),
         ),
         Operation(
             "GET",
@@ -65,7 +68,7 @@ def operations(settings: Settings) -> list[Operation]:
             body=NewListener,
             answer=ListenerEntry,
             pool=Pool.CHANGES,
-            problems=("invalid-name", "in-the-future"),
+            problems=("invalid-name", "in-the-future", "version-gone"),
         ),
         Operation(
             "DELETE",
@@ -114,10 +117,6 @@ def gauges(status: Status) -> dict[str, Gauge]:
             max((listener.behind for listener in status.listeners), default=0),
         ),
     }
-
-
-def _after(call: Call) -> Sequence:
-    return call.sequence("after") or Sequence(0)
 
 
 def _limit(call: Call) -> int:

@@ -142,7 +142,7 @@ def operations(settings: Settings) -> list[Operation]:
             _sequence_at,
             answer=bodies.AtSequence,
             query=(Parameter("timestampMs", "Milliseconds since 1970."),),
-            problems=("in-the-future",),
+            problems=("in-the-future", "version-gone"),
         ),
         Operation(
             "POST",

@@ -197,7 +197,10 @@ class Cuts(Protocol):
         ...
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
-        """Give the newest sequence not later than a time."""
+        """Give the newest sequence not later than a time.
+
+        Raises `VersionGoneError` if the events of that time are deleted.
+        """
         ...
 
 
@@ -338,8 +341,14 @@ class Checks(Protocol):
 class Events(Protocol):
     """Catalogs that tell of every ratification, by sequence."""
 
-    def events(self, after: Sequence, limit: int = 1_000, wait_s: float = 0.0) -> tuple[Event, ...]:
-        """Give what happened after a sequence; wait for the next if there is nothing."""
+    def events(
+        self, after: Sequence | None = None, limit: int = 1_000, wait_s: float = 0.0
+    ) -> tuple[Event, ...]:
+        """Give what happened after a sequence; wait for the next if there is nothing.
+
+        Without a sequence, begin at the oldest event that is kept. Raises `VersionGoneError` if
+        events after the sequence are deleted.
+        """
         ...
 
 

@@ -123,6 +123,10 @@ class ReadingUnit:
         )
         return None if row is None else Clock(*row)
 
+    def oldest_event(self) -> Clock | None:
+        row = self._one("SELECT sequence, clock_ms FROM sequences ORDER BY sequence LIMIT 1")
+        return None if row is None else Clock(*row)
+
     def setting(self, key: str) -> str | None:
         row = self._one("SELECT value FROM settings WHERE key = $1", key)
         return None if row is None else row[0]

@@ -211,6 +211,10 @@ class WritingUnit(ReadingUnit):
         self._tell(_INSERT_SEQUENCE, (*clock, txn_id), is_free=is_free)
         self._set(self._clock, 0, clock)
 
+    def forget_events(self, last: Sequence) -> None:
+        newest = self.clock().sequence
+        self._tell("DELETE FROM sequences WHERE sequence <= $1", (min(last, newest - 1),))
+
     def set_setting(self, key: str, value: str) -> None:
         sql = _insert("settings", 2, " ON CONFLICT (key) DO UPDATE SET value = excluded.value")
         self._tell(sql, (key, value))

@@ -73,6 +73,7 @@ _EVENT_COMMITS: Final = (
     "ORDER BY sequences.sequence, table_key"
 )
 CLOCK: Final = "SELECT sequence, clock_ms FROM sequences ORDER BY sequence DESC LIMIT 1"
+_OLDEST: Final = "SELECT sequence, clock_ms FROM sequences ORDER BY sequence LIMIT 1"
 _CLOCK_UPTO: Final = (
     "SELECT sequence, clock_ms FROM sequences WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1"
 )
@@ -108,6 +109,10 @@ class ReadingUnit:
             else:
                 low, found = middle, found if row is None else Clock(*row)
         return found
+
+    def oldest_event(self) -> Clock | None:
+        row = self._one(_OLDEST)
+        return None if row is None else Clock(*row)
 
     def setting(self, key: str) -> str | None:
         row = self._one("SELECT value FROM settings WHERE key = ?", key)

@@ -49,6 +49,9 @@ _INSERT_TABLE: Final = (
     f"INSERT INTO tables VALUES (NULL, {', '.join('?' * (len(TableRow._fields) - 1))})"
 )
 _INSERT_SEQUENCES: Final = "INSERT INTO sequences VALUES {}"
+_FORGET_EVENTS: Final = (
+    "DELETE FROM sequences WHERE sequence <= ? AND sequence < (SELECT max(sequence) FROM sequences)"
+)
 _INSERT_COMMITS: Final = "INSERT INTO commits VALUES {}"
 # What never changes with it is not set: for a column that is, SQLite writes its indexes anew.
 _STEADY: Final = frozenset({"key", "id", "state", "location", "created_ms", "purged_ms", "kind"})
@@ -248,6 +251,9 @@ class WritingUnit(ReadingUnit):
         else:
             self._do("INSERT INTO sequences VALUES (?, ?, ?)", *values)
         self._clock = clock
+
+    def forget_events(self, last: Sequence) -> None:
+        self._do(_FORGET_EVENTS, last)
 
     def set_setting(self, key: str, value: str) -> None:
         self._do("INSERT OR REPLACE INTO settings VALUES (?, ?)", key, value)
