@@ -579,6 +579,7 @@ def test_a_lake_on_read_only_storage_can_be_read(reachable: Path) -> None:
         assert table.to_arrow(where="id > 1")["id"].to_pylist() == [2]
         assert len(table.history()) == 2
         assert session.status() is not None
+        assert session.fsck() == ()
         with pytest.raises(PermissionDeniedError, match="read-only storage"):
             session.create_namespace("more")
         with pytest.raises(PermissionDeniedError, match="read-only storage"):

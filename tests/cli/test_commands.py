@@ -1,8 +1,10 @@
 """Every command, what it prints and what it leaves behind."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -367,6 +369,42 @@ def test_a_warning_that_is_not_repaired_fails_the_check_and_a_note_does_not(
     assert (told.code, json.loads(told.out)["warnings"]) == (1, 1)
     assert orders("fsck", "--repair").code == 0
     assert orders("fsck").code == 0
+
+
+@pytest.mark.parametrize("damage", ["leaf", "half", "header", "cut"])
+def test_a_malformed_database_is_a_finding_of_the_check(
+    orders: Run, tmp_path: Path, damage: str
+) -> None:
+    database = tmp_path / "lake" / "headgate.db"
+    with closing(apsw.Connection(str(database))) as connection:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        [[leaf]] = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'listeners' AND type = 'table'"
+        )
+    content = bytearray(database.read_bytes())
+    half = len(content) // 2
+    match damage:
+        case "leaf":  # of a table that no check of the logs reads
+            content[(leaf - 1) * 4096 : leaf * 4096] = b"\xa5" * 4096
+        case "half":
+            content[half:] = b"\xa5" * half
+        case "header":
+            content[:100] = b"\xa5" * 100
+        case _:
+            del content[half:]
+    database.write_bytes(content)
+    for arguments in (("fsck",), ("fsck", "--repair"), ("fsck", "orders")):
+        found = orders(*arguments, "--json")
+        assert found.code == 1
+        report = json.loads(found.out)
+        assert [(one["rule"], one["severity"]) for one in report["findings"]] == [
+            ("database", "error")
+        ]
+        assert "headgate restore" in report["findings"][0]["remedy"]
+    found = orders("fsck")
+    assert found.code == 1
+    assert found.out.startswith("error: catalog cannot be checked")
+    assert "Traceback" not in found.out + found.err
 
 
 def test_the_same_commands_work_on_a_filesystem_catalog(run: Run, tmp_path: Path) -> None:

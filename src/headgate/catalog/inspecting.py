@@ -11,13 +11,14 @@ from headgate.catalog.adoption import Adoption, NamedTable
 from headgate.catalog.decision import Decider
 from headgate.catalog.fsck import Checker, counts, data_files, left_behind, never_registered
 from headgate.catalog.housekeeping import Housekeeper
+from headgate.catalog.integrity import damage_finding
 from headgate.catalog.log_repair import LogRepair
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.registry import Registry, is_unfinished
 from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.clock import Clock
-from headgate.errors import HeadgateError
+from headgate.errors import DamagedError, HeadgateError
 from headgate.log.files import DeltaLog
 from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.catalog_port import Finding, Progress, Severity
@@ -80,7 +81,24 @@ class Inspector:
         repair: bool = False,
         progress: Progress | None = None,
     ) -> tuple[Finding, ...]:
-        """Hold one table or all against their logs; mend what can be mended if asked."""
+        """Check one table or all against their logs; repair what can be repaired if asked.
+
+        A damaged database is a finding, and then nothing else is checked or repaired.
+        """
+        try:
+            self._refuse_if_damaged()
+            return self._inspect(table_id, repair=repair, progress=progress)
+        except DamagedError as error:
+            return (damage_finding(error),)
+
+    def _refuse_if_damaged(self) -> None:
+        if self._store.integrity():
+            with self._store.read():  # raises, with the reason and the remedy
+                pass
+
+    def _inspect(
+        self, table_id: TableId | None, *, repair: bool, progress: Progress | None
+    ) -> tuple[Finding, ...]:
         with self._store.read() as unit:
             if table_id is None:
                 tables = [(row, str(name)) for row, name, _ in unit.tables(None)]

@@ -14,12 +14,24 @@ from typing import Final
 
 from headgate.catalog.stores.port import CatalogStore
 from headgate.clock import Clock
-from headgate.errors import HeadgateError
+from headgate.errors import DamagedError, HeadgateError
+from headgate.protocol.catalog_port import Finding, Severity
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _REST: Final = 50  # times as long as a check took: a large database is checked less often
 _CLOSE_S: Final = 1.0
+
+
+def damage_finding(error: DamagedError) -> Finding:
+    """Report a damaged database as a finding of `fsck`."""
+    return Finding(
+        rule="database",
+        severity=Severity.ERROR,
+        table="catalog",
+        says=f"cannot be checked. {error.message}",
+        remedy=error.remedy,
+    )
 
 
 class IntegrityWatch:

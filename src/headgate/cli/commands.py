@@ -20,7 +20,7 @@ from headgate.cli.operating import backup, events, listener, location, restore, 
 from headgate.cli.querying import sql
 from headgate.cli.render import many
 from headgate.cli.serving import serve
-from headgate.errors import AlreadyExistsError, RefusedError
+from headgate.errors import AlreadyExistsError, DamagedError, RefusedError
 from headgate.names import SchemaName, TableName
 
 _EXAMPLES = "\nFor example:\n"
@@ -471,8 +471,13 @@ def fsck(
       headgate fsck sales.orders --repair
     """
     here: Globals = ctx.obj
-    with here.output.progress("Checking", "tables") as progress, here.opened() as session:
-        found = session.fsck(name, repair=repair, progress=progress)
+    try:
+        with here.output.progress("Checking", "tables") as progress, here.opened() as session:
+            found = session.fsck(name, repair=repair, progress=progress)
+    except DamagedError as error:  # the catalog's database cannot even be opened
+        from headgate.catalog.integrity import damage_finding  # slow to load
+
+        found = (damage_finding(error),)
     if views.show_findings(here.output, found):
         raise typer.Exit(1)
 

@@ -154,9 +154,7 @@ class SQLiteStore:
     def _structure(self) -> list[str]:
         committed = self._committed
         with self._translated():
-            connection = apsw.Connection(
-                self._path, flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs
-            )
+            connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
             try:
                 connection.set_busy_timeout(10_000)
                 connection.execute("BEGIN")
@@ -225,16 +223,12 @@ class SQLiteStore:
             self._idle.clear()
 
     def _open(self, *, is_lent: bool = False) -> apsw.Connection:
-        if self.is_read_only:
-            flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-            connection = apsw.Connection(self._files.read_only_uri(), flags=flags, vfs=self._vfs)
-        else:
-            flags = apsw.SQLITE_OPEN_READWRITE
-            if not is_lent:  # the first one makes the file
-                flags |= apsw.SQLITE_OPEN_CREATE
-                if self._vfs is None:
-                    make_private(self._path)
-            connection = apsw.Connection(self._path, flags=flags, vfs=self._vfs)
+        flags = apsw.SQLITE_OPEN_READWRITE
+        if not is_lent and not self.is_read_only:  # the first one makes the file
+            flags |= apsw.SQLITE_OPEN_CREATE
+            if self._vfs is None:
+                make_private(self._path)
+        connection = self._connect(flags)
         try:
             connection.set_busy_timeout(10_000)  # two processes may be making the file at once
             self._refuse_if_foreign(connection)
@@ -255,6 +249,13 @@ class SQLiteStore:
             connection.close()
             raise
         return connection
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        """Open the database with these flags, or only for reading where it cannot be written."""
+        if not self.is_read_only:
+            return apsw.Connection(self._path, flags=flags, vfs=self._vfs)
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        return apsw.Connection(self._files.read_only_uri(), flags=flags, vfs=self._vfs)
 
     def _reader(self) -> apsw.Connection:
         # Not one for each thread: threads come and go, and nobody would close theirs.
