@@ -921,6 +921,13 @@ class StoreContract:
         with store.write() as unit:
             unit.insert_file(one.key, again)
         assert known(4) == [again]
+        with store.write() as unit:
+            unit.delete_file(one.key, checkpoint)  # another one is recorded in its place
+            unit.delete_file(one.key, crc)
+            unit.delete_file(two.key, above)
+        with store.read() as unit:
+            assert unit.all_files(one.key) == [again, first, second, above]
+            assert unit.all_files(two.key) == []
 
     # Leases
 

@@ -340,12 +340,13 @@ class FilesystemCatalog:
         repair: bool = False,
         progress: Progress | None = None,
     ) -> tuple[Finding, ...]:
-        """Hold one table's log or all against themselves; nothing else remembers what was.
+        """Check one table's log or all for consistency; nothing else records what was committed.
 
-        So nothing can be mended but a purge that was cut short.
+        A repair finishes purges that were cut short, and renames damaged checkpoints, compactions
+        and checksums.
         """
         if table_id is not None:
-            return tuple(self._checked(self._find(table_id).name))
+            return tuple(self._checked(self._find(table_id).name, repair=repair))
         found: list[Finding] = []
         names: list[TableName] = []
         for space in self.namespaces():
@@ -355,7 +356,7 @@ class FilesystemCatalog:
             names += [_named_by(space, f) for f in sorted(self._files.folders(_folder(space)))]
         for done, name in enumerate(names, start=1):
             if self._files.head(_path(name) + _DROPPED) is None:
-                found += self._checked(name)
+                found += self._checked(name, repair=repair)
             if progress is not None:
                 progress(done, len(names))
         return tuple(found)
@@ -395,9 +396,9 @@ class FilesystemCatalog:
             repaired=repair,
         )
 
-    def _checked(self, name: TableName) -> Iterator[Finding]:
+    def _checked(self, name: TableName, *, repair: bool) -> Iterator[Finding]:
         store = self._store_for(self._location(name))
-        check = LogCheck(str(name), DeltaLog(store))
+        check = LogCheck(str(name), DeltaLog(store), self._clock.now_ms(), repair=repair)
         yield from check.findings()
         listed = {item.path: item.size for item in store.list("", recursive=True)}
         if check.latest < 0:

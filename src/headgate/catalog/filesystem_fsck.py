@@ -2,7 +2,8 @@
 
 In a filesystem catalog every file that was put has won, so nothing can be compared; what can be
 judged is whether the versions make one history: without a gap, each whole, of this very table, no
-transaction twice, timestamps rising. Checking changes nothing.
+transaction twice, timestamps rising. A repair only renames damaged checkpoints, compactions and
+checksums.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from headgate.catalog.derived_files import (
+    DerivedFiles,
+    inspect_derived_files,
+    repair_derived_files,
+)
 from headgate.catalog.fsck import RESTORE, beside, strays
 from headgate.errors import MalformedError
 from headgate.log.files import DeltaLog
 from headgate.protocol import examination, features
 from headgate.protocol.actions import TxnId, Version
-from headgate.protocol.catalog_port import Finding, Severity
+from headgate.protocol.catalog_port import Finding, KnownFile, Severity
 from headgate.protocol.examination import Examined
 from headgate.protocol.paths import PublishedCommit
 
@@ -29,7 +35,10 @@ class LogCheck:
 
     name: str
     log: DeltaLog
+    now_ms: int
+    repair: bool = False
     latest: Version = _NONE  # the highest version that has every other before it
+    _readable: set[Version] = field(default_factory=set)
     _table_id: str | None = None
     _timestamp_ms: int | None = None
     _txn_ids: dict[TxnId, Version] = field(default_factory=dict)
@@ -51,7 +60,13 @@ class LogCheck:
                 following = Version(following + 1)
         others = [file for file in listed if not isinstance(file, PublishedCommit)]
         yield from beside(self.name, others, published=self.latest, head=self.latest)
+        if self.repair:
+            yield from repair_derived_files(self.name, self.log, self._derived_files, _forget)
+        yield from self._derived_files().findings(self.name)
         yield from strays(self.name, self.log.strays())
+
+    def _derived_files(self) -> DerivedFiles:
+        return inspect_derived_files(self.log, (), self.latest, lambda: self._readable, self.now_ms)
 
     def _commit(self, version: Version, content: bytes) -> Iterator[Finding]:
         try:
@@ -59,6 +74,7 @@ class LogCheck:
         except MalformedError as error:
             yield self._finding("S20", version, f"cannot be read: {error.message}")
             return
+        self._readable.add(version)
         if examined.violations:
             said = [str(violation) for violation in examined.violations[:_VIOLATIONS_TOLD]]
             yield self._finding("S20", version, f"is no commit of such a table: {'; '.join(said)}")
@@ -104,3 +120,7 @@ class LogCheck:
             says=says,
             remedy=remedy,
         )
+
+
+def _forget(_: KnownFile) -> None:
+    """Do nothing: a filesystem catalog records no such files."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.catalog import lookup
 from headgate.catalog.adoption import Adoption, NamedTable
 from headgate.catalog.decision import Decider
+from headgate.catalog.derived_files import DerivedFileCheck
 from headgate.catalog.fsck import Checker, counts, data_files, left_behind, never_registered
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.integrity import damage_finding
@@ -63,6 +64,7 @@ class Inspector:
         self._look_again = look_again
         self._clock = clock
         self._settings = settings
+        self._derived_files = DerivedFileCheck(store, ratifier, clock)
         self._log_repair = LogRepair(store, ratifier, checker, publisher.exclusive)
         self._adoption = Adoption(
             store,
@@ -139,9 +141,11 @@ class Inspector:
         known = {(finding.table, finding.rule, finding.version) for finding in repaired}
         for done, (row, name) in enumerate(tables, start=1):
             log = DeltaLog(self._store_for(row.location))
+            checked = self._checker.check(row, name, log)
+            checked += self._derived_files.check(row.id, name, log)
             found += [
                 finding
-                for finding in self._checker.check(row, name, log)
+                for finding in checked
                 if (finding.table, finding.rule, finding.version) not in known
             ]
             found += self._data_findings(row.id, name, repair=repair)
@@ -165,7 +169,11 @@ class Inspector:
                 for row, name, _ in unit.tables(None)
                 if row.kind is Kind.MANAGED
             ]
-        return found + self._adoption.adopt(tables, others)
+        found += self._adoption.adopt(tables, others)
+        for table in tables:
+            log = DeltaLog(self._store_for(table.row.location))
+            found += self._derived_files.repair(table.row.id, table.name, log)
+        return found
 
     def _publish(self, table_id: TableId) -> None:
         with suppress(HeadgateError):  # what stands in the way is found by the check

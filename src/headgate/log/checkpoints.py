@@ -57,6 +57,7 @@ T = TypeVar("T")
 
 _BATCH: Final = 64 * 1024
 _WHOLE: Final = 8 << 20  # smaller objects are fetched at once
+_NO_TABLE: Final = "it lacks a protocol or metadata."
 _FEW: Final = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
 # What a file that is torn, gone or not Parquet at all makes the readers raise.
 _BROKEN: Final = (
@@ -107,6 +108,29 @@ def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> Checkpoi
         raise UnusableError(checkpoint.paths[0], _why(error)) from error
 
 
+def verify_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> None:
+    """Raise `UnusableError` if a file of a checkpoint is missing or cut short.
+
+    Reads the actions that are not about files, and of everything else the Parquet footers alone.
+    """
+    try:
+        few = _Few()
+        if checkpoint.paths[0].endswith(".json"):
+            few.take_json(store.get(checkpoint.paths[0]))
+        else:
+            for path in checkpoint.paths:
+                few.take(_Opened(store, path))
+        for named in few.sidecars:
+            sidecar = _Opened(store, _sidecar_path(named))
+            sidecar.named(sidecar.file)
+    except (UnavailableError, UnusableError):
+        raise
+    except _BROKEN as error:
+        raise UnusableError(checkpoint.paths[0], _why(error)) from error
+    if few.protocol is None or few.metadata is None:
+        raise UnusableError(checkpoint.paths[0], _NO_TABLE)
+
+
 def _why(error: BaseException) -> str:
     if isinstance(error, HeadgateError):
         return error.message
@@ -123,7 +147,7 @@ def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
         few.take(_Opened(store, path))
     parts += tuple(_sidecar_path(path) for path in few.sidecars)
     if few.protocol is None or few.metadata is None:
-        raise UnusableError(checkpoint.paths[0], "it lacks a protocol or metadata.")
+        raise UnusableError(checkpoint.paths[0], _NO_TABLE)
     opened = [_Opened(store, path) for path in parts]
     adds = pa.concat_tables([*in_parallel(_Opened.adds, opened), file_table(json_adds)])
 

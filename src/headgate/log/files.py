@@ -161,7 +161,7 @@ class DeltaLog:
         aside = f"{folder}/_set_aside-{name}-{secrets.token_hex(4)}"  # no reader takes such a name
         if not self.store.set_aside(path, aside):
             return None
-        _log.error("%s in %s was in the way of a commit: kept as %s", path, self.store.url, aside)
+        _log.error("%s in %s was set aside and is kept as %s", path, self.store.url, aside)
         return aside
 
     def _refuse_unless_same(self, path: str, content: bytes) -> None:

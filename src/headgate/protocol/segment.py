@@ -117,13 +117,14 @@ def _checkpoints(
 ) -> Iterator[tuple[int, CheckpointFiles]]:
     for file in known:
         if file.kind is FileKind.CHECKPOINT:
-            for checkpoint in _complete(parse(path) for path in file.paths):
+            for checkpoint in complete_checkpoints(parse(path) for path in file.paths):
                 yield 1, checkpoint
-    for checkpoint in _complete(listed):
+    for checkpoint in complete_checkpoints(listed):
         yield 0, checkpoint
 
 
-def _complete(files: Iterable[object]) -> Iterator[CheckpointFiles]:
+def complete_checkpoints(files: Iterable[object]) -> Iterator[CheckpointFiles]:
+    """Yield the checkpoints among some files, a multi-part one only if all its parts are there."""
     parts: defaultdict[tuple[Version, int], dict[int, MultipartCheckpoint]] = defaultdict(dict)
     for file in files:
         match file:

@@ -328,6 +328,13 @@ class WritingUnit(ReadingUnit):
         values = (key, file.kind.value, file.first, file.last, json.dumps(file.paths))
         self._tell(sql, values, is_free=self._table_of(key) is not None)
 
+    def delete_file(self, key: int, file: KnownFile) -> None:
+        self._tell(
+            "DELETE FROM files WHERE table_key = $1 AND kind = $2 AND first = $3 AND last = $4 "
+            "AND paths = $5",
+            (key, file.kind.value, file.first, file.last, json.dumps(file.paths)),
+        )
+
     def take_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
         values = (name, holder, until_ms, now_ms)
         refuse_unless_storable(values)

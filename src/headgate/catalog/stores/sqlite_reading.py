@@ -277,10 +277,19 @@ class ReadingUnit:
         return None if row is None else RejectionRow(*row)
 
     def files(self, key: int, last: Version) -> list[KnownFile]:
-        rows = self._all(_FILES, *(key, last) * 4)
+        return self._known_files(_FILES, *(key, last) * 4)
+
+    def all_files(self, key: int) -> list[KnownFile]:
+        return self._known_files(
+            "SELECT kind, first, last, paths FROM files WHERE table_key = ? "
+            "ORDER BY kind, last, first",
+            key,
+        )
+
+    def _known_files(self, sql: str, *values: int) -> list[KnownFile]:
         return [
             KnownFile(kind=FileKind(kind), first=first, last=last, paths=tuple(json.loads(paths)))
-            for kind, first, last, paths in rows
+            for kind, first, last, paths in self._all(sql, *values)
         ]
 
     def events(self, after: Sequence, limit: int) -> list[EventRow]:

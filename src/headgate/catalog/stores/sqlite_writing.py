@@ -362,6 +362,17 @@ class WritingUnit(ReadingUnit):
             json.dumps(file.paths),
         )
 
+    def delete_file(self, key: int, file: KnownFile) -> None:
+        self._do(
+            "DELETE FROM files WHERE table_key = ? AND kind = ? AND first = ? AND last = ? "
+            "AND paths = ?",
+            key,
+            file.kind.value,
+            file.first,
+            file.last,
+            json.dumps(file.paths),
+        )
+
     def take_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
         self._send_lease(name)
         for other, other_until_ms in self._ask(_LEASE, name):
