@@ -50,7 +50,6 @@ POINTS: Final = frozenset(
         "fsck.before_adopt",
         "fsck.after_adopt",
         "fsck.before_set_aside",
-        "fsck.after_forget_file",
         "fsck.after_set_aside",
         "housekeeping.before_give_up",
         "housekeeping.after_give_up",

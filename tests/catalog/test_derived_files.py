@@ -11,12 +11,12 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 import pytest
 
-from headgate import failpoints
+from headgate.errors import UnavailableError
 from headgate.log.checkpoint_writing import Form, write_checkpoint
+from headgate.log.files import DeltaLog
 from headgate.log.snapshots import load
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.catalog_port import FileKind, Finding, KnownFile, Severity
-from headgate.protocol.commits import Way
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     LOG,
@@ -312,20 +312,23 @@ def test_a_damaged_checkpoint_above_the_latest_version_is_reported_as_that_alone
     assert [f.rule for f in findings(inline_lake)] == ["S14"]
 
 
-@pytest.mark.parametrize("lake", [Way.INLINE], indirect=True)
-def test_forgetting_a_checkpoint_cut_short_goes_on_when_it_is_called_again(lake: House) -> None:
-    table_id = published_table(lake)
-    cut(on_disk(lake, table_id, checkpoint(lake, table_id, 4).paths[0]))
-    failpoints.arm("fsck.after_forget_file:raise@1")
-    try:
-        with pytest.raises(failpoints.FailPointError):
-            findings(lake, repair=True)
-    finally:
-        failpoints.arm("")
-    lake.restart()
-    age(lake, table_id)
-    assert [(f.rule, f.repaired) for f in findings(lake, repair=True)] == [
+def test_forgetting_a_checkpoint_cut_short_goes_on_when_it_is_called_again(
+    inline_lake: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = published_table(inline_lake)
+    cut(on_disk(inline_lake, table_id, checkpoint(inline_lake, table_id, 4).paths[0]))
+
+    def refuse(*_: object) -> str | None:
+        raise UnavailableError("The storage cannot be written.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "set_aside", refuse)
+        with pytest.raises(UnavailableError):
+            findings(inline_lake, repair=True)
+    inline_lake.restart()
+    age(inline_lake, table_id)
+    assert [(f.rule, f.repaired) for f in findings(inline_lake, repair=True)] == [
         ("checkpoint", True),
         ("last-checkpoint", True),
     ]
-    assert findings(lake) == []
+    assert findings(inline_lake) == []

@@ -20,7 +20,6 @@ from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, MalformedError, NotFoundError, UnavailableError
-from headgate.failpoints import fail_point
 from headgate.log.files import DeltaLog, Hint
 from headgate.protocol import checksums, replay
 from headgate.protocol.actions import FileKey, TableId, Version, Wrapped, decode, join
@@ -155,7 +154,6 @@ def repair_derived_files(
         file = damaged.file
         if damaged.is_known:
             forget(file)
-        fail_point("fsck.after_forget_file")
         kept = [aside for path in file.paths if (aside := log.set_aside(path)) is not None]
         yield Finding(
             rule=damaged.rule,

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from headgate.catalog.filesystem_fsck import LogCheck
 from headgate.catalog.fsck import data_files
+from headgate.catalog.unknown_folders import is_fresh, unknown_folder
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
@@ -359,7 +360,30 @@ class FilesystemCatalog:
                 found += self._checked(name, repair=repair)
             if progress is not None:
                 progress(done, len(names))
+        found += self._unknown_folders()
         return tuple(found)
+
+    def _unknown_folders(self) -> Iterator[Finding]:
+        """Find tables in folders that are no namespaces, where no reader looks for them."""
+        folders = [
+            folder
+            for catalog in sorted(self._files.folders(""))
+            for schema in sorted(self._files.folders(catalog))
+            for folder in sorted(self._files.folders(schema))
+            if self._files.head(f"{folder}/{PublishedCommit(Version(0)).path}") is not None
+        ]
+        spaces = {_folder(space) for space in self.namespaces()}
+        for folder in folders:
+            if folder.rpartition("/")[0] in spaces:
+                continue
+            files = list(self._files.list(folder, recursive=True))
+            if not is_fresh(files, self._clock.now_ms()):
+                space = ".".join(map(unquote, folder.split("/")[:2]))
+                yield replaced(
+                    unknown_folder(locations.join(self._root, folder), files),
+                    remedy=f"Run `headgate create-namespace {space}` to make it a table of this "
+                    "catalog, or move it elsewhere.",
+                )
 
     def _checked_tombstone(self, name: TableName, repair: bool) -> Iterator[Finding]:
         """Say what a tombstone stands for. What is dropped cannot come back, so no more is told."""

@@ -18,6 +18,7 @@ from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.registry import Registry, is_unfinished
 from headgate.catalog.stores.port import CatalogStore, Writing
+from headgate.catalog.unknown_folders import unknown_folders
 from headgate.clock import Clock
 from headgate.errors import DamagedError, HeadgateError
 from headgate.log.files import DeltaLog
@@ -46,6 +47,7 @@ class Inspector:
         publisher: Publisher,
         registry: Registry,
         housekeeper: Housekeeper,
+        root: str,
         *,
         store_for: Callable[[str], ObjectStore],
         snapshot_of: Callable[[TableId, Version, Sequence | None], Snapshot],
@@ -59,6 +61,7 @@ class Inspector:
         self._publisher = publisher
         self._registry = registry
         self._housekeeper = housekeeper
+        self._root = root
         self._store_for = store_for
         self._snapshot_of = snapshot_of
         self._look_again = look_again
@@ -152,6 +155,8 @@ class Inspector:
             self._look_again(row.id)
             if progress is not None:
                 progress(done, len(tables))
+        if table_id is None:
+            found += unknown_folders(self._store, self._root, self._store_for, self._clock.now_ms())
         found += self._checker.torn({row.id: name for row, name in tables})
         return tuple(found)
 

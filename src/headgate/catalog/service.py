@@ -185,6 +185,7 @@ class Catalog:
             self._publisher,
             self._registry,
             self._housekeeper,
+            root,
             store_for=store_for,
             snapshot_of=self._snapshot,
             look_again=self._proposer.look_again,
