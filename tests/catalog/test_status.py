@@ -69,3 +69,4 @@ def test_a_table_that_is_not_published_any_more_is_named_with_the_reason(
     assert (trouble.table_id, trouble.name) == (table.table_id, "main.default.t")
     assert trouble.is_stopped
     assert "other bytes" in trouble.reason
+    assert PublishedCommit(Version(1)).path in trouble.reason

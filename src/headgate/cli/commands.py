@@ -464,7 +464,8 @@ def fsck(
 
     Changes nothing without --repair. Each finding comes with its remedy. Exit code 1 if anything
     is wrong and was not repaired; notes do not count. A repair deletes no file of a log: what takes
-    the place of a ratified commit is renamed to _set_aside-… in the same folder.
+    the place of a ratified commit is renamed to _set_aside-… in the same folder, and so is a
+    damaged checkpoint that no version needs.
 
     For example:
       headgate fsck
