@@ -276,7 +276,7 @@ def test_errors_point_at_their_place_in_the_text(
     [
         "DELETE FROM nobody",
         "UPDATE nobody SET id = 1",
-        "INSERT INTO sales.nobody VALUES (1)",
+        "INSERT INTO nobody VALUES (1)",
         "MERGE INTO nobody USING orders ON true WHEN MATCHED THEN DELETE",
         "DESCRIBE nobody",
         "ALTER TABLE nobody SET TBLPROPERTIES ('a' = 'b')",
@@ -288,6 +288,11 @@ def test_a_table_that_is_not_there_is_told(water: Water, text: str) -> None:
         water.lake.sql(text)
     with pytest.raises(SyntaxRefusedError, match="nobody"):
         water.lake.sql("SELECT * FROM nobody")
+
+
+def test_a_namespace_that_does_not_exist_is_named(water: Water) -> None:
+    with pytest.raises(NotFoundError, match=r"namespace main\.shop"):
+        water.lake.sql("INSERT INTO shop.orders VALUES (1)")
 
 
 def test_a_script_stops_where_it_fails_and_keeps_what_was_done(shop: Water) -> None:
