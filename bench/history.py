@@ -10,12 +10,12 @@ import hashlib
 from pathlib import Path
 
 from bench.prepared import NAME, SCHEMA, Prepared, add_file, append_inline, kept
+from headgate._connect import connect, open_store
 from headgate.catalog.stores.port import Clock as Tick
 from headgate.catalog.stores.port import CommitRow, TableRow, Writing
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import connect, open_store
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
 from headgate.protocol.actions import RemoveFile, Sequence, TableId, TxnId, Version, encode
 from headgate.settings import Settings

@@ -178,9 +178,9 @@ def create_app() -> Any:
 def _put_clocks() -> None:
     import apsw
 
+    from headgate.api import bodies
     from headgate.catalog.decision import Decider
-    from headgate.protocol import examination
-    from headgate.wire import bodies
+    from headgate.protocol.commit import examination
 
     class Connection(apsw.Connection):
         def execute(self, statements: str, *arguments: Any, **options: Any) -> Any:

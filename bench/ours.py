@@ -10,15 +10,15 @@ import pyarrow as pa
 
 import headgate
 from bench.watch import Seen, fingerprint
+from headgate._connect import embedded_catalog
 from headgate.client.session import Session
 from headgate.client.transaction import Patience
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import embedded_catalog
 from headgate.settings import Settings
 from headgate.storage.locations import store_for
 
 if TYPE_CHECKING:
-    from headgate.log.snapshots import Snapshot
+    from headgate.table.snapshots import Snapshot
 
 NAME = "bench"  # of the table in every lake
 

@@ -21,16 +21,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate
+from headgate.api.messages import Inline, Part, Proposal, Staged
+from headgate.api.port import FileKind, KnownFile, Ratified
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.clock import RandomIds, SystemClock
-from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import AddFile, RemoveFile, TxnId, Version, encode, join
-from headgate.protocol.catalog_port import FileKind, KnownFile, Ratified
-from headgate.protocol.commits import Inline, Part, Proposal, Staged
 from headgate.protocol.paths import ClassicCheckpoint, StagedCommit
 from headgate.settings import Settings
+from headgate.table.snapshots import Snapshot
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "bench"

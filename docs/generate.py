@@ -27,14 +27,17 @@ sys.path.insert(0, str(ROOT))  # run as a script, only the folder of the script 
 from typer.main import get_command  # noqa: E402
 
 from headgate import errors  # noqa: E402
+from headgate.api import (  # noqa: E402
+    messages,
+    problems,
+    table_states,
+)
 from headgate.cli import commands  # noqa: E402
 from headgate.cli.main import application  # noqa: E402
 from headgate.http import openapi  # noqa: E402
 from headgate.http.operations import Operation  # noqa: E402
 from headgate.http.routes import all_operations  # noqa: E402
-from headgate.protocol import commits, tables  # noqa: E402
 from headgate.settings import Settings  # noqa: E402
-from headgate.wire import problems  # noqa: E402
 from tests.kit.marks import marks_under  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py: change what it is made from, not this page. -->\n"
@@ -91,8 +94,8 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "settings.md", settings_page()
     life = DOCS / "commit-life.md"
     text = life.read_text()
-    text = fill(text, "commit", drawing(commits.LIFECYCLE))
-    yield life, fill(text, "table", drawing(tables.LIFECYCLE))
+    text = fill(text, "commit", drawing(messages.LIFECYCLE))
+    yield life, fill(text, "table", drawing(table_states.LIFECYCLE))
     rows = all_operations(Settings())
     api = DOCS / "http.md"
     text = fill(api.read_text(), "operations", operation_table(rows))

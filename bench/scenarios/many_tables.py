@@ -26,7 +26,7 @@ def ours(watch: Watch, place: str, tables: int, count: int, on_postgres: bool) -
         store = f"{place}/lake"
         if on_postgres:
             from bench.peers.postgres import Postgres
-            from headgate.connecting import init
+            from headgate._connect import init
 
             store = stack.enter_context(Postgres(f"{place}-pg")).address
             init(store, root=f"file://{place}/lake")

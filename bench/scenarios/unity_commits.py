@@ -99,7 +99,7 @@ def _serve(
     from bench import unity
     from bench.peers.postgres import Postgres
     from bench.server import empty, headgate
-    from headgate.connecting import init
+    from headgate._connect import init
 
     if server == _CEILING:
         running = stack.enter_context(empty())

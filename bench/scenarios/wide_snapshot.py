@@ -34,8 +34,8 @@ def ours(watch: Watch, place: str, stats: bool) -> Seen:
 def cached(watch: Watch, place: str) -> Seen:
     """Load from a snapshot at the checkpoint that is in the cache, and was read."""
     from bench.ours import NAME, connect, seen
-    from headgate.log import snapshots
     from headgate.protocol.actions import Version
+    from headgate.table import snapshots
 
     with connect(place) as session:
         table_id = session.table(NAME).id

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate import errors
+    from headgate._connect import connect, open
+    from headgate.api.events import Event, Listener
     from headgate.client.session import Session
     from headgate.client.table import Table
-    from headgate.connecting import connect, open
-    from headgate.protocol.events import Event, Listener
 
 __all__ = ["Event", "Listener", "Session", "Table", "connect", "errors", "open"]
 
 _HOMES = {
-    "Event": "headgate.protocol.events",
-    "Listener": "headgate.protocol.events",
+    "Event": "headgate.api.events",
+    "Listener": "headgate.api.events",
     "Session": "headgate.client.session",
     "Table": "headgate.client.table",
-    "connect": "headgate.connecting",
-    "open": "headgate.connecting",
+    "connect": "headgate._connect",
+    "open": "headgate._connect",
 }
 
 

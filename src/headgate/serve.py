@@ -33,16 +33,16 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server as Granian
 
+from headgate._connect import database_file, embedded_catalog, is_postgres, open_store
 from headgate.catalog import server_lock
 from headgate.catalog.listeners import WEBHOOK
-from headgate.catalog.receivers import Receivers
+from headgate.catalog.webhook_addresses import Receivers
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import database_file, embedded_catalog, is_postgres, open_store
 from headgate.errors import DamagedError, InvalidArgumentError
-from headgate.http import app, feed, routes
+from headgate.http import app, event_routes, routes
 from headgate.http.auth import Tokens
+from headgate.http.deferred_app import Starting
 from headgate.http.origins import Origins
-from headgate.http.starting import Starting
 from headgate.http.webhooks import Webhook
 from headgate.protocol import features
 from headgate.settings import Settings
@@ -231,7 +231,7 @@ def create_app() -> app.Application:
             ids=ids,
             tokens=Tokens(catalog.principal_of, clock) if has_auth else None,
             origins=Origins(None if has_auth else environment.get(_HOST, ""), hosts),
-            gauges=lambda: feed.gauges(catalog.status()),
+            gauges=lambda: event_routes.gauges(catalog.status()),
             ping=ping,
         )
         receivers = Receivers(settings.listener_networks)

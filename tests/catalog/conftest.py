@@ -10,21 +10,21 @@ from uuid import uuid4
 
 import pytest
 
+from headgate._connect import embedded_catalog
+from headgate.api.messages import Inline, Part, Proposal, Put, Staged, Way
+from headgate.api.port import Answer, Resolved
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import Clock, Ids
-from headgate.connecting import embedded_catalog
-from headgate.log.files import DeltaLog
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
-from headgate.protocol.catalog_port import Answer, Resolved
-from headgate.protocol.commits import Inline, Part, Proposal, Put, Staged, Way
-from headgate.protocol.conflicts import Scan
+from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
+from headgate.table.log_files import DeltaLog
 from tests.kit import postgres
 from tests.kit.builders import (
     CountedIds,

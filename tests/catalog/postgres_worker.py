@@ -10,12 +10,12 @@ import sys
 import threading
 from pathlib import Path
 
+from headgate.api.messages import Part, Proposal
+from headgate.api.port import Ratified
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import OutcomeUnknownError, UnavailableError
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Ratified
-from headgate.protocol.commits import Part, Proposal
 from tests.catalog.conftest import catalog_on
 from tests.kit.builders import add, inline
 

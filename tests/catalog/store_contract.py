@@ -13,6 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headgate.api.messages import Way
+from headgate.api.port import FileKind, KnownFile
+from headgate.api.table_states import Kind, State
 from headgate.catalog.decision import as_commit
 from headgate.catalog.stores.port import (
     AnswerRow,
@@ -33,9 +36,6 @@ from headgate.catalog.stores.port import (
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import FileKind, KnownFile
-from headgate.protocol.commits import Way
-from headgate.protocol.tables import Kind, State
 from headgate.storage import locations
 from tests.kit import req, shows
 from tests.kit.builders import START_MS

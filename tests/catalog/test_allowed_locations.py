@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate._connect import embedded_catalog, init
 from headgate.catalog.service import Catalog
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import embedded_catalog, init
 from headgate.errors import (
     AlreadyExistsError,
     HeadgateError,

@@ -16,9 +16,10 @@ from uuid import uuid4
 
 import pytest
 
+from headgate.api.messages import Inline, Part, Proposal, Way
+from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
 from headgate.catalog import decision
 from headgate.catalog.decision import NotYetError
-from headgate.protocol import row_ids
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -29,11 +30,10 @@ from headgate.protocol.actions import (
     Version,
     parse,
 )
-from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
-from headgate.protocol.commits import Inline, Part, Proposal, Way
-from headgate.protocol.conflicts import Conflict, Isolation, Scan
+from headgate.protocol.commit import row_ids
+from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan
 from headgate.protocol.encoding import replaced
-from headgate.protocol.predicates import Compare, Operator
+from headgate.protocol.expressions.predicates import Compare, Operator
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import add, inline, metadata, new_txn_id, protocol, remove

@@ -11,12 +11,9 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.api.port import FileKind, Finding, KnownFile, Severity
 from headgate.errors import UnavailableError
-from headgate.log.checkpoint_writing import Form, write_checkpoint
-from headgate.log.files import DeltaLog
-from headgate.log.snapshots import load
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import FileKind, Finding, KnownFile, Severity
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     LOG,
@@ -29,6 +26,9 @@ from headgate.protocol.paths import (
     PublishedCommit,
 )
 from headgate.storage import locations
+from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.log_files import DeltaLog
+from headgate.table.snapshots import load
 from tests.catalog.conftest import House
 from tests.kit import shows
 from tests.kit.builders import START_MS, add

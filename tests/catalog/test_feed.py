@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog import feed
+from headgate._connect import embedded_catalog
+from headgate.api.events import Event, NameChange, TableCommit
+from headgate.api.messages import Proposal, Way
+from headgate.api.port import Ratified, Rejected
+from headgate.catalog import event_feed
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import Reading
-from headgate.connecting import embedded_catalog
 from headgate.errors import InTheFutureError, InvalidArgumentError
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence
-from headgate.protocol.catalog_port import Ratified, Rejected
-from headgate.protocol.commits import Proposal, Way
-from headgate.protocol.events import Event, NameChange, TableCommit
 from headgate.settings import Settings
 from tests.catalog.conftest import House
 from tests.kit import req
@@ -154,7 +154,7 @@ def test_a_page_that_cannot_be_is_refused(inline_lake: House, after: int, limit:
 def test_a_ratification_of_this_process_wakes_who_waits(
     real: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "_LOOK_EVERY_S", 3600.0)  # nothing is found by looking
+    monkeypatch.setattr(event_feed, "_LOOK_EVERY_S", 3600.0)  # nothing is found by looking
     table = real.create()
     waiting = [real.database.events_soon(Sequence(1), 10, 3600) for _ in range(20)]
     assert not any(one.done() for one in waiting)
@@ -167,13 +167,13 @@ def test_those_who_wait_for_the_same_are_answered_by_one_look(
     real: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages: list[Sequence] = []
-    page = feed.page
+    page = event_feed.page
 
-    def counted(unit: Reading, after: Sequence, limit: int) -> feed.Events:
+    def counted(unit: Reading, after: Sequence, limit: int) -> event_feed.Events:
         pages.append(after)
         return page(unit, after, limit)
 
-    monkeypatch.setattr(feed, "page", counted)
+    monkeypatch.setattr(event_feed, "page", counted)
     table = real.create()
     waiting = [real.database.events_soon(Sequence(1), 10, 60) for _ in range(50)]
     real.propose(table.table_id, 1, add())

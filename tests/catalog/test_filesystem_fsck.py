@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 import headgate
+from headgate.api.messages import Way
+from headgate.api.port import Finding, Severity
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.errors import NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import Finding, Severity
-from headgate.protocol.commits import Way
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import (

@@ -14,14 +14,14 @@ import pytest
 
 import headgate
 from headgate import failpoints
+from headgate.api.messages import Proposal, Staged, Way
+from headgate.api.port import Answer, Finding, Ratified, Resolved, Severity
 from headgate.catalog.publisher import Publisher
 from headgate.errors import LogAheadError, LogDivergedError, UnavailableError
-from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import Answer, Finding, Ratified, Resolved, Severity
-from headgate.protocol.commits import Proposal, Staged, Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit, StagedCommit
 from headgate.storage import locations
+from headgate.table.log_files import DeltaLog
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import (

@@ -12,18 +12,18 @@ from uuid import uuid4
 
 import pytest
 
+from headgate.api.messages import Part, Proposal, Staged, Way
+from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
 from headgate.errors import LogAheadError, TxnIdReusedError
-from headgate.protocol import examination, row_ids
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, parse
-from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
-from headgate.protocol.commits import Part, Proposal, Staged, Way
-from headgate.protocol.conflicts import Isolation, Scan
+from headgate.protocol.commit import examination, row_ids
+from headgate.protocol.commit.conflicts import Isolation, Scan
+from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced
-from headgate.protocol.examination import Examined
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from headgate.settings import Settings
 from headgate.storage.local import LocalStore
-from headgate.storage.objects import ObjectMeta
+from headgate.storage.port import ObjectMeta
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, file_content, inline, new_txn_id, remove

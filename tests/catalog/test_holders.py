@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from headgate.catalog import holders
+from headgate.api.messages import Way
+from headgate.catalog import lease_holders
 from headgate.catalog.publisher import lease_of
-from headgate.protocol.commits import Way
 from tests.catalog.conftest import House
 from tests.kit.builders import ManualClock, add
 
@@ -43,25 +43,25 @@ def another() -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_a_holder_is_gone_once_its_process_is() -> None:
-    assert not holders.is_gone(holders.name_of_this_process(OWN))
+    assert not lease_holders.is_gone(lease_holders.name_of_this_process(OWN))
     with another() as (process, holder):
-        assert not holders.is_gone(holder)
+        assert not lease_holders.is_gone(holder)
         process.kill()
-        while not holders.is_gone(holder):  # also before anybody asked how it ended
+        while not lease_holders.is_gone(holder):  # also before anybody asked how it ended
             pass
         process.wait()
-        assert holders.is_gone(holder)
+        assert lease_holders.is_gone(holder)
 
 
 def test_another_process_of_the_same_number_does_not_bring_it_back() -> None:
-    mine = holders.name_of_this_process(OWN)
+    mine = lease_holders.name_of_this_process(OWN)
     before, _, began = mine.rpartition(":")
-    assert holders.is_gone(f"{before}:{int(began) - 1}")
+    assert lease_holders.is_gone(f"{before}:{int(began) - 1}")
 
 
 @pytest.mark.parametrize("holder", ["", "another", "purge", "a@b", "a@:1:2", "a@b:x:2", "@::"])
 def test_nothing_is_told_of_names_of_another_kind(holder: str) -> None:
-    assert not holders.is_gone(holder)
+    assert not lease_holders.is_gone(holder)
 
 
 def test_nothing_is_told_of_other_machines_and_containers() -> None:
@@ -70,9 +70,9 @@ def test_nothing_is_told_of_other_machines_and_containers() -> None:
         process.wait()
         own, _, rest = holder.partition("@")
     boot, _, namespace = rest.partition("/")
-    assert holders.is_gone(f"{own}@{boot}/{namespace}")
-    assert not holders.is_gone(f"{own}@{boot[::-1]}/{namespace}")
-    assert not holders.is_gone(f"{own}@{boot}/{namespace.replace('[', '[9')}")
+    assert lease_holders.is_gone(f"{own}@{boot}/{namespace}")
+    assert not lease_holders.is_gone(f"{own}@{boot[::-1]}/{namespace}")
+    assert not lease_holders.is_gone(f"{own}@{boot}/{namespace.replace('[', '[9')}")
 
 
 def test_a_dead_publishers_lease_is_taken_over_at_once(tmp_path: Path) -> None:

@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 
 import headgate
 from headgate import failpoints
-from headgate.catalog import housekeeping, sweeping
+from headgate.api.messages import Proposal, Staged, Way
+from headgate.api.port import Answer, Ratified, Rejected, StagingTable, VersionTaken
+from headgate.api.table_states import State
+from headgate.catalog import housekeeping, staged_file_cleanup
 from headgate.catalog.service import Catalog
+from headgate.catalog.staged_file_cleanup import Sweeper
 from headgate.catalog.stores.port import AnswerRow, RejectionRow
-from headgate.catalog.sweeping import Sweeper
 from headgate.clock import SystemClock
 from headgate.errors import RefusedError, VersionGoneError
-from headgate.log import snapshots
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import Answer, Ratified, Rejected, StagingTable, VersionTaken
-from headgate.protocol.commits import Proposal, Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
-from headgate.protocol.tables import State
 from headgate.settings import Settings
 from headgate.storage import locations
+from headgate.table import snapshots
 from tests.catalog.conftest import ON_DATABASES, House, opened
 from tests.catalog.test_fsck import older_copy, problems
 from tests.kit import req, shows
@@ -442,7 +442,7 @@ def test_what_goes_is_what_no_commit_names_and_is_old_whatever_lies_there(
     files: list[tuple[str, int]], deletions: int, set_back: int
 ) -> None:
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweeping, "_DELETED", deletions)
+        patch.setattr(staged_file_cleanup, "_DELETED", deletions)
         house = House(Path(root) / "lake", Way.STAGED, ManualClock())
         table_id = house.create().table_id
         house.clock.ms += 10 * DAY_MS
@@ -480,8 +480,8 @@ def test_what_goes_is_what_no_commit_names_and_is_old_whatever_lies_there(
 def test_a_turn_does_so_much_and_the_next_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "_TABLES", 2)
-    monkeypatch.setattr(sweeping, "_FILES", 3)
+    monkeypatch.setattr(staged_file_cleanup, "_TABLES", 2)
+    monkeypatch.setattr(staged_file_cleanup, "_FILES", 3)
     house = House(tmp_path / "lake", Way.STAGED, ManualClock())
     tables = [house.create(f"t{number}").table_id for number in range(5)]
     for table_id in tables:

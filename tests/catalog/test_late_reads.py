@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from headgate.api.messages import Way
 from headgate.client import maintenance
 from headgate.errors import NotFoundError, VersionGoneError
-from headgate.log.snapshots import Snapshot, load
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.commits import Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.settings import Settings
+from headgate.table.snapshots import Snapshot, load
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import CountedIds, ManualClock, add, remove

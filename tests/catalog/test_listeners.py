@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import headgate
-from headgate import connecting
-from headgate.catalog import telling
+from headgate import _connect
+from headgate.api.events import Listener
+from headgate.api.status import ListenerEntry
+from headgate.catalog import delivery
 from headgate.catalog.listeners import WEBHOOK
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
@@ -26,8 +28,6 @@ from headgate.errors import (
     VersionGoneError,
 )
 from headgate.protocol.actions import Sequence
-from headgate.protocol.events import Listener
-from headgate.protocol.overview import ListenerEntry
 from headgate.settings import Settings
 from tests.kit import postgres, req
 from tests.kit.hearing import Ear, eventually
@@ -51,7 +51,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         server: postgres.Postgres = request.getfixturevalue("postgres_server")
         address = server.new_database()
-        connecting.init(address, str(tmp_path / "tables"))
+        _connect.init(address, str(tmp_path / "tables"))
     with connect(address) as session:
         for name in "abc":
             session.create_table(name, "id long")
@@ -112,7 +112,7 @@ def test_a_listener_goes_on_where_it_was_whoever_committed_meanwhile(lake: str) 
 def test_a_listener_whose_events_are_deleted_fails_until_it_is_put_elsewhere(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(delivery, "_LONGEST_PAUSE_S", 0.01)
     catalog = catalog_of(session)
     session.put_listener("down", "https://example.com/", 0)
     with catalog._store.write() as unit:
@@ -132,7 +132,7 @@ def test_a_listener_whose_events_are_deleted_fails_until_it_is_put_elsewhere(
 def test_a_listener_that_wants_none_of_the_events_advances_when_there_are_no_more(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "_WAIT_S", 0.01)
+    monkeypatch.setattr(delivery, "_WAIT_S", 0.01)
     session.listen("ear", Ear(), tables=["a"])
     commit(session, "b", "c")
     eventually(lambda: the(session, "ear").position == 5)
@@ -155,8 +155,8 @@ def test_one_that_fails_is_told_the_same_again_and_later_ones_after_it(session: 
 def test_that_one_fails_is_recorded_and_the_pauses_grow(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "_PAUSE_S", 3600.0)
-    monkeypatch.setattr(telling, "_LONGEST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(delivery, "_PAUSE_S", 3600.0)
+    monkeypatch.setattr(delivery, "_LONGEST_PAUSE_S", 3600.0)
     ear = Ear()
     ear.failures = 1
     session.listen("ear", ear)
@@ -255,7 +255,7 @@ def test_an_input_that_moved_before_a_restart_counts_after_it(lake: str) -> None
 def test_events_nobody_wanted_are_not_gone_through_again(
     lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "_SKIPPED", 3)
+    monkeypatch.setattr(delivery, "_SKIPPED", 3)
     ear = Ear()
     with connect(lake) as session:
         session.listen("ear", ear, tables=["a"])

@@ -7,15 +7,15 @@ from uuid import UUID
 
 import pytest
 
+from headgate.api.messages import Part, Proposal, Way
+from headgate.api.port import Ratified
 from headgate.catalog.decision import Attempt, Pending
 from headgate.client import maintenance
-from headgate.log.snapshots import Snapshot, load
-from headgate.protocol import examination
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import Ratified
-from headgate.protocol.commits import Part, Proposal, Way
+from headgate.protocol.commit import examination
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.local import LocalStore
+from headgate.table.snapshots import Snapshot, load
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import CountedIds, add, inline, new_txn_id

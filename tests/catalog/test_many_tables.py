@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from headgate.api.messages import Proposal
+from headgate.api.port import Ratified, Rejected, VersionTaken
 from headgate.errors import InvalidArgumentError, TooLargeError
 from headgate.protocol.actions import Sequence, TableId, TxnId
-from headgate.protocol.catalog_port import Ratified, Rejected, VersionTaken
-from headgate.protocol.commits import Proposal
-from headgate.protocol.conflicts import Isolation, Scan
+from headgate.protocol.commit.conflicts import Isolation, Scan
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import add, inline, new_txn_id, remove

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from headgate.api.messages import Part, Proposal, Staged, Way
+from headgate.api.port import FileKind, KnownFile, Ratified, Rejected, VersionTaken
 from headgate.catalog.decision import Pending
 from headgate.errors import HeadgateError, NotEmptyError, UnavailableError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import FileKind, KnownFile, Ratified, Rejected, VersionTaken
-from headgate.protocol.commits import Part, Proposal, Staged, Way
-from headgate.protocol.conflicts import Scan
+from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.commit.row_ids import domain_for
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
-from headgate.protocol.row_ids import domain_for
 from headgate.storage import locations
-from headgate.storage.objects import PutUnknownError
+from headgate.storage.port import PutUnknownError
 from tests.catalog.conftest import House
 from tests.catalog.test_fsck import older_copy, problems
 from tests.kit import shows

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.catalog import restoring
+from headgate._connect import init
+from headgate.catalog import restoration
 from headgate.clock import SystemClock
-from headgate.connecting import init
 
 BESIDE = ("headgate.db", "headgate.db-wal", "headgate.db-shm")
 
@@ -56,7 +56,7 @@ def test_a_backup_and_what_is_restored_from_it_are_their_owners_alone(tmp_path: 
     assert mode(tmp_path / "backup.db") == "0o600"
     (tmp_path / "backup.db").chmod(0o644)
     restored = tmp_path / "restored" / "headgate.db"
-    restoring.restore(tmp_path / "backup.db", restored, SystemClock())
+    restoration.restore(tmp_path / "backup.db", restored, SystemClock())
     assert mode(restored) == "0o600"
     assert mode(restored.parent) == "0o700"
 

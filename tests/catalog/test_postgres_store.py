@@ -16,10 +16,11 @@ import psycopg
 import pytest
 
 from headgate import failpoints
+from headgate.api.table_states import State
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres
-from headgate.catalog.stores import postgres_reading as reading
-from headgate.catalog.stores import postgres_writing as writing
+from headgate.catalog.stores import postgres_reader as reading
+from headgate.catalog.stores import postgres_writer as writing
 from headgate.catalog.stores.port import CatalogStore, Clock, DoubtError, TakenBackError, Writing
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import SystemClock
@@ -30,7 +31,6 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.tables import State
 from headgate.settings import Settings
 from tests.catalog.store_contract import (
     StoreContract,

@@ -17,13 +17,15 @@ from typing import TypeVar
 import pytest
 
 from headgate import failpoints
+from headgate._connect import embedded_catalog
+from headgate.api.messages import Part, Proposal, State, Way
+from headgate.api.port import FileKind, KnownFile, Ratified
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import Reading
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.workers import FEW
 from headgate.clock import SystemClock
-from headgate.connecting import embedded_catalog
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
@@ -31,16 +33,14 @@ from headgate.errors import (
     NotFoundError,
     UnavailableError,
 )
-from headgate.log.files import DeltaLog
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import FileKind, KnownFile, Ratified
-from headgate.protocol.commits import Part, Proposal, State, Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
-from headgate.storage.objects import PutUnknownError
+from headgate.storage.port import PutUnknownError
+from headgate.table.log_files import DeltaLog
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import (

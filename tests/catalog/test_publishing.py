@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from headgate import failpoints
+from headgate.api.messages import State, Way
+from headgate.api.port import FileKind, KnownFile, Ratified
 from headgate.client.transaction import content_of
 from headgate.errors import (
     BusyError,
@@ -18,8 +20,6 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import FileKind, KnownFile, Ratified
-from headgate.protocol.commits import State, Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations

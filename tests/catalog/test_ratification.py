@@ -9,6 +9,8 @@ from typing import get_args
 
 import pytest
 
+from headgate.api.messages import Proposal, Way
+from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
 from headgate.errors import (
     NotFoundError,
     TransactionExpiredError,
@@ -16,8 +18,6 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import TxnId, Version
-from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
-from headgate.protocol.commits import Proposal, Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED
 from tests.catalog.conftest import House

@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.catalog.receivers import Receivers
+from headgate.api.events import Event
+from headgate.catalog.webhook_addresses import Receivers
 from headgate.errors import HeadgateError, InvalidArgumentError, PermissionDeniedError
 from headgate.http.webhooks import Webhook
 from headgate.protocol.actions import Sequence
-from headgate.protocol.events import Event
 from headgate.settings import Settings
 from tests.catalog.conftest import House
 from tests.kit.receiving import Receiver, receiving

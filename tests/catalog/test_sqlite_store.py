@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from headgate import failpoints
+from headgate.api.table_states import Kind
 from headgate.catalog.stores import sqlite
 from headgate.catalog.stores.port import (
     CatalogStore,
@@ -33,7 +34,6 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.protocol.actions import Sequence, TxnId, Version
-from headgate.protocol.tables import Kind
 from tests.catalog.store_contract import (
     StoreContract,
     commit_row,

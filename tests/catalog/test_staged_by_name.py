@@ -12,6 +12,9 @@ from uuid import uuid4
 
 import pytest
 
+from headgate.api.messages import Staged
+from headgate.api.port import Answer, Ratified, VersionTaken
+from headgate.api.status import Reported
 from headgate.catalog.decision import Pending
 from headgate.catalog.stores.port import DoubtError, Writing
 from headgate.errors import (
@@ -23,13 +26,10 @@ from headgate.errors import (
     TxnIdReusedError,
     UnavailableError,
 )
-from headgate.http.unity.tables import in_staged_files
+from headgate.http.unity.table_views import in_staged_files
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
-from headgate.protocol.catalog_port import Answer, Ratified, VersionTaken
-from headgate.protocol.commits import Staged
-from headgate.protocol.examination import Violation
-from headgate.protocol.overview import Reported
+from headgate.protocol.commit.examination import Violation
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from tests.catalog.conftest import House
 from tests.kit import req, shows

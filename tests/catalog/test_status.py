@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.api.status import Tail
 from headgate.errors import LogDivergedError
 from headgate.protocol.actions import Version
-from headgate.protocol.overview import Tail
 from headgate.protocol.paths import PublishedCommit
 from headgate.storage import locations
 from tests.catalog.conftest import House

@@ -11,6 +11,9 @@ import pytest
 
 import headgate
 from headgate import failpoints
+from headgate.api.messages import Inline, Way
+from headgate.api.port import Ratified, Rejected, StagingTable
+from headgate.api.table_states import TABLE_ID_PROPERTY, State
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -31,12 +34,9 @@ from headgate.protocol.actions import (
     TableId,
     Version,
 )
-from headgate.protocol.catalog_port import Ratified, Rejected, StagingTable
-from headgate.protocol.commits import Inline, Way
+from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import replaced
-from headgate.protocol.examination import Violation
 from headgate.protocol.paths import PublishedCommit
-from headgate.protocol.tables import TABLE_ID_PROPERTY, State
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.catalog.conftest import House

@@ -6,13 +6,13 @@ import hashlib
 
 import pytest
 
+from headgate.api.status import TokenEntry
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
     InvalidNameError,
     NotFoundError,
 )
-from headgate.protocol.overview import TokenEntry
 from tests.catalog.conftest import House
 from tests.kit.builders import START_MS
 

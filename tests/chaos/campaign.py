@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate import connecting
+from headgate import _connect
 from tests.chaos import checks
 from tests.chaos.history import load
 from tests.chaos.writer import ANSWER_S, TABLES, UNKNOWN_S
@@ -122,7 +122,7 @@ class Campaign:
             count = 1
         else:
             self.store = database.new_database()
-            connecting.init(self.store, root=str(self.wanted.folder / "lake"))
+            _connect.init(self.store, root=str(self.wanted.folder / "lake"))
             self._database = stack.enter_context(ByteProxy(("127.0.0.1", database.port)))
             served = self.store.replace(f":{database.port}/", f":{self._database.port}/")
             count = 2

@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path
 
 import headgate
+from headgate.api.port import Ratified, Rejected, TimelineEntry
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.errors import HeadgateError
-from headgate.log.files import DeltaLog
 from headgate.protocol.actions import Version
-from headgate.protocol.catalog_port import Ratified, Rejected, TimelineEntry
 from headgate.protocol.paths import STAGED
+from headgate.table.log_files import DeltaLog
 from tests.chaos.history import History
 from tests.chaos.writer import HOT, PAIR, TABLES
 from tests.kit import plain_replay, witness

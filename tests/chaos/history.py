@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headgate.api.messages import Proposal
 from headgate.protocol.actions import TableId, TxnId
-from headgate.protocol.commits import Proposal
 from headgate.protocol.encoding import from_json, to_json
 
 

@@ -13,6 +13,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from headgate.api.messages import Proposal
+from headgate.api.port import Answer, Ratified, Rejected
 from headgate.client.remote import RemotePatience
 from headgate.client.session import Session
 from headgate.client.table import Table
@@ -26,8 +28,6 @@ from headgate.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from headgate.protocol.catalog_port import Answer, Ratified, Rejected
-from headgate.protocol.commits import Proposal
 from tests.chaos.history import Recorder
 from tests.faults.serving import (
     CLOCK,

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import pytest
 
-import headgate.connecting
+import headgate._connect
 from headgate.errors import (
     BusyError,
     ConflictError,
@@ -253,7 +253,7 @@ def raising(error: Exception) -> Callable[..., NoReturn]:
 def test_the_exit_code_tells_whether_to_try_again(
     lake: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
-    monkeypatch.setattr(headgate.connecting, "connect", raising(error))
+    monkeypatch.setattr(headgate._connect, "connect", raising(error))
     refused = lake("show")
     assert (refused.code, refused.out) == (code, "")
     assert "Traceback" not in refused.err
@@ -271,7 +271,7 @@ def test_what_several_things_stood_in_the_way_is_listed(
         "R5: version 2 removed files that we read",
         "R6: version 2 removed files that we remove",
     ]
-    monkeypatch.setattr(headgate.connecting, "connect", raising(ConflictError("t", said)))
+    monkeypatch.setattr(headgate._connect, "connect", raising(ConflictError("t", said)))
     assert json.loads(lake("show", "--json").err)["error"]["conflicts"] == said
 
 
@@ -279,21 +279,21 @@ def test_an_unknown_outcome_names_its_transaction(
     lake: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = OutcomeUnknownError("0199-a", "no answer came")
-    monkeypatch.setattr(headgate.connecting, "connect", raising(error))
+    monkeypatch.setattr(headgate._connect, "connect", raising(error))
     assert json.loads(lake("show", "--json").err)["error"]["txnId"] == "0199-a"
 
 
 def test_a_bug_is_owned_up_to_and_its_place_shown_on_request(
     lake: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headgate.connecting, "connect", raising(KeyError("surprise")))
+    monkeypatch.setattr(headgate._connect, "connect", raising(KeyError("surprise")))
     assert lake("show").err.startswith("This is a bug in Headgate: KeyError: 'surprise'\n")
     monkeypatch.setenv("HEADGATE_DEBUG", "1")
     assert "Traceback" in lake("show").err
 
 
 def test_an_interrupt_ends_quietly(lake: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headgate.connecting, "connect", raising(KeyboardInterrupt()))  # type: ignore[arg-type]
+    monkeypatch.setattr(headgate._connect, "connect", raising(KeyboardInterrupt()))  # type: ignore[arg-type]
     ended = lake("show")
     assert (ended.code, ended.out, ended.err) == (130, "", "")
 

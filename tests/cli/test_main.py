@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import commands, drawing, render
+from headgate.cli import commands, render, rich_output
 from headgate.cli.main import main
 from tests.cli.conftest import Run
 
@@ -146,7 +146,7 @@ def test_progress_shows_once_a_second_has_passed(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(drawing, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(rich_output, "_PATIENCE_S", 0.01)
     with render.Output(as_json=False).progress("Publishing", "commits") as progress:
         time.sleep(0.2)
         progress(1234, 4321)

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate
-from headgate.cli import drawing
+from headgate.cli import rich_output
 from headgate.cli.main import main
-from headgate.log.arrow_types import delta_schema
-from headgate.log.inputs import read_input
+from headgate.data.arrow_types import delta_schema
+from headgate.data.import_files import read_input
 from tests.cli.conftest import Run
 
 Seen = Callable[..., str]
@@ -28,7 +28,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     """Run a command whose messages go to a terminal; give what was to be seen there."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(drawing, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(rich_output, "_PATIENCE_S", 0.0)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> str:

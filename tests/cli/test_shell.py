@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from headgate.cli.shell import Names, is_complete
+from headgate.cli.prompt import Names, is_complete
 from headgate.errors import UnavailableError
 
 

@@ -15,24 +15,24 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate import connecting
+from headgate import _connect
+from headgate._connect import embedded_catalog
+from headgate.api.messages import Way
+from headgate.api.port import ManagingCatalog
+from headgate.api.table_states import State
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.transaction import Patience
 from headgate.clock import Clock, Ids, RandomIds, SystemClock, uuid7
-from headgate.connecting import embedded_catalog
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
-from headgate.protocol.catalog_port import ManagingCatalog
-from headgate.protocol.commits import Way
-from headgate.protocol.schema import to_json
-from headgate.protocol.schema_text import parse_schema
-from headgate.protocol.tables import State
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import to_json
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.storage.objects import MemoryStore, ObjectStore
+from headgate.storage.port import MemoryStore, ObjectStore
 from tests.http.conftest import serving
 from tests.kit.faulty import CountingStore
 from tests.kit.postgres import Postgres
@@ -199,7 +199,7 @@ def distant_server(
 ) -> Iterator[RunningServer]:
     """A server in processes of its own, on PostgreSQL, which leaves publishing to its clients."""
     address = postgres_server.new_database()
-    connecting.init(address, root=str(tmp_path_factory.mktemp("distant") / "lake"))
+    _connect.init(address, root=str(tmp_path_factory.mktemp("distant") / "lake"))
     never = "3600000"
     quiet = {"HEADGATE_PUBLISH_EVERY_MS": never, "HEADGATE_PUBLISH_LINGER_MS": never}
     with RunningServer(address, environment=quiet) as server:

@@ -17,10 +17,11 @@ import pyarrow as pa
 from duckdb_extensions import import_extension
 from hypothesis import strategies as st
 
-from headgate.client.arrow import arrow_schema, write_files
-from headgate.protocol import schema as delta
+from headgate.client.arrow_io import arrow_schema, write_files
 from headgate.protocol.actions import AddFile, Metadata, Protocol, encode, join
-from headgate.protocol.schema import (
+from headgate.protocol.schema import types as delta
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
@@ -29,9 +30,8 @@ from headgate.protocol.schema import (
     StructType,
     to_json,
 )
-from headgate.protocol.schema_text import parse_schema
 from headgate.storage.local import LocalStore
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
 
 WRITER_ONLY = {
     "allowColumnDefaults",

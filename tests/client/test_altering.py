@@ -21,13 +21,13 @@ from headgate.errors import (
     RefusedError,
     UnsupportedFeatureError,
 )
-from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import DomainMetadata
 from headgate.protocol.clustering import DOMAIN
-from headgate.protocol.column_changes import AddedColumn, After, First
-from headgate.protocol.column_mapping import MAX_COLUMN_ID, field_id, physical_name
 from headgate.protocol.features import is_supported
-from headgate.protocol.schema import (
+from headgate.protocol.schema.changes import AddedColumn, After, First
+from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, field_id, physical_name
+from headgate.protocol.schema.type_widening import type_changes
+from headgate.protocol.schema.types import (
     DEFAULT,
     GENERATION,
     INTEGER,
@@ -39,7 +39,7 @@ from headgate.protocol.schema import (
     comment_of,
     find,
 )
-from headgate.protocol.type_widening import type_changes
+from headgate.table.snapshots import Snapshot
 from tests.client.conftest import World, ids_in, rows
 from tests.kit.witness import deltalake_reads, duckdb_scans, plain_copy
 from tests.kit.witness import rows as witnessed

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.client.arrow import arrow_schema, read_input
+from headgate.client.arrow_io import arrow_schema, read_input
 from headgate.errors import (
     InvalidArgumentError,
     InvalidDataError,
     NotFoundError,
     UnsupportedFeatureError,
 )
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.schema.text import parse_schema
 
 COLUMNS = "id long, s string, d date, at timestamp, l timestamp_ntz, n dec(10,2), f double, ok bool"
 NESTED = f"{COLUMNS}, b binary, a array<int>, m map<string, date>, r struct<x: int, y: string>"

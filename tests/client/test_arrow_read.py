@@ -18,7 +18,7 @@ from duckdb_extensions import import_extension
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from headgate.client.arrow import to_arrow, to_batches
+from headgate.client.arrow_io import to_arrow, to_batches
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
@@ -26,17 +26,17 @@ from headgate.errors import (
     MalformedError,
     UnsupportedFeatureError,
 )
-from headgate.log.snapshots import Snapshot, load_path
 from headgate.protocol import deletion_vectors
-from headgate.protocol import schema as delta
 from headgate.protocol.actions import AddFile, DeletionVector
 from headgate.protocol.encoding import replaced
-from headgate.protocol.predicates import And, Compare, In, IsNull, Not, Operator, Or
-from headgate.protocol.schema import StructField, StructType
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.expressions.predicates import And, Compare, In, IsNull, Not, Operator, Or
+from headgate.protocol.schema import types as delta
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import StructField, StructType
 from headgate.storage.local import LocalStore
 from headgate.storage.locations import mount
-from headgate.storage.objects import MemoryStore, ObjectStore, encode
+from headgate.storage.port import MemoryStore, ObjectStore, encode
+from headgate.table.snapshots import Snapshot, load_path
 from tests.client.plain_tables import (
     PRIMITIVES,
     TEXTS,

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from headgate.client.arrow import arrow_schema, delta_schema
+from headgate.client.arrow_io import arrow_schema, delta_schema
+from headgate.data.arrow_types import FIELD_ID, file_schema
 from headgate.errors import HeadgateError, InvalidSchemaError, UnsupportedFeatureError
-from headgate.log.arrow_types import FIELD_ID, file_schema
-from headgate.protocol.column_mapping import with_mapping
-from headgate.protocol.schema import StructField, StructType
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.schema.column_mapping import with_mapping
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import StructField, StructType
 from tests.client.plain_tables import types
 
 ALL = (

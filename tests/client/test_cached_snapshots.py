@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.catalog.restoring import restore
+from headgate.catalog.restoration import restore
 from headgate.clock import SystemClock
 from headgate.errors import NotFoundError
-from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import Version
 from headgate.protocol.paths import LOG, PublishedCommit
+from headgate.table.snapshots import Snapshot
 from tests.client.conftest import World, ids_in, rows
 
 

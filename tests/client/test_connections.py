@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from headgate.client.connections import Connections, LostError, Reply
+from headgate.client.http_connections import Connections, LostError, Reply
 from headgate.errors import InvalidArgumentError, UnavailableError
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

@@ -22,7 +22,7 @@ from headgate.errors import (
     InvalidSchemaError,
     VersionGoneError,
 )
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.schema.text import parse_schema
 
 COLUMNS = "id long, day date, price decimal(10,2), s struct<a: int, b: string>"
 DAY = dt.date(2026, 11, 18)

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 from headgate import errors
+from headgate.api import bodies, problems
+from headgate.api.port import Ratified, TableEntry
 from headgate.catalog.service import Catalog
-from headgate.client.connections import LostError, Reply, Sender
+from headgate.client.http_connections import LostError, Reply, Sender
 from headgate.client.remote import RemoteCatalog, RemotePatience
 from headgate.client.session import Session
 from headgate.client.transaction import Patience
@@ -29,10 +31,8 @@ from headgate.errors import (
 )
 from headgate.names import SchemaName
 from headgate.protocol.actions import TxnId
-from headgate.protocol.catalog_port import Ratified, TableEntry
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.wire import bodies, problems
 from tests.client.conftest import SetClock, World, ids_in, rows
 from tests.http.conftest import Served, serving
 from tests.kit import req, shows

@@ -8,16 +8,16 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from headgate.api.messages import Way
 from headgate.client.table import Table
 from headgate.client.transaction import content_of
 from headgate.errors import InvalidDataError
-from headgate.log import snapshots
-from headgate.log.files import DeltaLog
-from headgate.protocol import replay
 from headgate.protocol.actions import Version, decode
-from headgate.protocol.commits import Way
+from headgate.protocol.log import replay
+from headgate.protocol.log.replay import TableState
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
-from headgate.protocol.replay import TableState
+from headgate.table import snapshots
+from headgate.table.log_files import DeltaLog
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req
 from tests.kit.faulty import Call, CountingStore

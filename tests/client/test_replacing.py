@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.client import arrow
-from headgate.client.making import NewTable, Wanted, making, replacement
+from headgate.api.table_states import TABLE_ID_PROPERTY
+from headgate.client import arrow_io
 from headgate.client.session import Session
 from headgate.client.table import Table
+from headgate.client.table_definition import NewTable, Wanted, making, replacement
 from headgate.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -26,9 +27,9 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import AddFile, DomainMetadata, Metadata, Protocol
 from headgate.protocol.clustering import DOMAIN
-from headgate.protocol.column_mapping import MAX_COLUMN_ID, MODE, field_id
 from headgate.protocol.features import effective, is_supported
-from headgate.protocol.schema import (
+from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, MODE, field_id
+from headgate.protocol.schema.types import (
     COMMENT,
     DEFAULT,
     GENERATION,
@@ -38,7 +39,6 @@ from headgate.protocol.schema import (
     all_fields,
     from_json,
 )
-from headgate.protocol.tables import TABLE_ID_PROPERTY
 from tests.client.conftest import World, ids_in, rows
 from tests.kit.witness import deltalake_reads, duckdb_scans, plain_copy
 from tests.kit.witness import rows as witnessed
@@ -54,7 +54,7 @@ def last_said(table: Table) -> tuple[str | None, dict[str, object]]:
 def written(world: World, place: NewTable, given: pa.Table) -> list[AddFile]:
     """Write files as an engine does: for a table that is not yet what it will be."""
     shape = Shape(from_json(place.metadata.schema_string), place.metadata, place.protocol)
-    return arrow.write_files(
+    return arrow_io.write_files(
         shape, given, store=place.store, new_id=world.ids.random, now_ms=world.clock.now_ms()
     )
 

@@ -11,6 +11,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
+from headgate.api.messages import Way
+from headgate.api.port import Ref, Resolved
 from headgate.arguments import When, milliseconds
 from headgate.client.table import PlainTable, Table, open_path
 from headgate.client.transaction import Change, Operation
@@ -28,11 +30,9 @@ from headgate.errors import (
     VersionGoneError,
 )
 from headgate.protocol.actions import Action, Sequence, Version
-from headgate.protocol.catalog_port import Ref, Resolved
-from headgate.protocol.commits import Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import Checksum, PublishedCommit
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req, shows
 from tests.kit.faulty import Call, WrappedStore

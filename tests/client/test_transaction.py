@@ -10,7 +10,9 @@ from typing import NoReturn
 
 import pytest
 
-from headgate.client import arrow
+from headgate.api.messages import Inline, Proposal, Staged, Way
+from headgate.api.port import Answer, Ratified, Ref, Rejected, Resolved, VersionTaken
+from headgate.client import arrow_io
 from headgate.client.table import Table
 from headgate.client.transaction import Change, Committer, Operation, Patience
 from headgate.errors import (
@@ -24,13 +26,11 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import RemoveFile, Sequence, TxnId, Version, parse
-from headgate.protocol.catalog_port import Answer, Ratified, Ref, Rejected, Resolved, VersionTaken
-from headgate.protocol.commits import Inline, Proposal, Staged, Way
-from headgate.protocol.conflicts import Scan
-from headgate.protocol.examination import Violation
+from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.commit.examination import Violation
 from headgate.protocol.paths import PublishedCommit, parse_staged_name
 from headgate.storage.local import LocalStore
-from headgate.storage.objects import ObjectMeta
+from headgate.storage.port import ObjectMeta
 from tests.client.conftest import SetClock, World, ids_in, rows
 from tests.kit import req
 from tests.kit.toy import LosingCatalog, ToyCatalog, unavailable, unknown
@@ -697,7 +697,7 @@ def appending(table: Table, number: int, copies: int = 1) -> Change:
     adds = [
         add
         for _ in range(copies)
-        for add in arrow.write_files(
+        for add in arrow_io.write_files(
             base, rows(number), store=base.store, new_id=uuid.uuid4, now_ms=0
         )
     ]

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.client.arrow import arrow_schema
-from headgate.protocol.commits import Way
-from headgate.protocol.schema_text import parse_schema
+from headgate.api.messages import Way
+from headgate.client.arrow_io import arrow_schema
+from headgate.protocol.schema.text import parse_schema
 from tests.conformance.conftest import PARTS, Lake, Story, ours, published, rows_of
 from tests.kit import req
 from tests.kit.witness import (

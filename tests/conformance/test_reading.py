@@ -11,14 +11,14 @@ from uuid import uuid4
 import pytest
 
 import headgate
+from headgate.api.messages import Way
 from headgate.errors import HeadgateError, LogDivergedError
-from headgate.log.checkpoint_writing import write_checkpoint
-from headgate.protocol import replay
 from headgate.protocol.actions import Version, decode
-from headgate.protocol.commits import Way
+from headgate.protocol.log import replay
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
+from headgate.table.checkpoint_writer import write_checkpoint
 from tests.conformance.conftest import (
     Intruder,
     Lake,

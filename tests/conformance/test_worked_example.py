@@ -14,20 +14,20 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate
+from headgate._connect import embedded_catalog
+from headgate.api.messages import Inline, Part, Proposal, Staged, Way
+from headgate.api.port import Answer, Ratified, VersionTaken
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.clock import RandomIds
-from headgate.connecting import embedded_catalog
-from headgate.log.checkpoint_writing import write_checkpoint
-from headgate.log.snapshots import load
 from headgate.names import TableName
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
-from headgate.protocol.catalog_port import Answer, Ratified, VersionTaken
-from headgate.protocol.commits import Inline, Part, Proposal, Staged, Way
-from headgate.protocol.schema import to_json
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import to_json
 from headgate.settings import Settings
 from headgate.storage import locations
+from headgate.table.checkpoint_writer import write_checkpoint
+from headgate.table.snapshots import load
 from tests.conformance.conftest import LISTED_MS, directory, log_of, published
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock, file_content, inline, new_txn_id, remove

@@ -14,10 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import headgate
+from headgate.api.port import Severity
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.errors import NotFoundError
-from headgate.protocol.catalog_port import Severity
 from tests.kit import plain_replay
 
 ROOT = Path(__file__).parents[2]

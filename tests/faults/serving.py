@@ -14,18 +14,18 @@ from typing import Any
 import pyarrow as pa
 
 import headgate
-from headgate.client import arrow
-from headgate.client.connections import Connections, Reply
+from headgate.api.messages import Proposal
+from headgate.api.port import Answer
+from headgate.client import arrow_io
+from headgate.client.http_connections import Connections, Reply
 from headgate.client.remote import RemoteCatalog, RemotePatience
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.transaction import Committed, Patience
 from headgate.clock import RandomIds, SystemClock
-from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import TxnId
-from headgate.protocol.catalog_port import Answer
-from headgate.protocol.commits import Proposal
 from headgate.storage import locations
+from headgate.table.snapshots import Snapshot
 from tests.faults.harness import check_lake
 from tests.kit.proxy import Fault, HttpProxy, Plan, Request
 from tests.kit.server import RunningServer
@@ -146,7 +146,7 @@ def rows(*values: int) -> pa.Table:
 
 
 def values_of(snapshot: Snapshot) -> Counter[int]:
-    return Counter(arrow.to_arrow(snapshot, None, None).column("value").to_pylist())
+    return Counter(arrow_io.to_arrow(snapshot, None, None).column("value").to_pylist())
 
 
 def values_in(table: Table) -> Counter[int]:

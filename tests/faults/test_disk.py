@@ -15,6 +15,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from headgate.api.messages import Part, Proposal, Staged
+from headgate.api.port import Ratified
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.client import maintenance
 from headgate.clock import Clock
@@ -24,15 +26,13 @@ from headgate.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from headgate.log.files import DeltaLog
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Ratified
-from headgate.protocol.commits import Part, Proposal, Staged
 from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
 from headgate.storage.local import LocalStore
-from headgate.storage.objects import ObjectStore, PutUnknownError
+from headgate.storage.port import ObjectStore, PutUnknownError
+from headgate.table.log_files import DeltaLog
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol
 from tests.kit.faulty import ForgetfulDisk, PowerLossError

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from headgate.api.messages import Part, Proposal
+from headgate.api.port import Ratified
 from headgate.errors import OutcomeUnknownError
 from headgate.protocol.actions import TxnId, Version
-from headgate.protocol.catalog_port import Ratified
-from headgate.protocol.commits import Part, Proposal
 from tests.faults import failing_disk
 from tests.faults.serving import (
     SOON,

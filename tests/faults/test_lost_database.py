@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import headgate
-from headgate import connecting
+from headgate import _connect
 from headgate.errors import DamagedError, HeadgateError
 from tests.faults.serving import rows, serving, session_at, until, values_in
 from tests.kit import postgres
@@ -131,7 +131,7 @@ def test_a_server_outlives_its_workers_while_postgresql_is_down(
     tmp_path: Path, database: Postgres
 ) -> None:
     address = database.new_database()
-    connecting.init(address, str(tmp_path / "tables"))
+    _connect.init(address, str(tmp_path / "tables"))
     with serving(address) as server, session_at(server.address) as session:
         table = session.create_table("t", "value long")
         table.append(rows(1))

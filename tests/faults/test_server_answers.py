@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.client.connections import Reply
+from headgate.api.messages import Proposal, Staged
+from headgate.api.port import Answer, Ratified, Rejected
+from headgate.client.http_connections import Reply
 from headgate.client.remote import RemoteCatalog, RemotePatience
 from headgate.client.session import Session
 from headgate.client.table import Table
@@ -24,12 +26,10 @@ from headgate.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import Answer, Ratified, Rejected
-from headgate.protocol.commits import Proposal, Staged
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, StagedCommit
+from headgate.table.log_files import DeltaLog
 from tests.faults.serving import (
     CLOCK,
     Remembering,

@@ -11,14 +11,14 @@ import httpx
 import pytest
 
 import headgate
-from headgate import connecting
+from headgate import _connect
+from headgate.api.messages import Part, Proposal
+from headgate.api.port import Ratified, VersionTaken
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.errors import OutcomeUnknownError, UnavailableError
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Ratified, VersionTaken
-from headgate.protocol.commits import Part, Proposal
 from tests.faults.harness import check_lake, check_values, run
 from tests.faults.serving import (
     CLOCK,
@@ -148,7 +148,7 @@ def test_a_server_on_postgresql_killed_anywhere_loses_nothing_either(
     postgres_server: Postgres, tmp_path: Path, fail: str
 ) -> None:
     store = postgres_server.new_database()
-    connecting.init(store, root=str(tmp_path / "lake"))
+    _connect.init(store, root=str(tmp_path / "lake"))
     live_through(store, fail)
 
 

@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 import headgate
-from headgate import connecting
+from headgate import _connect
+from headgate.api.messages import Part, Proposal
+from headgate.api.port import Ratified
 from headgate.client.session import Session
 from headgate.clock import RandomIds
 from headgate.errors import BusyError, OutcomeUnknownError
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import Ratified
-from headgate.protocol.commits import Part, Proposal
 from tests.chaos.campaign import paused
 from tests.faults.harness import check_lake, start
 from tests.faults.serving import (
@@ -56,7 +56,7 @@ def database() -> Iterator[Postgres]:
 def store(database: Postgres, tmp_path: Path) -> str:
     """The address of a lake on PostgreSQL."""
     address = database.new_database()
-    connecting.init(address, root=str(tmp_path / "lake"))
+    _connect.init(address, root=str(tmp_path / "lake"))
     return address
 
 

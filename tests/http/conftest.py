@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from headgate._connect import embedded_catalog
 from headgate.catalog.service import Catalog
 from headgate.client.remote import RemoteCatalog
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import embedded_catalog
 from headgate.http import app, routes
 from headgate.http.auth import Tokens
 from headgate.settings import Settings

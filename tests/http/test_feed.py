@@ -9,20 +9,20 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headgate._connect import embedded_catalog
 from headgate.catalog.listeners import WEBHOOK
-from headgate.catalog.receivers import Receivers
 from headgate.catalog.service import Catalog
+from headgate.catalog.webhook_addresses import Receivers
 from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import embedded_catalog
 from headgate.errors import (
     InTheFutureError,
     NotFoundError,
     UnsupportedByCatalogError,
     VersionGoneError,
 )
-from headgate.http import app, feed
+from headgate.http import app, event_routes
 from headgate.http.webhooks import SEQUENCE_HEADER, Webhook
 from headgate.protocol.actions import Sequence
 from headgate.settings import Settings
@@ -70,9 +70,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
         settings=settings,
         clock=CLOCK,
         ids=IDS,
-        gauges=lambda: feed.gauges(catalog.status()),
+        gauges=lambda: event_routes.gauges(catalog.status()),
     )
-    transport = AsgiTransport(app.create(server, feed.operations(settings)))
+    transport = AsgiTransport(app.create(server, event_routes.operations(settings)))
     with transport.running():
         served = Served(catalog, server, transport)
         for name in "ab":

@@ -30,14 +30,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from headgate.api.port import Severity
+from headgate.api.table_states import State
 from headgate.clock import RandomIds
 from headgate.http import openapi
 from headgate.http.operations import Kind, Operation
 from headgate.http.routes import all_operations
 from headgate.http.unity import preview, rest, v1
 from headgate.protocol.actions import encode, join
-from headgate.protocol.catalog_port import Severity
-from headgate.protocol.tables import State
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.http.conftest import Served, serving

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from headgate import connecting
+from headgate import _connect
 from headgate.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.test_native_api import commit, make, propose
@@ -30,7 +30,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ser
 
             @contextmanager
             def held() -> Iterator[None]:
-                other = apsw.Connection(str(lake / connecting.DATABASE))
+                other = apsw.Connection(str(lake / _connect.DATABASE))
                 other.execute("BEGIN IMMEDIATE")
                 yield
                 other.close()
@@ -39,7 +39,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ser
         return
     server = request.getfixturevalue("postgres_server")
     address = server.new_database()
-    connecting.init(address, root=str(lake))
+    _connect.init(address, root=str(lake))
     for served in serving(address, SETTINGS):
 
         @contextmanager

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.catalog import reading
-from headgate.catalog.stores import sqlite_reading
-from headgate.log import snapshots
+from headgate.api import bodies
+from headgate.api.messages import Part, Proposal, RatifiedCommit, Staged
+from headgate.api.port import Ratified, VersionTaken
+from headgate.catalog import resolver
+from headgate.catalog.stores import sqlite_reader
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Ratified, VersionTaken
-from headgate.protocol.commits import Part, Proposal, RatifiedCommit, Staged
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.wire import bodies
+from headgate.table import snapshots
 from tests.http.conftest import Served, serving
 from tests.http.test_native_api import IDS, commit, content, key, make, propose
 from tests.kit import req, shows
@@ -98,7 +98,7 @@ def test_a_client_gets_the_same_from_pages_as_from_the_catalog_itself(small: Ser
         )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_PAGE", 25)
+        patch.setattr(resolver, "_PAGE", 25)
         same()
         whole = small.http.get(f"/v1/tables/{table_id}/timeline").json()
         assert (len(whole["entries"]), whole["next"]) == (25, 25)
@@ -136,15 +136,15 @@ def test_a_long_tail_is_resolved_as_far_as_there_is_room_and_read_whole(
 ) -> None:
     table_id, remote = fill(small, 90), small.remote()
     read: list[int] = []
-    whole = sqlite_reading.ReadingUnit.ratified
+    whole = sqlite_reader.ReadingUnit.ratified
 
-    def counted(unit: sqlite_reading.ReadingUnit, *asked: Any) -> tuple[RatifiedCommit, ...]:
+    def counted(unit: sqlite_reader.ReadingUnit, *asked: Any) -> tuple[RatifiedCommit, ...]:
         found = whole(unit, *asked)
         read.append(len(found))
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_reading.ReadingUnit, "ratified", counted)
+        patch.setattr(sqlite_reader.ReadingUnit, "ratified", counted)
         resolved = remote.resolve(table_id)
     assert read == [len(resolved.commits)]  # not more than is told, either
     versions = [one.version for one in resolved.commits]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import headgate
+from headgate._connect import open_store
 from headgate.catalog.stores import postgres as store
 from headgate.cli.context import Globals
 from headgate.cli.main import main
 from headgate.cli.render import Output
 from headgate.clock import SystemClock
-from headgate.connecting import open_store
 from headgate.errors import HeadgateError, InvalidArgumentError
 from headgate.serve import Serving
 from headgate.storage import locations

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate import errors
+from headgate.api import bodies, problems
+from headgate.api.port import Rejected, VersionTaken
 from headgate.errors import (
     ConflictError,
     HeadgateError,
@@ -15,10 +17,8 @@ from headgate.errors import (
     VetoedError,
 )
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Rejected, VersionTaken
-from headgate.protocol.conflicts import Conflict
-from headgate.protocol.examination import Violation
-from headgate.wire import bodies, problems
+from headgate.protocol.commit.conflicts import Conflict
+from headgate.protocol.commit.examination import Violation
 
 VIOLATION = Violation(rule="path", says="`../x` leads out of the table", line=3)
 CONFLICT = Conflict(

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import headgate
+from headgate._connect import open_store
 from headgate.cli.main import main
 from headgate.clock import SystemClock
-from headgate.connecting import open_store
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,

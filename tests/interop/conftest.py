@@ -18,8 +18,8 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import headgate
+from headgate.api.port import Severity
 from headgate.client.session import Session
-from headgate.protocol.catalog_port import Severity
 from headgate.spark import session as spark_session
 from tests.kit import java
 from tests.kit.server import RunningServer

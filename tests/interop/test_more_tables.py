@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import headgate
+from headgate._connect import init
 from headgate.client.session import Session
 from headgate.client.transaction import Operation
-from headgate.connecting import init
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import removals
-from headgate.protocol.conflicts import Scan
+from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
 from tests.faults.serving import append_to_all
 from tests.interop.conftest import (

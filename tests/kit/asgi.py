@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from headgate.client.connections import Reply
+from headgate.client.http_connections import Reply
 
 Application = Any  # of ASGI
 

@@ -7,6 +7,8 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping
 
+from headgate.api.messages import Inline
+from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.clock import uuid7
 from headgate.protocol.actions import (
     Action,
@@ -19,10 +21,8 @@ from headgate.protocol.actions import (
     encode,
     join,
 )
-from headgate.protocol.commits import Inline
-from headgate.protocol.schema import to_json
-from headgate.protocol.schema_text import parse_schema
-from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import to_json
 
 START_MS = 1_772_000_000_000
 MANAGED = ("catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp")

@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Callable
 from uuid import UUID
 
-from headgate.log.checkpoint_writing import Form, write_checkpoint
-from headgate.log.snapshots import Snapshot, load
-from headgate.protocol import replay
+from headgate.api.messages import Proposal, RatifiedCommit, Way
+from headgate.api.port import Answer, KnownFile, RatifiedCommits, Ref, Resolved
 from headgate.protocol.actions import (
     Action,
     CommitInfo,
@@ -22,12 +21,13 @@ from headgate.protocol.actions import (
     encode,
     join,
 )
-from headgate.protocol.catalog_port import Answer, KnownFile, RatifiedCommits, Ref, Resolved
-from headgate.protocol.checksums import VersionChecksum
-from headgate.protocol.commits import Proposal, RatifiedCommit, Way
 from headgate.protocol.encoding import replaced
+from headgate.protocol.log import replay
+from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.paths import PublishedCommit, StagedCommit
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
+from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.snapshots import Snapshot, load
 
 ID = TableId("5f3c9c5e-9d4e-4c7e-8f50-0a4c8a3e1b11")
 LOCATION = "memory://lake/table"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from headgate.protocol.events import Event
+from headgate.api.events import Event
 
 PATIENCE_S = 20.0
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from headgate.api.port import Timelines, require
 from headgate.client.session import Session
-from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import TableId
-from headgate.protocol.catalog_port import Timelines, require
+from headgate.table.snapshots import Snapshot
 
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _STANDS_FOR = re.compile(

@@ -15,11 +15,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headgate.errors import NotFoundError, OutcomeUnknownError, UnavailableError
-from headgate.names import TableName
-from headgate.protocol.actions import CommitInfo as Info
-from headgate.protocol.actions import Sequence, TableId, TxnId, Version, parse
-from headgate.protocol.catalog_port import (
+from headgate.api.messages import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
+from headgate.api.port import (
     Answer,
     ManagingCatalog,
     Ratified,
@@ -28,10 +25,13 @@ from headgate.protocol.catalog_port import (
     Resolved,
     VersionTaken,
 )
-from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
+from headgate.api.table_states import TABLE_ID_PROPERTY
+from headgate.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from headgate.names import TableName
+from headgate.protocol.actions import CommitInfo as Info
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version, parse
 from headgate.protocol.paths import STAGED, PublishedCommit
-from headgate.protocol.tables import TABLE_ID_PROPERTY
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
 
 
 @dataclass

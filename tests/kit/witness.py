@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 from duckdb_extensions import import_extension  # type: ignore[import-untyped]  # it has none
 
-from headgate.protocol.catalog_port import Resolved
-from headgate.protocol.commits import RatifiedCommit
+from headgate.api.messages import RatifiedCommit
+from headgate.api.port import Resolved
 from headgate.protocol.paths import LOG, STAGED
 from headgate.storage.locations import decode
 

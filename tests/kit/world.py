@@ -23,6 +23,8 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
+from headgate.api.messages import Proposal
+from headgate.api.port import Answer, Ratified, Rejected
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.sqlite import SQLiteStore
@@ -40,13 +42,11 @@ from headgate.errors import (
 from headgate.failpoints import FailPointError, arm
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Answer, Ratified, Rejected
-from headgate.protocol.commits import Proposal
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
-from headgate.storage.objects import Folder, MemoryStore, ObjectStore, PutUnknownError
+from headgate.storage.port import Folder, MemoryStore, ObjectStore, PutUnknownError
 from tests.kit.builders import START_MS, ManualClock
 from tests.kit.faulty import FailingStore, PowerLossError
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from headgate import connecting, serve
-from headgate.catalog import restoring
+from headgate import _connect, serve
+from headgate.catalog import restoration
 from headgate.cli import commands
 from headgate.cli.main import application
 from headgate.client.session import Session
@@ -19,7 +19,7 @@ from headgate.spark import Lake
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-OWNERS = (Session, Table, Lake, restoring, connecting, serve)
+OWNERS = (Session, Table, Lake, restoration, _connect, serve)
 # What a command of one word shows takes several calls, and `create` is short for what it makes.
 CALLED = {
     "token": ("create_token", "tokens", "revoke_token"),

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate import connecting
-from headgate.client.making import Wanted
+from headgate import _connect
+from headgate.api.events import Event, Listener
 from headgate.client.session import Session
 from headgate.client.table import PlainTable, Table
+from headgate.client.table_definition import Wanted
 from headgate.client.transaction import Operation
-from headgate.protocol.events import Event, Listener
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.schema.text import parse_schema
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.kit.sweep import public_methods, unexpected
@@ -45,7 +45,7 @@ SAMPLES: Mapping[str, object] = {
 FUNCTIONS: tuple[Callable[..., object], ...] = (
     headgate.connect,
     headgate.open,
-    connecting.init,
+    _connect.init,
     Settings,
 )
 
@@ -53,7 +53,7 @@ FUNCTIONS: tuple[Callable[..., object], ...] = (
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     monkeypatch.chdir(tmp_path)
-    with connecting.connect("lake", publisher=False) as opened:
+    with _connect.connect("lake", publisher=False) as opened:
         opened.create_table("t", "id long", properties={"owner": "me"}).append(ROWS)
         yield opened
 

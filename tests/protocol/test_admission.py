@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.api.messages import Inline
+from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.errors import InvariantError, MalformedError
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import (
@@ -35,15 +37,13 @@ from headgate.protocol.actions import (
     join,
     parse,
 )
-from headgate.protocol.admission import PARTITIONING_CHANGED, Facts, judge, judge_first
-from headgate.protocol.column_mapping import MAPPING_ID, MAPPING_NAME
-from headgate.protocol.commits import Inline
-from headgate.protocol.composing import compose
-from headgate.protocol.examination import Examined, Violation, examine, examine_file
-from headgate.protocol.schema import StructField, StructType, to_json
-from headgate.protocol.schema_text import parse_schema
-from headgate.protocol.strict import Limits
-from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.protocol.commit.admission import PARTITIONING_CHANGED, Facts, judge, judge_first
+from headgate.protocol.commit.examination import Examined, Violation, examine, examine_file
+from headgate.protocol.commit.inline_content import compose
+from headgate.protocol.commit.strict_json import Limits
+from headgate.protocol.schema.column_mapping import MAPPING_ID, MAPPING_NAME
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import StructField, StructType, to_json
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, file_content, inline, metadata, protocol, remove
 from tests.protocol import fuzz_commits as fuzz

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvariantError, MalformedError
-from headgate.protocol import checksums
 from headgate.protocol.actions import (
     AddFile,
     DeletionVector,
@@ -14,7 +13,8 @@ from headgate.protocol.actions import (
     RemoveFile,
     SetTransaction,
 )
-from headgate.protocol.checksums import VersionChecksum, advance
+from headgate.protocol.log import checksums
+from headgate.protocol.log.checksums import VersionChecksum, advance
 
 relaxed = settings(deadline=None)
 METADATA = Metadata(id="5f3c", schema_string='{"type":"struct","fields":[]}')

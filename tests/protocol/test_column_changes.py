@@ -6,10 +6,12 @@ import pytest
 
 from headgate.protocol.actions import DomainMetadata, Metadata
 from headgate.protocol.clustering import DOMAIN, clustering_columns
-from headgate.protocol.column_changes import First as AtTheHead
-from headgate.protocol.column_changes import dependents, dotted, moved, retyped
-from headgate.protocol.column_mapping import MAPPING_NAME
-from headgate.protocol.schema import (
+from headgate.protocol.schema.changes import First as AtTheHead
+from headgate.protocol.schema.changes import dependents, dotted, moved, retyped
+from headgate.protocol.schema.column_mapping import MAPPING_NAME
+from headgate.protocol.schema.text import parse_schema, parse_type
+from headgate.protocol.schema.type_widening import TYPE_CHANGES
+from headgate.protocol.schema.types import (
     GENERATION,
     INTEGER,
     INVARIANTS,
@@ -24,8 +26,6 @@ from headgate.protocol.schema import (
     StructType,
     to_json,
 )
-from headgate.protocol.schema_text import parse_schema, parse_type
-from headgate.protocol.type_widening import TYPE_CHANGES
 
 
 def metadata(schema: StructType, **constraints: str) -> Metadata:

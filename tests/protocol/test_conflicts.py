@@ -22,7 +22,7 @@ from headgate.protocol.actions import (
     TxnId,
     Version,
 )
-from headgate.protocol.conflicts import (
+from headgate.protocol.commit.conflicts import (
     MOST_FILES,
     Attempt,
     Changes,
@@ -36,8 +36,8 @@ from headgate.protocol.conflicts import (
     level,
     summarize,
 )
-from headgate.protocol.predicates import And, Compare, Operator, Predicate
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.expressions.predicates import And, Compare, Operator, Predicate
+from headgate.protocol.schema.text import parse_schema
 
 TABLE = TableId("11111111-1111-4111-8111-111111111111")
 ELSEWHERE = TableId("22222222-2222-4222-8222-222222222222")

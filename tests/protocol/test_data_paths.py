@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from headgate.errors import InvalidArgumentError
 from headgate.protocol import data_paths
 from headgate.protocol.actions import AddFile, DeletionVector, RemoveFile, Version, Wrapped
-from headgate.protocol.checksums import Files, files_after
-from headgate.protocol.conflicts import Attempt, Changes, Scan, Winner, conflicts
+from headgate.protocol.commit.conflicts import Attempt, Changes, Scan, Winner, conflicts
 from headgate.protocol.data_paths import UNUSUAL, is_absolute, normal_path
-from headgate.protocol.replay import EMPTY, apply
+from headgate.protocol.log.checksums import Files, files_after
+from headgate.protocol.log.replay import EMPTY, apply
 from headgate.storage.locations import DataPath, PathKind, data_path
 from tests.kit.fake_catalog import ID
 

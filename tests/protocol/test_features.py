@@ -8,8 +8,8 @@ from headgate.errors import InvalidArgumentError
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol
 from headgate.protocol.features import FEATURES, Kind, Writes
-from headgate.protocol.schema import to_json
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import to_json
 from tests.kit import req
 
 relaxed = settings(deadline=None)

@@ -4,28 +4,28 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from headgate.api import messages, table_states
+from headgate.api.messages import RatifiedCommit, Way
 from headgate.errors import InvalidArgumentError, InvariantError
-from headgate.protocol import commits, tables
 from headgate.protocol.actions import Sequence, TxnId, Version
-from headgate.protocol.commits import RatifiedCommit, Way
 
 Table = Mapping[enum.Enum, Mapping[enum.Enum, enum.Enum]]
 Step = Callable[[enum.Enum, enum.Enum], enum.Enum]
 
 LIFECYCLES = {
     "commit": (
-        commits.LIFECYCLE,
-        commits.step,
-        commits.State,
-        commits.Event,
-        {commits.State.PROPOSED},
+        messages.LIFECYCLE,
+        messages.step,
+        messages.State,
+        messages.Event,
+        {messages.State.PROPOSED},
     ),
     "table": (
-        tables.LIFECYCLE,
-        tables.step,
-        tables.State,
-        tables.Event,
-        {tables.State.STAGING},
+        table_states.LIFECYCLE,
+        table_states.step,
+        table_states.State,
+        table_states.Event,
+        {table_states.State.STAGING},
     ),
 }
 
@@ -74,18 +74,18 @@ def test_every_state_can_be_reached(lifecycle: Lifecycle) -> None:
 
 
 def test_a_commit_that_was_decided_is_never_decided_again() -> None:
-    for state in (commits.State.RATIFIED, commits.State.PUBLISHED, commits.State.REJECTED):
-        assert not {commits.Event.RATIFY, commits.Event.REJECT} & commits.LIFECYCLE[state].keys()
+    for state in (messages.State.RATIFIED, messages.State.PUBLISHED, messages.State.REJECTED):
+        assert not {messages.Event.RATIFY, messages.Event.REJECT} & messages.LIFECYCLE[state].keys()
 
 
 def test_publishing_twice_is_fine() -> None:
-    published = commits.step(commits.State.RATIFIED, commits.Event.PUBLISH)
-    assert commits.step(published, commits.Event.PUBLISH) is published
+    published = messages.step(messages.State.RATIFIED, messages.Event.PUBLISH)
+    assert messages.step(published, messages.Event.PUBLISH) is published
 
 
 def test_a_table_allows_what_its_state_lists() -> None:
-    for state, event in itertools.product(tables.State, tables.Event):
-        assert tables.allows(state, event) is (event in tables.LIFECYCLE[state])
+    for state, event in itertools.product(table_states.State, table_states.Event):
+        assert table_states.allows(state, event) is (event in table_states.LIFECYCLE[state])
 
 
 def test_a_ratified_commit_is_published_once_the_catalog_saw_it_in_the_log() -> None:
@@ -98,7 +98,7 @@ def test_a_ratified_commit_is_published_once_the_catalog_saw_it_in_the_log() -> 
         size=1,
         sha256="",
     )
-    assert commit.state is commits.State.RATIFIED
+    assert commit.state is messages.State.RATIFIED
     seen = RatifiedCommit(
         version=Version(1),
         way=Way.STAGED,
@@ -109,12 +109,12 @@ def test_a_ratified_commit_is_published_once_the_catalog_saw_it_in_the_log() -> 
         sha256="",
         published_ms=5,
     )
-    assert seen.state is commits.State.PUBLISHED
+    assert seen.state is messages.State.PUBLISHED
 
 
 def test_a_table_id_is_a_uuid_in_its_usual_spelling() -> None:
     usual = "d2c639aa-8816-431a-aaf6-d3fe2512ff61"
-    assert tables.parse_table_id(usual) == usual
+    assert table_states.parse_table_id(usual) == usual
 
 
 @pytest.mark.parametrize(
@@ -131,4 +131,4 @@ def test_a_table_id_is_a_uuid_in_its_usual_spelling() -> None:
 )
 def test_any_other_spelling_is_no_table_id(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
-        tables.parse_table_id(text)
+        table_states.parse_table_id(text)

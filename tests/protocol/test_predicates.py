@@ -11,9 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidDataError, MalformedError
-from headgate.protocol.column_mapping import MAPPING_NAME
-from headgate.protocol.partition_values import format_partition_value, parse_partition_value
-from headgate.protocol.predicates import (
+from headgate.protocol.expressions.file_pruning import Pruner, may_match
+from headgate.protocol.expressions.predicates import (
     And,
     Compare,
     In,
@@ -26,9 +25,10 @@ from headgate.protocol.predicates import (
     columns,
     matches,
 )
-from headgate.protocol.pruning import Pruner, may_match
-from headgate.protocol.schema import STRING, DataType, DecimalType, StructField, StructType
-from headgate.protocol.schema_text import parse_schema
+from headgate.protocol.partition_values import format_partition_value, parse_partition_value
+from headgate.protocol.schema.column_mapping import MAPPING_NAME
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import STRING, DataType, DecimalType, StructField, StructType
 from headgate.protocol.statistics import parse_statistics, parse_values
 
 relaxed = settings(deadline=None)

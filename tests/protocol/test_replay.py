@@ -24,7 +24,7 @@ from headgate.protocol.actions import (
     encode,
     join,
 )
-from headgate.protocol.replay import (
+from headgate.protocol.log.replay import (
     EMPTY,
     Layered,
     TableState,

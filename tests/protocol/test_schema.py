@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidSchemaError, MalformedError, UnsupportedFeatureError
-from headgate.protocol import column_mapping, schema, schema_checks, type_widening
-from headgate.protocol.schema import (
+from headgate.protocol.schema import checks, column_mapping, type_widening
+from headgate.protocol.schema import types as schema
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import (
     DATE,
     DOUBLE,
     INTEGER,
@@ -26,7 +28,6 @@ from headgate.protocol.schema import (
     StructField,
     StructType,
 )
-from headgate.protocol.schema_text import parse_schema
 
 relaxed = settings(deadline=None)
 
@@ -231,8 +232,8 @@ def test_any_text_is_a_schema_or_refused(text: str) -> None:
 
 def test_a_good_schema_has_no_problems() -> None:
     table = parse_schema("id long, day date, s struct<a: int, A_: int>")
-    assert schema_checks.problems(table, ["day"]) == []
-    schema_checks.check(table, ["day"])
+    assert checks.problems(table, ["day"]) == []
+    checks.check(table, ["day"])
 
 
 @pytest.mark.parametrize(
@@ -257,12 +258,12 @@ def test_a_schema_no_table_can_have_is_refused(
     table: str, partitions: list[str], problem: str
 ) -> None:
     with pytest.raises(InvalidSchemaError, match=problem):
-        schema_checks.check(parse_schema(table), partitions)
+        checks.check(parse_schema(table), partitions)
 
 
 def test_a_table_without_columns_is_refused() -> None:
     with pytest.raises(InvalidSchemaError, match="no columns"):
-        schema_checks.check(StructType())
+        checks.check(StructType())
 
 
 def test_a_schema_that_nests_too_deep_is_refused() -> None:
@@ -270,22 +271,22 @@ def test_a_schema_that_nests_too_deep_is_refused() -> None:
     for _ in range(schema.DEEPEST + 1):
         deep = ArrayType(deep)
     with pytest.raises(InvalidSchemaError, match="deeper"):
-        schema_checks.check(StructType((StructField("x", deep),)))
+        checks.check(StructType((StructField("x", deep),)))
 
 
 def test_column_mapping_allows_any_character_in_a_name() -> None:
-    assert schema_checks.problems(parse_schema("`a, b = {c}` long"), column_mapping=True) == []
+    assert checks.problems(parse_schema("`a, b = {c}` long"), column_mapping=True) == []
 
 
 def test_void_where_rows_could_not_be_written_is_named() -> None:
     table = parse_schema("a array<void>, s struct<x: void>, m map<string, struct<y: void>>")
-    assert schema_checks.void_problems(table) == [
+    assert checks.void_problems(table) == [
         "column 'a' has void within an array or map",
         "column 'm' has void within an array or map",
         "every field of struct 's' is void",
     ]
-    assert schema_checks.void_problems(parse_schema("x void")) == ["every column is void"]
-    assert schema_checks.void_problems(parse_schema("x void, y long")) == []
+    assert checks.void_problems(parse_schema("x void")) == ["every column is void"]
+    assert checks.void_problems(parse_schema("x void, y long")) == []
 
 
 # What a schema says

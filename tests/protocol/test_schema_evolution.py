@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.protocol.schema import (
+from headgate.protocol.schema.evolution import merged
+from headgate.protocol.schema.type_widening import (
+    TYPE_CHANGES,
+    is_widening,
+    is_widening_within_family,
+    type_changes,
+)
+from headgate.protocol.schema.types import (
     ArrayType,
     DataType,
     DecimalType,
@@ -13,13 +20,6 @@ from headgate.protocol.schema import (
     Primitive,
     StructField,
     StructType,
-)
-from headgate.protocol.schema_evolution import merged
-from headgate.protocol.type_widening import (
-    TYPE_CHANGES,
-    is_widening,
-    is_widening_within_family,
-    type_changes,
 )
 
 WHOLE = [Primitive(name) for name in ("byte", "short", "integer", "long")]

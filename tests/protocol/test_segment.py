@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.api.messages import RatifiedCommit, Way
+from headgate.api.port import FileKind, KnownFile
 from headgate.protocol.actions import Sequence, TxnId, Version
-from headgate.protocol.catalog_port import FileKind, KnownFile
-from headgate.protocol.commits import RatifiedCommit, Way
+from headgate.protocol.log.segment import CheckpointFiles, Gap, Segment, newest_checkpoint, plan
 from headgate.protocol.paths import (
     LOG,
     Checkpoint,
@@ -24,7 +25,6 @@ from headgate.protocol.paths import (
     UuidCheckpoint,
     parse,
 )
-from headgate.protocol.segment import CheckpointFiles, Gap, Segment, newest_checkpoint, plan
 from tests.kit import req, shows
 
 

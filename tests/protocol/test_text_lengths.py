@@ -3,8 +3,8 @@
 import pytest
 
 from headgate.errors import UnsupportedFeatureError
-from headgate.protocol.schema import STRING, StructField
-from headgate.protocol.text_lengths import DECLARED, Declared, declared
+from headgate.protocol.schema.char_lengths import DECLARED, Declared, declared
+from headgate.protocol.schema.types import STRING, StructField
 
 FIVE, THREE = Declared(5), Declared(3, is_char=True)
 SPELLED = {

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InTheFutureError, MalformedError, VersionGoneError
-from headgate.protocol import timestamps
 from headgate.protocol.actions import Version
-from headgate.protocol.timestamps import Enablement, next_clock, next_timestamp, version_at
+from headgate.protocol.log import timestamps
+from headgate.protocol.log.timestamps import Enablement, next_clock, next_timestamp, version_at
 from tests.kit import shows
 
 relaxed = settings(deadline=None)

@@ -13,17 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate._connect import embedded_catalog
+from headgate.api.port import ManagingCatalog
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.transaction import Committed, Operation
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import embedded_catalog
 from headgate.protocol.actions import Action, AddFile
-from headgate.protocol.catalog_port import ManagingCatalog
 from headgate.settings import Settings
 from headgate.spark import Lake, session
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore, encode
+from headgate.storage.port import ObjectStore, encode
 from tests.http.conftest import serving
 from tests.kit import java
 from tests.kit.faulty import CountingStore

@@ -8,7 +8,7 @@ import pytest
 from headgate.errors import ConflictError
 from headgate.spark import Lake, dml
 from headgate.spark.dml import Outcome
-from headgate.spark.inserting import Insertion, insert
+from headgate.spark.insert import Insertion, insert
 from headgate.spark.merge import Clause, Do, When
 from headgate.spark.statement import Statement
 from tests.spark.conftest import Water, listed, rows

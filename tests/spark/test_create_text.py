@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.protocol.actions import Metadata
-from headgate.protocol.schema import (
+from headgate.protocol.schema.char_lengths import DECLARED
+from headgate.protocol.schema.types import (
     COMMENT,
     DEFAULT,
     GENERATION,
@@ -17,9 +18,8 @@ from headgate.protocol.schema import (
     StructType,
     to_json,
 )
-from headgate.protocol.text_lengths import DECLARED
-from headgate.spark.describing import create_text
-from headgate.spark.tables import _wanted
+from headgate.spark.ddl import _wanted
+from headgate.spark.describe import create_text
 from headgate.sql.script import parse
 from headgate.sql.statements import CreateTable
 from tests.spark.conftest import Water

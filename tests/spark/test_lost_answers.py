@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.api.port import Ratified
 from headgate.client.session import Session
 from headgate.client.transaction import Patience
 from headgate.clock import RandomIds, SystemClock
@@ -24,7 +25,6 @@ from headgate.errors import (
     TooSlowError,
     UnavailableError,
 )
-from headgate.protocol.catalog_port import Ratified
 from headgate.spark import Lake
 from tests.client.test_lost_answers import LOST, NEVER_ARRIVED, raising
 from tests.kit import req, shows

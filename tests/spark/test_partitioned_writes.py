@@ -2,15 +2,15 @@
 
 import pytest
 
+from headgate.data.writer import NULL_FOLDER
 from headgate.errors import (
     ConflictError,
     InvalidDataError,
     SyntaxRefusedError,
     UnavailableError,
 )
-from headgate.log.writing import NULL_FOLDER
 from headgate.spark import write
-from headgate.spark.inserting import Insertion, insert
+from headgate.spark.insert import Insertion, insert
 from headgate.spark.statement import Statement
 from headgate.storage import locations
 from tests.spark.conftest import Water, listed, rows

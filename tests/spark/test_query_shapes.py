@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate._connect import embedded_catalog
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import embedded_catalog
 from headgate.settings import Settings
 from tests.spark.conftest import Water, rows
 

@@ -14,11 +14,11 @@ from headgate.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from headgate.log.snapshots import load_path
 from headgate.protocol.actions import Protocol, encode, join, removals
 from headgate.protocol.deletion_vectors import inline
 from headgate.protocol.encoding import replaced
 from headgate.spark import scan
+from headgate.table.snapshots import load_path
 from tests.spark.conftest import Water, commit, local, put_file, rows
 
 NAMES = [

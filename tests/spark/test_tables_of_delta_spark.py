@@ -9,12 +9,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql.types import VariantType
-
-from headgate.log.snapshots import load_path
-from headgate.protocol.actions import Version
-from headgate.protocol.schema import StructType
-from headgate.spark import scan
-from headgate.spark.types import spark_schema
 from tests.log.test_delta_spark_tables import (
     Kept,
     Located,
@@ -28,6 +22,12 @@ from tests.log.test_delta_spark_tables import (
     said,
     told,
 )
+
+from headgate.protocol.actions import Version
+from headgate.protocol.schema.types import StructType
+from headgate.spark import scan
+from headgate.spark.types import spark_schema
+from headgate.table.snapshots import load_path
 
 __all__ = ["located"]
 

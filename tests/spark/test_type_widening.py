@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from headgate.errors import InvalidDataError
-from headgate.protocol.type_widening import type_changes
+from headgate.protocol.schema.type_widening import type_changes
 from headgate.spark.merge import Clause, Do, When
 from tests.spark.conftest import Water
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.data.writer import NULL_FOLDER
 from headgate.errors import InvariantError
-from headgate.log.writing import NULL_FOLDER
 from headgate.spark import scan
-from headgate.spark.paths import hadoop, is_plain, pattern
+from headgate.spark.file_names import hadoop, is_plain, pattern
 from headgate.spark.scan import Files
 from tests.spark.conftest import Water, commit, local, put_file, rows
 

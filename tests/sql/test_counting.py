@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.sql.counting import find_count
+from headgate.sql.count_queries import find_count
 from headgate.sql.statements import Piece
 
 

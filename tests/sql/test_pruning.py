@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.names import TableName
-from headgate.protocol.predicates import (
+from headgate.protocol.expressions.predicates import (
     And,
     Compare,
     In,
@@ -22,9 +22,9 @@ from headgate.protocol.predicates import (
     Predicate,
     matches,
 )
-from headgate.protocol.schema import StructField
-from headgate.protocol.schema_text import parse_schema
-from headgate.sql.pruning import condition_predicate, contents, table_predicate
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import StructField
+from headgate.sql.condition_parser import condition_predicate, contents, table_predicate
 from headgate.sql.rewrite import splice
 from headgate.sql.statements import Name
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import SyntaxRefusedError
-from headgate.protocol.schema import (
+from headgate.protocol.schema.types import (
     DATE,
     INTEGER,
     LONG,

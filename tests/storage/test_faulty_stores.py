@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import UnavailableError
-from headgate.storage.objects import MemoryStore, ObjectStore, PutUnknownError
+from headgate.storage.port import MemoryStore, ObjectStore, PutUnknownError
 from tests.kit import shows
 from tests.kit.faulty import (
     CountingStore,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate.storage.objects import Folder, MemoryStore, ObjectMeta
+from headgate.storage.port import Folder, MemoryStore, ObjectMeta
 from tests.storage.object_store_contract import ObjectStoreContract
 
 

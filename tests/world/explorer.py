@@ -19,10 +19,10 @@ from typing import Any
 import apsw
 
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores import sqlite_reading, sqlite_writing
+from headgate.catalog.stores import sqlite_reader, sqlite_writer
 from headgate.errors import UnavailableError
 from headgate.settings import Settings
-from headgate.storage.objects import MemoryStore, ObjectMeta
+from headgate.storage.port import MemoryStore, ObjectMeta
 from tests.kit.builders import CountedIds, ManualClock
 
 ROOT = "memory://explored"
@@ -39,11 +39,11 @@ class Shared:
     seal: int  # the same for databases that hold the same
 
     def unit(self) -> Any:
-        return sqlite_reading.ReadingUnit(self._connection())
+        return sqlite_reader.ReadingUnit(self._connection())
 
     def writing_unit(self) -> Any:
         # Nothing is known from a unit before: these rows may have passed through any process.
-        return sqlite_writing.WritingUnit(self._connection(), sqlite_writing.Known())
+        return sqlite_writer.WritingUnit(self._connection(), sqlite_writer.Known())
 
     def _connection(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")

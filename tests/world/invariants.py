@@ -11,13 +11,13 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 
-from headgate.log import snapshots
-from headgate.log.snapshots import Snapshot
+from headgate.api.messages import Inline
 from headgate.protocol import paths
 from headgate.protocol.actions import TableId, TxnId
-from headgate.protocol.commits import Inline
-from headgate.protocol.conflicts import Isolation
+from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.paths import STAGED
+from headgate.table import snapshots
+from headgate.table.snapshots import Snapshot
 from tests.kit.world import Fate, Seen, Truth, Wish, World
 
 Tables = dict[TableId, Truth]

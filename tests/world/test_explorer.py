@@ -13,14 +13,14 @@ from uuid import UUID
 
 import pytest
 
+from headgate.api.messages import Part, Proposal, Way
 from headgate.client.transaction import Change, Committer, Operation, content_of
 from headgate.errors import ConflictError
-from headgate.log import snapshots
-from headgate.log.files import DeltaLog
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.commits import Part, Proposal, Way
 from headgate.protocol.paths import PublishedCommit
+from headgate.table import snapshots
+from headgate.table.log_files import DeltaLog
 from tests.kit import req, shows
 from tests.kit.builders import add, inline, metadata, protocol
 from tests.world.explorer import ROOT, Explorer, Losing, Process, Shared, empty, run

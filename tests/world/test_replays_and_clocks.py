@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from headgate.api.messages import Part, Proposal, Put, Staged, Way
+from headgate.api.port import Ratified, Rejected
 from headgate.catalog.publisher import lease_of
 from headgate.client import maintenance
 from headgate.errors import LogDivergedError
-from headgate.log.files import DeltaLog
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Ratified, Rejected
-from headgate.protocol.commits import Part, Proposal, Put, Staged, Way
-from headgate.protocol.conflicts import Scan
+from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.paths import StagedCommit
+from headgate.table.log_files import DeltaLog
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol
 from tests.kit.world import MemoryPlace, World, name_of, quiet_deaths

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from headgate.api.messages import Part, Proposal, Put, Staged, Way
 from headgate.catalog.service import Catalog
 from headgate.client import maintenance
 from headgate.client.transaction import Change, Committer, Operation, Patience
@@ -45,18 +46,17 @@ from headgate.errors import (
     VersionGoneError,
 )
 from headgate.failpoints import FailPointError, arm
-from headgate.log import snapshots
-from headgate.log.files import DeltaLog
-from headgate.log.snapshots import Snapshot
 from headgate.names import TableName
 from headgate.protocol import paths
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version
 from headgate.protocol.actions import Sequence as SequenceNumber
-from headgate.protocol.commits import Part, Proposal, Put, Staged, Way
-from headgate.protocol.conflicts import Isolation, Scan
+from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
-from headgate.storage.objects import PutUnknownError
+from headgate.storage.port import PutUnknownError
+from headgate.table import snapshots
+from headgate.table.log_files import DeltaLog
+from headgate.table.snapshots import Snapshot
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol, remove
 from tests.kit.faulty import Call, FailingStore, When

@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from headgate.api.messages import Part, Proposal, Put, Staged
+from headgate.api.port import Finding, Severity
+from headgate.api.table_states import State
 from headgate.catalog.decision import Attempt, Decider, Pending
 from headgate.catalog.fsck import Checker, read_or_none
 from headgate.catalog.ratifier import Ratifier
@@ -21,14 +24,11 @@ from headgate.catalog.stores.port import CatalogStore, TableRow, TakenError, Wri
 from headgate.clock import Clock
 from headgate.errors import InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
-from headgate.log.files import DeltaLog
-from headgate.protocol import examination
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.catalog_port import Finding, Severity
-from headgate.protocol.commits import Part, Proposal, Put, Staged
-from headgate.protocol.examination import Examined
+from headgate.protocol.commit import examination
+from headgate.protocol.commit.examination import Examined
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
-from headgate.protocol.tables import State
+from headgate.table.log_files import DeltaLog
 
 
 @dataclass(frozen=True, slots=True)

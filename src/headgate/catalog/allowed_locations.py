@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from headgate.api.status import LocationEntry
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, LocationRow, Writing
 from headgate.clock import Clock
@@ -20,9 +21,8 @@ from headgate.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from headgate.protocol.overview import LocationEntry
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
 
 TABLES: Final = "tables"  # the folder of the root that holds the tables whose location we choose
 _LONGEST: Final = 2_000  # of a URL; indexes of PostgreSQL hold no longer ones for certain

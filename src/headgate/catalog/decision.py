@@ -16,6 +16,9 @@ from types import MappingProxyType
 from typing import NamedTuple, assert_never
 from uuid import UUID
 
+from headgate.api.messages import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
+from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
+from headgate.api.table_states import Kind, State
 from headgate.catalog.ratifier import WaitError
 from headgate.catalog.stores.port import (
     Clock,
@@ -34,16 +37,7 @@ from headgate.errors import (
     TxnIdReusedError,
     UnavailableError,
 )
-from headgate.protocol import (
-    admission,
-    checksums,
-    composing,
-    conflicts,
-    features,
-    row_ids,
-    timestamps,
-)
-from headgate.protocol import schema as schemas
+from headgate.protocol import features
 from headgate.protocol.actions import (
     DomainMetadata,
     Metadata,
@@ -54,14 +48,14 @@ from headgate.protocol.actions import (
     Unknown,
     Version,
 )
-from headgate.protocol.admission import Facts
-from headgate.protocol.catalog_port import Answer, Ratified, Rejected, VersionTaken
-from headgate.protocol.checksums import Files
-from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
-from headgate.protocol.conflicts import Changes, Conflict, Scan
+from headgate.protocol.commit import admission, conflicts, inline_content, row_ids
+from headgate.protocol.commit.admission import Facts
+from headgate.protocol.commit.conflicts import Changes, Conflict, Scan
+from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import from_json, replaced, to_json
-from headgate.protocol.examination import Examined, Violation
-from headgate.protocol.tables import Kind, State
+from headgate.protocol.log import checksums, timestamps
+from headgate.protocol.log.checksums import Files
+from headgate.protocol.schema import types as schemas
 from headgate.settings import Settings
 
 _USUAL = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -463,7 +457,7 @@ class Decider:
             case Inline():
                 if features.is_supported(protocol, "rowTracking") and high_water is None:
                     high_water = -1
-                content, high_water = composing.compose(
+                content, high_water = inline_content.compose(
                     examined,
                     txn_id=pending.proposal.txn_id,
                     timestamp_ms=timestamp_ms,

@@ -14,17 +14,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.api.port import FileKind, Finding, KnownFile, Severity
 from headgate.catalog import lookup
 from headgate.catalog.fsck import RESTORE, list_log, read_or_none
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, Writing
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, MalformedError, NotFoundError, UnavailableError
-from headgate.log.files import DeltaLog, Hint
-from headgate.protocol import checksums, replay
 from headgate.protocol.actions import FileKey, TableId, Version, Wrapped, decode, join
-from headgate.protocol.catalog_port import FileKind, Finding, KnownFile, Severity
 from headgate.protocol.encoding import replaced
+from headgate.protocol.log import checksums, replay
+from headgate.protocol.log.segment import Gap, complete_checkpoints, plan
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     Checksum,
@@ -33,7 +33,7 @@ from headgate.protocol.paths import (
     PublishedCommit,
     parse,
 )
-from headgate.protocol.segment import Gap, complete_checkpoints, plan
+from headgate.table.log_files import DeltaLog, Hint
 
 _FRESH_MS: Final = 3_600_000  # a file the catalog does not know may still be being written
 _DIFFERS: Final = "lacks files of its commits, or has others, so that readers get wrong rows"
@@ -210,7 +210,7 @@ def _derived(files: Iterable[LogFile]) -> Iterator[KnownFile]:
 def _problem(log: DeltaLog, file: KnownFile) -> str | None:
     """Return what is wrong with a file; None if it can be used."""
     # It stands on pyarrow, which takes as long to load as a server takes to start.
-    from headgate.log.checkpoints import UnusableError, verify_checkpoint
+    from headgate.table.checkpoints import UnusableError, verify_checkpoint
 
     try:
         if any(log.store.head(path) is None for path in file.paths):

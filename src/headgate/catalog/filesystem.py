@@ -16,6 +16,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from headgate.api.messages import Inline, Part, Proposal, Put, RatifiedCommit, Way
+from headgate.api.port import (
+    Answer,
+    Finding,
+    KnownFile,
+    Progress,
+    Ratified,
+    RatifiedCommits,
+    Ref,
+    Rejected,
+    Resolved,
+    Severity,
+    StagingTable,
+    TableEntry,
+    TimelineEntry,
+    VersionTaken,
+)
+from headgate.api.table_states import State
 from headgate.catalog.filesystem_fsck import LogCheck
 from headgate.catalog.fsck import data_files
 from headgate.catalog.unknown_folders import is_fresh, unknown_folder
@@ -32,37 +50,21 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.failpoints import fail_point
-from headgate.log import snapshots
-from headgate.log.files import DeltaLog
-from headgate.log.snapshots import Snapshot
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName, fold
-from headgate.protocol import admission, composing, examination, features, timestamps
+from headgate.protocol import features
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.admission import Facts
-from headgate.protocol.catalog_port import (
-    Answer,
-    Finding,
-    KnownFile,
-    Progress,
-    Ratified,
-    RatifiedCommits,
-    Ref,
-    Rejected,
-    Resolved,
-    Severity,
-    StagingTable,
-    TableEntry,
-    TimelineEntry,
-    VersionTaken,
-)
-from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Way
+from headgate.protocol.commit import admission, examination, inline_content
+from headgate.protocol.commit.admission import Facts
+from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
-from headgate.protocol.examination import Examined, Violation
+from headgate.protocol.log import timestamps
 from headgate.protocol.paths import LOG, PublishedCommit
-from headgate.protocol.tables import State
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore, PutUnknownError
+from headgate.storage.port import ObjectStore, PutUnknownError
+from headgate.table import snapshots
+from headgate.table.log_files import DeltaLog
+from headgate.table.snapshots import Snapshot
 
 _NAMESPACE = "namespace.json"  # a dot cannot be part of a name, so it meets no table's directory
 _DROPPED = ".dropped"
@@ -270,7 +272,7 @@ class FilesystemCatalog:
             raise InvalidCommitError(str(name), violations)
         assert examined.protocol is not None  # judged
         is_tracked = features.is_supported(examined.protocol, "rowTracking")
-        content, _ = composing.compose(
+        content, _ = inline_content.compose(
             examined,
             txn_id=txn_id,
             timestamp_ms=timestamps.next_timestamp(now_ms, 0, ()),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from headgate.api.port import Finding, KnownFile, Severity
 from headgate.catalog.derived_files import (
     DerivedFiles,
     inspect_derived_files,
@@ -18,12 +19,12 @@ from headgate.catalog.derived_files import (
 )
 from headgate.catalog.fsck import RESTORE, beside, strays
 from headgate.errors import MalformedError
-from headgate.log.files import DeltaLog
-from headgate.protocol import examination, features
+from headgate.protocol import features
 from headgate.protocol.actions import TxnId, Version
-from headgate.protocol.catalog_port import Finding, KnownFile, Severity
-from headgate.protocol.examination import Examined
+from headgate.protocol.commit import examination
+from headgate.protocol.commit.examination import Examined
 from headgate.protocol.paths import PublishedCommit
+from headgate.table.log_files import DeltaLog
 
 _NONE = Version(-1)
 _VIOLATIONS_TOLD = 3

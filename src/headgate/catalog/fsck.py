@@ -13,6 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate.api.messages import Way
+from headgate.api.port import Finding, Severity
+from headgate.api.table_states import TABLE_ID_PROPERTY, State
 from headgate.catalog.decision import Decider
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
@@ -22,19 +25,17 @@ from headgate.errors import (
     InvalidArgumentError,
     MalformedError,
 )
-from headgate.log.files import DeltaLog
-from headgate.protocol import examination, features, paths
+from headgate.protocol import features, paths
 from headgate.protocol.actions import Metadata, TableId, Version
-from headgate.protocol.catalog_port import Finding, Severity
-from headgate.protocol.commits import Way
+from headgate.protocol.commit import examination
+from headgate.protocol.log.timestamps import moment
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
-from headgate.protocol.tables import TABLE_ID_PROPERTY, State
-from headgate.protocol.timestamps import moment
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
+from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:
-    from headgate.log.snapshots import Snapshot
+    from headgate.table.snapshots import Snapshot
 
 RESTORE = "Restore the file from a backup of the storage."
 _FILES_TOLD = 20

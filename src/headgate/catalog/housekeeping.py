@@ -12,14 +12,14 @@ import logging
 import os
 import threading
 
+from headgate.api.table_states import State
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.registry import Registry, is_unfinished
+from headgate.catalog.staged_file_cleanup import Sweeper
 from headgate.catalog.stores.port import CatalogStore, Writing
-from headgate.catalog.sweeping import Sweeper
+from headgate.catalog.tables import Registry, is_unfinished
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
 from headgate.protocol.actions import Sequence
-from headgate.protocol.tables import State
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)

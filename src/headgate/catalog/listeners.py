@@ -15,12 +15,14 @@ from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-from headgate.catalog.feed import Feed
-from headgate.catalog.keys import RequestKey, once
+from headgate.api.events import Listener
+from headgate.api.status import ListenerEntry
+from headgate.catalog.delivery import Choice, Teller
+from headgate.catalog.event_feed import Feed
+from headgate.catalog.idempotency import RequestKey, once
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.receivers import Receivers
 from headgate.catalog.stores.port import CatalogStore, ListenerRow, Writing
-from headgate.catalog.telling import Choice, Teller
+from headgate.catalog.webhook_addresses import Receivers
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
@@ -32,8 +34,6 @@ from headgate.errors import (
 )
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Sequence
-from headgate.protocol.events import Listener
-from headgate.protocol.overview import ListenerEntry
 from headgate.settings import Settings
 
 Result = TypeVar("Result")

@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from headgate.api.port import Finding, Severity
+from headgate.api.table_states import State
 from headgate.catalog import lookup
 from headgate.catalog.fsck import (
     RESTORE,
@@ -23,11 +25,9 @@ from headgate.catalog.fsck import (
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
 from headgate.failpoints import fail_point
-from headgate.log.files import DeltaLog
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.catalog_port import Finding, Severity
 from headgate.protocol.paths import LOG, PublishedCommit
-from headgate.protocol.tables import State
+from headgate.table.log_files import DeltaLog
 
 
 class LogRepair:

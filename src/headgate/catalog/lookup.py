@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from headgate.api.port import Ref
+from headgate.api.table_states import Kind, State
 from headgate.catalog.stores.port import NamedRow, Reading, TableRow
 from headgate.errors import InvalidArgumentError, NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
-from headgate.protocol.catalog_port import Ref
-from headgate.protocol.tables import Kind, State
 
 
 def known(unit: Reading, table_id: TableId) -> TableRow:

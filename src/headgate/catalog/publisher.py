@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from headgate.catalog import holders, lookup
+from headgate.api.table_states import State
+from headgate.catalog import lease_holders, lookup
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
 from headgate.catalog.workers import Workers
@@ -33,11 +34,10 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.failpoints import fail_point
-from headgate.log.files import DeltaLog, UnfinishedError
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
-from headgate.protocol.tables import State
 from headgate.settings import Settings
+from headgate.table.log_files import DeltaLog, UnfinishedError
 
 _log = logging.getLogger(__name__)
 _GRACE = 1.0  # seconds for the put that is under way
@@ -355,7 +355,7 @@ class Publisher:
         """Name who holds a lease, if that process has ended."""
         with self._store.look() as unit:
             holder = unit.holder_of(lease)
-        return holder if holder is not None and holders.is_gone(holder) else None
+        return holder if holder is not None and lease_holders.is_gone(holder) else None
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.look() as unit:

@@ -1,4 +1,4 @@
-"""The catalog: one method per question or order; satisfies `protocol.catalog_port`.
+"""The catalog: one method per question or order; satisfies `api.port`.
 
 It reads and judges what it ratifies, knows every table's latest version, and answers each
 question from one instant of its store. It runs wherever it is put: in a client's process or in a
@@ -15,51 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.catalog import describing, lookup, remarks, reporting
-from headgate.catalog.allowed_locations import AllowedLocations
-from headgate.catalog.decision import Decider
-from headgate.catalog.describing import Described
-from headgate.catalog.feed import LARGEST_PAGE, Feed
-from headgate.catalog.fsck import Checker
-from headgate.catalog.holders import name_of_this_process
-from headgate.catalog.housekeeping import Housekeeper
-from headgate.catalog.inspecting import Inspector
-from headgate.catalog.integrity import IntegrityWatch
-from headgate.catalog.keys import RequestKey
-from headgate.catalog.listeners import Listeners
-from headgate.catalog.proposing import Decided, Proposer
-from headgate.catalog.publisher import Publisher
-from headgate.catalog.ratifier import Ratifier, Waiter
-from headgate.catalog.reading import Reader
-from headgate.catalog.registry import (
-    ExternalTable,
-    Judge,
-    Registry,
-    nothing_more,
-)
-from headgate.catalog.status import gather
-from headgate.catalog.stores.port import CatalogStore, TableRow, Writing
-from headgate.catalog.sweeping import Sweeper
-from headgate.catalog.tokens import TokenKeeper
-from headgate.clock import Clock, Ids
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    LogDivergedError,
-    NotFoundError,
-    UnavailableError,
-)
-from headgate.log.files import DeltaLog
-from headgate.names import SchemaName, TableName
-from headgate.protocol import paths
-from headgate.protocol.actions import (
-    Metadata,
-    Sequence,
-    TableId,
-    TxnId,
-    Version,
-)
-from headgate.protocol.catalog_port import (
+from headgate.api.events import Event, Listener
+from headgate.api.messages import Inline, Proposal, Staged
+from headgate.api.port import (
     Answer,
     FileKind,
     Finding,
@@ -74,10 +32,7 @@ from headgate.protocol.catalog_port import (
     TableEntry,
     TimelineEntry,
 )
-from headgate.protocol.commits import Inline, Proposal, Staged
-from headgate.protocol.encoding import replaced
-from headgate.protocol.events import Event, Listener
-from headgate.protocol.overview import (
+from headgate.api.status import (
     CatalogRemarks,
     ListenerEntry,
     LocationEntry,
@@ -86,13 +41,53 @@ from headgate.protocol.overview import (
     Status,
     TokenEntry,
 )
-from headgate.protocol.tables import State
+from headgate.api.table_states import State
+from headgate.catalog import commit_reports, descriptions, lookup, namespace_details
+from headgate.catalog.allowed_locations import AllowedLocations
+from headgate.catalog.decision import Decider
+from headgate.catalog.descriptions import Described
+from headgate.catalog.event_feed import LARGEST_PAGE, Feed
+from headgate.catalog.fsck import Checker
+from headgate.catalog.housekeeping import Housekeeper
+from headgate.catalog.idempotency import RequestKey
+from headgate.catalog.inspection import Inspector
+from headgate.catalog.integrity_watch import IntegrityWatch
+from headgate.catalog.lease_holders import name_of_this_process
+from headgate.catalog.listeners import Listeners
+from headgate.catalog.proposer import Decided, Proposer
+from headgate.catalog.publisher import Publisher
+from headgate.catalog.ratifier import Ratifier, Waiter
+from headgate.catalog.resolver import Reader
+from headgate.catalog.staged_file_cleanup import Sweeper
+from headgate.catalog.status import gather
+from headgate.catalog.stores.port import CatalogStore, TableRow, Writing
+from headgate.catalog.tables import ExternalTable, Judge, Registry, nothing_more
+from headgate.catalog.tokens import TokenKeeper
+from headgate.clock import Clock, Ids
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    LogDivergedError,
+    NotFoundError,
+    UnavailableError,
+)
+from headgate.names import SchemaName, TableName
+from headgate.protocol import paths
+from headgate.protocol.actions import (
+    Metadata,
+    Sequence,
+    TableId,
+    TxnId,
+    Version,
+)
+from headgate.protocol.encoding import replaced
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
+from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:
-    from headgate.log.snapshots import Snapshot
+    from headgate.table.snapshots import Snapshot
 
 _READINESS = "readiness"
 _READY_S = 5.0  # for one change of the store; commits that take longer are not taken
@@ -278,7 +273,7 @@ class Catalog:
         now_ms = self._clock.now_ms()
         with self._store.look() as unit:
             named = lookup.active_by(unit, ref)
-            return describing.describe(unit, self._decider, named, first, now_ms, self._unseen)
+            return descriptions.describe(unit, self._decider, named, first, now_ms, self._unseen)
 
     def describe_published(self, ref: Ref) -> Described:
         """Describe a table without its commits, once everything that is in no file is published.
@@ -296,7 +291,7 @@ class Catalog:
         """Tell of a table without its commits, which cost most of describing it."""
         with self._store.look() as unit:
             named = lookup.active_by(unit, ref)
-        return describing.describe_briefly(self._decider, named)
+        return descriptions.describe_briefly(self._decider, named)
 
     def describe_for(self, ref: Ref, version: Version) -> Described:
         """Tell of a table to who is about to commit a version.
@@ -306,8 +301,8 @@ class Catalog:
         now_ms = self._clock.now_ms()
         with self._store.look() as unit:
             named = lookup.active_by(unit, ref)
-            first = Version(max(version, named.row.published - describing.LISTED + 1))
-            return describing.describe(unit, self._decider, named, first, now_ms, self._unseen)
+            first = Version(max(version, named.row.published - descriptions.LISTED + 1))
+            return descriptions.describe(unit, self._decider, named, first, now_ms, self._unseen)
 
     def describe_after(self, before: Described, row: TableRow, ratified: Ratified) -> Described:
         """Describe a table for who reads files alone, as what they committed left it.
@@ -317,7 +312,7 @@ class Catalog:
         commit = ratified.commits[row.id]
         if before.row.head + 1 == commit.version == row.head and row.diverged is None:
             now_ms = self._clock.now_ms()
-            described = describing.describe_after(self._decider, before, row, commit, now_ms)
+            described = descriptions.describe_after(self._decider, before, row, commit, now_ms)
             if described.last_without_file is None:
                 return described
         return self.describe_in_files(row.id, commit.version)
@@ -367,7 +362,7 @@ class Catalog:
             try:
                 if row.published < row.head or row.diverged is not None:
                     self._describe_in_files(row.id, None, deadline)
-                page.append(describing.describe_briefly(self._decider, named))
+                page.append(descriptions.describe_briefly(self._decider, named))
             except NotFoundError:
                 pass  # dropped in the meantime
             except HeadgateError as error:
@@ -462,8 +457,10 @@ class Catalog:
 
         def add(unit: Writing) -> None:
             lookup.active(unit, table_id)
-            told = reporting.read(unit, table_id)
-            reporting.write(unit, table_id, reporting.added(told, report, self._clock.now_ms()))
+            told = commit_reports.read(unit, table_id)
+            commit_reports.write(
+                unit, table_id, commit_reports.added(told, report, self._clock.now_ms())
+            )
 
         self._ratifier.submit(table_id, add).result()
 
@@ -471,7 +468,7 @@ class Catalog:
         """Give what writers told of their commits, added up; nobody checks it."""
         with self._store.read() as unit:
             lookup.known(unit, table_id)
-            return reporting.read(unit, table_id)
+            return commit_reports.read(unit, table_id)
 
     # Names and tables
 
@@ -492,7 +489,7 @@ class Catalog:
     def remarks(self, catalog: str) -> CatalogRemarks:
         """Give what was said of a catalog and of its namespaces."""
         with self._store.read() as unit:
-            return remarks.read(unit, catalog)
+            return namespace_details.read(unit, catalog)
 
     def change_remarks(
         self,
@@ -798,7 +795,7 @@ class Catalog:
         self, table_id: TableId, version: Version | None = None, at: Sequence | None = None
     ) -> Snapshot:
         # Snapshots stand on pyarrow, which takes as long to load as a server takes to start.
-        from headgate.log import snapshots
+        from headgate.table import snapshots
 
         return snapshots.load(
             self, table_id, version=version, sequence=at, store_for=self._store_for

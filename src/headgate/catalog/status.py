@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
+from headgate.api.status import Status, Tail, Trouble
 from headgate.catalog.listeners import entry
 from headgate.catalog.stores.port import CatalogStore, Reading
 from headgate.protocol.actions import TableId
-from headgate.protocol.overview import Status, Tail, Trouble
 from headgate.release import version
 
 _TAILS_TOLD: Final = 10

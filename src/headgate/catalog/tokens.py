@@ -8,12 +8,12 @@ from __future__ import annotations
 import base64
 import hashlib
 
+from headgate.api.status import TokenEntry
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, TakenError, TokenRow, Writing
 from headgate.clock import Clock, Ids
 from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from headgate.names import plain_name
-from headgate.protocol.overview import TokenEntry
 
 _MARK = "hg_"  # so that a secret that got into a text can be found
 

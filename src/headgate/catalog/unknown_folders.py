@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from headgate.catalog import remarks
+from headgate.api.port import Finding, Severity
+from headgate.api.table_states import State
+from headgate.catalog import namespace_details
 from headgate.catalog.allowed_locations import TABLES
 from headgate.catalog.stores.port import CatalogStore
 from headgate.errors import HeadgateError
-from headgate.protocol.catalog_port import Finding, Severity
-from headgate.protocol.tables import State
 from headgate.storage import locations
-from headgate.storage.objects import ObjectMeta, ObjectStore
+from headgate.storage.port import ObjectMeta, ObjectStore
 
 _FRESH_MS: Final = 3_600_000  # a folder whose table may still be being created
 
@@ -27,7 +27,9 @@ def unknown_folders(
 ) -> Iterator[Finding]:
     """Find the folders below the root and the schemas' own locations that no table has."""
     with store.read() as unit:
-        own = (remarks.storage_location(unit, namespace) for namespace in unit.namespaces())
+        own = (
+            namespace_details.storage_location(unit, namespace) for namespace in unit.namespaces()
+        )
         roots = sorted({root, *(place for place in own if place is not None)})
     for place in roots:
         files = store_for(place)

@@ -13,13 +13,21 @@ from typing import Annotated
 import typer
 
 from headgate.cli import views
-from headgate.cli.arguments import DroppedArgument, TableArgument, names, pairs
-from headgate.cli.changing import append, comment, overwrite, properties
 from headgate.cli.context import Globals
-from headgate.cli.operating import backup, events, listener, location, restore, status, token
-from headgate.cli.querying import sql
+from headgate.cli.operator_commands import (
+    backup,
+    events,
+    listener,
+    location,
+    restore,
+    status,
+    token,
+)
+from headgate.cli.options import DroppedArgument, TableArgument, names, pairs
 from headgate.cli.render import many
-from headgate.cli.serving import serve
+from headgate.cli.row_commands import append, comment, overwrite, properties
+from headgate.cli.serve_command import serve
+from headgate.cli.sql_command import sql
 from headgate.errors import AlreadyExistsError, DamagedError, RefusedError
 from headgate.names import SchemaName, TableName
 
@@ -51,13 +59,13 @@ def init(
       headgate init /data/lake
       headgate init /data/lake --root s3://bucket/lake
     """
-    from headgate import connecting  # slow to load
+    from headgate import _connect  # slow to load
     from headgate.storage.locations import shown
 
     here: Globals = ctx.obj
     lake = here.lake if address is None else address
     try:
-        made = connecting.init(lake, root)
+        made = _connect.init(lake, root)
     except AlreadyExistsError:
         if not if_not_exists:
             raise
@@ -267,7 +275,7 @@ def show(
       headgate show sales.orders --version 7
       headgate show sales.orders --as-of 2026-03-01T12:00:00Z --columns id,item
     """
-    from headgate.client.arrow import to_arrow  # slow to load
+    from headgate.client.arrow_io import to_arrow  # slow to load
 
     here: Globals = ctx.obj
     if name is None:
@@ -476,7 +484,7 @@ def fsck(
         with here.output.progress("Checking", "tables") as progress, here.opened() as session:
             found = session.fsck(name, repair=repair, progress=progress)
     except DamagedError as error:  # the catalog's database cannot even be opened
-        from headgate.catalog.integrity import damage_finding  # slow to load
+        from headgate.catalog.integrity_watch import damage_finding  # slow to load
 
         found = (damage_finding(error),)
     if views.show_findings(here.output, found):

@@ -32,7 +32,7 @@ class Globals:
 
     def opened(self) -> Session:
         """Open the lake; only `init` makes one, so that a slip of the pen does not."""
-        from headgate.connecting import DATABASE  # slow to load, and needed only from here on
+        from headgate._connect import DATABASE  # slow to load, and needed only from here on
 
         if _is_missing(self.lake, DATABASE):
             raise NotFoundError(

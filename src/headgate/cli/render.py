@@ -25,7 +25,7 @@ import typer
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:  # slow to load
-    from headgate.protocol.catalog_port import Progress
+    from headgate.api.port import Progress
 
 CLOSED_PIPE = 141
 _LONGEST_CELL = 60
@@ -108,9 +108,9 @@ class Output:
         if self.as_json or not sys.stderr.isatty():
             yield lambda done, total: None
             return
-        from headgate.cli import drawing  # slow to load
+        from headgate.cli import rich_output  # slow to load
 
-        with drawing.progress(doing, partial(_counted, unit)) as progress:
+        with rich_output.progress(doing, partial(_counted, unit)) as progress:
             yield progress
 
     def _fail(self, said: Mapping[str, object], prose: str) -> None:
@@ -146,7 +146,7 @@ def table(
     """
     if not rows and not cut:
         return empty
-    from headgate.cli import drawing  # slow to load
+    from headgate.cli import rich_output  # slow to load
 
     names = [_printable(name) for name in columns]
     cells = [[None if value is None else _cell(value) for value in row] for row in rows]
@@ -155,7 +155,7 @@ def table(
         for name, column in zip(names, zip(*rows, strict=True), strict=False)
         if all(isinstance(value, int | float | Decimal | None) for value in column)
     }
-    return drawing.table(names, cells, numbers, short, cut=cut)
+    return rich_output.table(names, cells, numbers, short, cut=cut)
 
 
 def facts(known: Sequence[tuple[str, object]]) -> str:
@@ -166,7 +166,7 @@ def facts(known: Sequence[tuple[str, object]]) -> str:
 
 def moment(milliseconds: int | None) -> str | None:
     """Write a time as ISO 8601 in UTC."""
-    from headgate.protocol import timestamps  # slow to load, and there already with any time
+    from headgate.protocol.log import timestamps  # slow to load, and there already with any time
 
     return None if milliseconds is None else timestamps.moment(milliseconds)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from headgate.cli.render import Output, facts, later, moment, size, table
 
 if TYPE_CHECKING:  # all of these are slow to load
+    from headgate.api.port import Finding, Resolved, TableEntry, TimelineEntry
     from headgate.client.table import HistoryEntry
-    from headgate.log.snapshots import Snapshot
     from headgate.protocol.actions import Version
-    from headgate.protocol.catalog_port import Finding, Resolved, TableEntry, TimelineEntry
+    from headgate.table.snapshots import Snapshot
 
 
 def show_lake(
@@ -68,7 +68,7 @@ def show_lake(
 
 def show_external(output: Output, resolved: Resolved) -> None:
     """Show what a catalog knows of a table it does not manage."""
-    from headgate.protocol.schema import from_json  # slow to load
+    from headgate.protocol.schema.types import from_json  # slow to load
 
     declared = "" if resolved.metadata is None else resolved.metadata.schema_string
     columns = from_json(declared).fields if declared else ()

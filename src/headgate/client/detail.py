@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate.log.snapshots import Snapshot
 from headgate.protocol import features
 from headgate.protocol.clustering import clustering_columns
-from headgate.protocol.column_changes import dotted
+from headgate.protocol.schema.changes import dotted
+from headgate.table.snapshots import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

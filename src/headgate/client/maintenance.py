@@ -6,17 +6,17 @@ both, so that readers need not look for them. Neither needs the catalog's permis
 
 from __future__ import annotations
 
+from headgate.api.port import FileKind, KnownFile, ManagingCatalog, Publishing
 from headgate.client.transaction import content_of
 from headgate.clock import Clock, Ids
 from headgate.errors import InvalidArgumentError, NotPublishedError
-from headgate.log.checkpoint_writing import Form, write_checkpoint
-from headgate.log.checkpoint_writing import write_checksum as put_checksum
-from headgate.log.files import DeltaLog
-from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import TableId
-from headgate.protocol.catalog_port import FileKind, KnownFile, ManagingCatalog, Publishing
-from headgate.protocol.checksums import VersionChecksum
+from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.paths import Checksum
+from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.checkpoint_writer import write_checksum as put_checksum
+from headgate.table.log_files import DeltaLog
+from headgate.table.snapshots import Snapshot
 
 
 def checkpoint(

@@ -14,21 +14,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from headgate.client.connections import Connections, LostError, Reply, Sender
-from headgate.clock import Clock, Ids
-from headgate.errors import (
-    BusyError,
-    HeadgateError,
-    InvalidArgumentError,
-    MalformedError,
-    NotFoundError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
-from headgate.failpoints import fail_point
-from headgate.names import SchemaName, TableName
-from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import (
+from headgate.api import bodies, problems
+from headgate.api.event_bodies import EventPage, ListenerList, NewListener
+from headgate.api.events import Event
+from headgate.api.messages import Inline, Proposal, Put, RatifiedCommit
+from headgate.api.port import (
     Answer,
     Finding,
     KnownFile,
@@ -43,11 +33,21 @@ from headgate.protocol.catalog_port import (
     TimelineEntry,
     VersionTaken,
 )
-from headgate.protocol.commits import Inline, Proposal, Put, RatifiedCommit
-from headgate.protocol.events import Event
-from headgate.protocol.overview import ListenerEntry, LocationEntry, Status
-from headgate.wire import bodies, problems
-from headgate.wire.feed import EventPage, ListenerList, NewListener
+from headgate.api.status import ListenerEntry, LocationEntry, Status
+from headgate.client.http_connections import Connections, LostError, Reply, Sender
+from headgate.clock import Clock, Ids
+from headgate.errors import (
+    BusyError,
+    HeadgateError,
+    InvalidArgumentError,
+    MalformedError,
+    NotFoundError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from headgate.failpoints import fail_point
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 
 Body = TypeVar("Body")
 

@@ -1,6 +1,6 @@
 """A session: names become tables, tables are made, named and unmade.
 
-Speaks to any catalog through `protocol.catalog_port`; what a catalog cannot do is refused by its
+Speaks to any catalog through `api.port`; what a catalog cannot do is refused by its
 name. Texts are parsed into names here and nowhere below.
 """
 
@@ -11,44 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from headgate.arguments import When, checked, milliseconds
-from headgate.client import events
-from headgate.client.making import (
-    AnySchema,
-    Fill,
-    NewTable,
-    Wanted,
-    added_metrics,
-    columns_of,
-    first,
-    making,
-)
-from headgate.client.table import PlainTable, Table, open_path
-from headgate.client.transaction import Committer, Operation, Patience, told
-from headgate.clock import Clock, Ids
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnsupportedByCatalogError,
-    UnsupportedFeatureError,
-)
-from headgate.failpoints import fail_point
-from headgate.log import snapshots
-from headgate.log.snapshots import Snapshot, SnapshotCache
-from headgate.names import (
-    DEFAULT_CATALOG,
-    DEFAULT_SCHEMA,
-    SchemaName,
-    TableName,
-    did_you_mean,
-    fold,
-    plain_name,
-)
-from headgate.protocol import composing, examination, features
-from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
-from headgate.protocol.actions import Sequence as SequenceNumber
-from headgate.protocol.catalog_port import (
+from headgate.api.events import Event, Listener
+from headgate.api.messages import Inline
+from headgate.api.port import (
     Backups,
     Callables,
     Capability,
@@ -73,14 +38,50 @@ from headgate.protocol.catalog_port import (
     Tokens,
     require,
 )
-from headgate.protocol.commits import Inline
-from headgate.protocol.conflicts import Isolation
-from headgate.protocol.events import Event, Listener
-from headgate.protocol.overview import ListenerEntry, LocationEntry, Status, TokenEntry
+from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
+from headgate.api.table_states import State, parse_table_id
+from headgate.arguments import When, checked, milliseconds
+from headgate.client import event_stream
+from headgate.client.table import PlainTable, Table, open_path
+from headgate.client.table_definition import (
+    AnySchema,
+    Fill,
+    NewTable,
+    Wanted,
+    added_metrics,
+    columns_of,
+    first,
+    making,
+)
+from headgate.client.transaction import Committer, Operation, Patience, told
+from headgate.clock import Clock, Ids
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedByCatalogError,
+    UnsupportedFeatureError,
+)
+from headgate.failpoints import fail_point
+from headgate.names import (
+    DEFAULT_CATALOG,
+    DEFAULT_SCHEMA,
+    SchemaName,
+    TableName,
+    did_you_mean,
+    fold,
+    plain_name,
+)
+from headgate.protocol import features
+from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
+from headgate.protocol.actions import Sequence as SequenceNumber
+from headgate.protocol.commit import examination, inline_content
+from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.paths import PublishedCommit
-from headgate.protocol.schema import to_json
-from headgate.protocol.tables import State, parse_table_id
-from headgate.storage.objects import ObjectStore
+from headgate.protocol.schema.types import to_json
+from headgate.storage.port import ObjectStore
+from headgate.table import snapshots
+from headgate.table.snapshots import Snapshot, SnapshotCache
 
 _CREATE = "CREATE TABLE"
 _CREATE_OR_REPLACE = "CREATE OR REPLACE TABLE"
@@ -425,7 +426,7 @@ class Session:
         Ends at the newest, once nothing came for `wait_s` seconds; with `follow` never.
         Spec: EV-02.
         """
-        return events.read(
+        return event_stream.read(
             require(self.catalog, Events),  # type: ignore[type-abstract]  # as in `_registry`
             None if after is None else SequenceNumber(after),
             [self._table_name(name) for name in tables],
@@ -631,7 +632,7 @@ class Session:
             metrics = added_metrics(files)
         said = making(operation, metadata, metrics)
         is_tracked = features.is_supported(protocol, "rowTracking")
-        content, _ = composing.compose(
+        content, _ = inline_content.compose(
             examination.examine(_version_zero(said, protocol, metadata, *files)),
             txn_id=txn_id,
             timestamp_ms=self.clock.now_ms(),

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headgate.api.messages import RatifiedCommit
+from headgate.api.port import Progress, Publishing, Resolved, TimelineEntry, Timelines, require
+from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.arguments import When, checked, milliseconds
-from headgate.client import altering, arrow, maintenance
-from headgate.client.altering import UNCHANGED, Alteration, ColumnChange, RowCheck, Unchanged
+from headgate.client import arrow_io, maintenance, table_changes
 from headgate.client.detail import TableDetail, detail_of
-from headgate.client.making import (
+from headgate.client.table_changes import UNCHANGED, Alteration, ColumnChange, RowCheck, Unchanged
+from headgate.client.table_definition import (
     ROW_TRACKING_PREFIX,
     AnySchema,
     AnyType,
@@ -45,9 +48,6 @@ from headgate.errors import (
     NotFoundError,
     RefusedError,
 )
-from headgate.log import snapshots
-from headgate.log.files import DeltaLog
-from headgate.log.snapshots import Snapshot, SnapshotCache
 from headgate.protocol import features
 from headgate.protocol.actions import (
     Action,
@@ -58,26 +58,19 @@ from headgate.protocol.actions import (
     removals,
 )
 from headgate.protocol.actions import Sequence as SequenceNumber
-from headgate.protocol.catalog_port import (
-    Progress,
-    Publishing,
-    Resolved,
-    TimelineEntry,
-    Timelines,
-    require,
-)
-from headgate.protocol.column_changes import AddedColumn, Position
-from headgate.protocol.commits import RatifiedCommit
-from headgate.protocol.conflicts import Scan
+from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.data_paths import normal_path
 from headgate.protocol.encoding import from_json, replaced
-from headgate.protocol.predicates import Predicate
-from headgate.protocol.schema import CONSTRAINTS, StructType, find
-from headgate.protocol.tables import TABLE_ID_PROPERTY
+from headgate.protocol.expressions.predicates import Predicate
+from headgate.protocol.schema.changes import AddedColumn, Position
+from headgate.protocol.schema.types import CONSTRAINTS, StructType, find
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore
+from headgate.storage.port import ObjectStore
+from headgate.table import snapshots
+from headgate.table.log_files import DeltaLog
+from headgate.table.snapshots import Snapshot, SnapshotCache
 
-# pyarrow has its home in `client.arrow` and brings no types of its own.
+# pyarrow has its home in `client.arrow_io` and brings no types of its own.
 ArrowTable: TypeAlias = Any
 
 # What makes a table the catalog's, or is decided when it is made. Spec: EN-01.
@@ -207,7 +200,9 @@ class Table:
         where: Predicate | str | None = None,
     ) -> ArrowTable:
         """Read rows as an Arrow table; `where` may be a condition in SQL, such as "id > 5"."""
-        rows: ArrowTable = arrow.to_arrow(self.snapshot(version, as_of, sequence), columns, where)
+        rows: ArrowTable = arrow_io.to_arrow(
+            self.snapshot(version, as_of, sequence), columns, where
+        )
         return rows
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
@@ -236,7 +231,7 @@ class Table:
 
     def append(self, rows: ArrowTable) -> Committed:
         """Add rows: of Arrow, pandas or polars, or a list of dicts. Spec: IN-01, CM-44."""
-        rows = arrow.rows_of(rows, self._latest.schema)
+        rows = arrow_io.rows_of(rows, self._latest.schema)
         if hasattr(rows, "read_next_batch"):  # a stream passes once: no second try with its rows
             return self._commit(self._appending(self.snapshot(), rows))
         # No call before the proposal: a blind append is moved past whatever came meanwhile. Unless
@@ -257,7 +252,7 @@ class Table:
     def overwrite(self, rows: ArrowTable) -> Committed:
         """Put these rows in place of all that are there now."""
         base = self.snapshot()
-        rows = arrow.rows_of(rows, base.schema)
+        rows = arrow_io.rows_of(rows, base.schema)
         refuse_removals(base)
         adds = self._write_files(base, rows)
         gone = list(base.files())
@@ -341,8 +336,8 @@ class Table:
 
     def add_columns(self, columns: AnySchema | Sequence[AddedColumn]) -> Committed:
         """Add columns, at the end or where each says; rows that are there have nulls in them."""
-        new = altering.new_columns(columns)
-        return self._alter(lambda base: altering.add_columns(base, new, self._new_column_name))
+        new = table_changes.new_columns(columns)
+        return self._alter(lambda base: table_changes.add_columns(base, new, self._new_column_name))
 
     def alter_column(
         self,
@@ -360,29 +355,31 @@ class Table:
         No comment or default is None. A type can only become wider, and only with typeWidening.
         For NOT NULL every row is looked at, by `check` if there is one.
         """
-        path = altering.path_of(column)
+        path = table_changes.path_of(column)
         change = ColumnChange(
             comment, nullable, None if type is None else type_of(type), default, position
         )
         # Who is about to look at every row begins with the newest.
         base = self.snapshot() if nullable is False else None
         return self._alter(
-            lambda base: altering.alter_column(base, path, change, check, self._new_column_name),
+            lambda base: table_changes.alter_column(
+                base, path, change, check, self._new_column_name
+            ),
             base,
         )
 
     def rename_column(self, column: str | Sequence[str], to: str) -> Committed:
         """Give a column another name, on tables with column mapping."""
-        path = altering.path_of(column)
+        path = table_changes.path_of(column)
         return self._alter(
-            lambda base: altering.rename_column(base, path, to, self._new_column_name)
+            lambda base: table_changes.rename_column(base, path, to, self._new_column_name)
         )
 
     def drop_columns(
         self, columns: Iterable[str | Sequence[str]], *, if_exists: bool = False
     ) -> Committed | None:
         """Drop columns, on tables with column mapping; None if none of them was there."""
-        paths = [altering.path_of(column) for column in columns]
+        paths = [table_changes.path_of(column) for column in columns]
         if not paths:
             raise InvalidArgumentError("No column to drop was named.")
         base = None
@@ -392,7 +389,7 @@ class Table:
             if not paths:
                 return None
         return self._alter(
-            lambda base: altering.drop_columns(base, paths, self._new_column_name), base
+            lambda base: table_changes.drop_columns(base, paths, self._new_column_name), base
         )
 
     def add_constraint(
@@ -403,7 +400,7 @@ class Table:
         By Arrow, which refuses what it cannot evaluate exactly, or by `check` if there is one.
         """
         return self._alter(
-            lambda base: altering.add_constraint(base, name, condition, check), self.snapshot()
+            lambda base: table_changes.add_constraint(base, name, condition, check), self.snapshot()
         )
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> Committed | None:
@@ -411,10 +408,10 @@ class Table:
         base = None
         if if_exists:
             base = self.snapshot()
-            if not altering.has_constraint(base, name):
+            if not table_changes.has_constraint(base, name):
                 return None
         return self._alter(
-            lambda base: altering.drop_constraint(base, name, if_exists=if_exists), base
+            lambda base: table_changes.drop_constraint(base, name, if_exists=if_exists), base
         )
 
     def replace(self, wanted: Wanted, operation: str = "REPLACE TABLE") -> Committed:
@@ -541,7 +538,7 @@ class Table:
         )
 
     def _write_files(self, base: Snapshot, rows: ArrowTable) -> list[AddFile]:
-        return arrow.write_files(
+        return arrow_io.write_files(
             base,
             rows,
             store=base.store,
@@ -560,7 +557,7 @@ class Table:
 
         def change(base: Snapshot) -> Change:
             altered = build(base)
-            actions = altering.actions_of(base, altered.metadata)
+            actions = table_changes.actions_of(base, altered.metadata)
             return self._change(base, actions, altered.operation, altered.scans)
 
         return self._anew(change, base or self._known())
@@ -617,7 +614,7 @@ class PlainTable:
         self, columns: Sequence[str] | None = None, where: Predicate | str | None = None
     ) -> ArrowTable:
         """Read rows as an Arrow table; `where` may be a condition in SQL, such as "id > 5"."""
-        rows: ArrowTable = arrow.to_arrow(self._snapshot, columns, where)
+        rows: ArrowTable = arrow_io.to_arrow(self._snapshot, columns, where)
         return rows
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from headgate.api.messages import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
+from headgate.api.port import Answer, ManagingCatalog, Ratified, Rejected, VersionTaken
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     BusyError,
@@ -28,10 +30,7 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.failpoints import fail_point
-from headgate.log import snapshots
-from headgate.log.files import DeltaLog
-from headgate.log.snapshots import Snapshot
-from headgate.protocol import checksums, composing, conflicts, examination, features, row_ids
+from headgate.protocol import features
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -46,18 +45,15 @@ from headgate.protocol.actions import (
     join,
 )
 from headgate.protocol.actions import Sequence as SequenceNumber
-from headgate.protocol.catalog_port import (
-    Answer,
-    ManagingCatalog,
-    Ratified,
-    Rejected,
-    VersionTaken,
-)
-from headgate.protocol.commits import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
-from headgate.protocol.conflicts import Conflict, Isolation, Scan, Winner
+from headgate.protocol.commit import conflicts, examination, inline_content, row_ids
+from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan, Winner
+from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced, to_json
-from headgate.protocol.examination import Examined
+from headgate.protocol.log import checksums
 from headgate.protocol.paths import STAGED, StagedCommit
+from headgate.table import snapshots
+from headgate.table.log_files import DeltaLog
+from headgate.table.snapshots import Snapshot
 
 Answered = TypeVar("Answered")
 
@@ -359,7 +355,7 @@ class _Attempt:
         high_water = None
         if is_tracked:
             high_water = _high_water([*self.change.base.domains.values(), *self._domains])
-        self._composed, _ = composing.compose(
+        self._composed, _ = inline_content.compose(
             self._examined,
             txn_id=txn_id,
             timestamp_ms=timestamp_ms,

@@ -28,8 +28,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate.api import bodies, problems
+from headgate.api.event_bodies import EventPage
 from headgate.catalog.decision import BacklogError, NotYetError
-from headgate.catalog.keys import AnsweredError, RequestKey
+from headgate.catalog.idempotency import AnsweredError, RequestKey
 from headgate.catalog.service import Catalog
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -45,6 +47,7 @@ from headgate.errors import (
 )
 from headgate.failpoints import fail_point
 from headgate.http import openapi
+from headgate.http.async_answers import Answers, Together
 from headgate.http.auth import Tokens
 from headgate.http.budget import SMALL, Budget, Share
 from headgate.http.metrics import CONTENT_TYPE, Gauge, Metrics
@@ -53,12 +56,9 @@ from headgate.http.origins import Origins
 from headgate.http.routing import Routes
 from headgate.http.unity import preview, rest, v1
 from headgate.http.unity import problems as dialects
-from headgate.http.waiting import Answers, Together
 from headgate.protocol.encoding import replaced
 from headgate.release import version
 from headgate.settings import Settings
-from headgate.wire import bodies, problems
-from headgate.wire.feed import EventPage
 
 Application = ASGIApp
 _Written = tuple[int, bytes, problems.Problem | None]

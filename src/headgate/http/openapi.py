@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
+from headgate.api import bodies, problems
 from headgate.http.operations import Operation
-from headgate.wire import bodies, problems
 
 _ANY = (
     *("malformed", "invalid-argument", "not-authenticated", "permission-denied", "not-found"),

@@ -6,26 +6,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from headgate.catalog.keys import AnsweredError
+from headgate.api import bodies, problems
+from headgate.api.messages import Inline, Part, Proposal
+from headgate.api.port import Answer, KnownFile, Ratified, Rejected, Resolved, StagingTable
+from headgate.api.status import Reported
+from headgate.catalog.idempotency import AnsweredError
 from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
-from headgate.http import feed
+from headgate.http import event_routes
+from headgate.http.async_answers import Coming
 from headgate.http.operations import Call, Kind, Operation, Parameter, Pool
-from headgate.http.waiting import Coming
 from headgate.names import SchemaName, TableName, plain_name
 from headgate.protocol.actions import TxnId
-from headgate.protocol.catalog_port import (
-    Answer,
-    KnownFile,
-    Ratified,
-    Rejected,
-    Resolved,
-    StagingTable,
-)
-from headgate.protocol.commits import Inline, Part, Proposal
-from headgate.protocol.overview import Reported
 from headgate.release import version
 from headgate.settings import Settings
-from headgate.wire import bodies, problems
 
 _AT = Parameter("at", "A sequence: the tables as they were then.")
 _MIN = Parameter("minSequence", "The least sequence the answer may be from.")
@@ -36,7 +29,7 @@ _PAGE = 1_000
 
 def all_operations(settings: Settings) -> list[Operation]:
     """List all that can be asked."""
-    return [*operations(settings), *feed.operations(settings)]
+    return [*operations(settings), *event_routes.operations(settings)]
 
 
 def operations(settings: Settings) -> list[Operation]:

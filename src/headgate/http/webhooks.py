@@ -10,10 +10,10 @@ import logging
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from headgate.catalog.receivers import Receivers
+from headgate.api import bodies
+from headgate.api.events import Event
+from headgate.catalog.webhook_addresses import Receivers
 from headgate.errors import UnavailableError
-from headgate.protocol.events import Event
-from headgate.wire import bodies
 
 if TYPE_CHECKING:
     import httpx

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from headgate.protocol.actions import DomainMetadata
-from headgate.protocol.column_mapping import physical_name
-from headgate.protocol.schema import Path, StructField, StructType
+from headgate.protocol.schema.column_mapping import physical_name
+from headgate.protocol.schema.types import Path, StructField, StructType
 
 DOMAIN = "delta.clustering"
 

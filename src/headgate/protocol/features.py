@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from headgate.errors import InvalidArgumentError
-from headgate.protocol import column_mapping
 from headgate.protocol.actions import Metadata, Protocol
 from headgate.protocol.encoding import replaced
-from headgate.protocol.schema import (
+from headgate.protocol.schema import column_mapping
+from headgate.protocol.schema.types import (
     CONSTRAINTS,
     DEFAULT,
     GENERATION,

@@ -21,7 +21,7 @@ from headgate.protocol.scalars import (
     parse_number,
     without_zone,
 )
-from headgate.protocol.schema import BITS, VOID, DataType, DecimalType, Primitive, is_whole
+from headgate.protocol.schema.types import BITS, VOID, DataType, DecimalType, Primitive, is_whole
 
 _ESCAPED_BYTES = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+", re.ASCII)
 

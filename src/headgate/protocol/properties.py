@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.names import did_you_mean
-from headgate.protocol import column_mapping
+from headgate.protocol.schema import column_mapping
 
 _UNITS_MS: Mapping[str, int] = {
     "millisecond": 1,

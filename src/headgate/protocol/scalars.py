@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import TypeVar
 
-from headgate.protocol.schema import DATE, TIMESTAMP_NTZ, DataType
+from headgate.protocol.schema.types import DATE, TIMESTAMP_NTZ, DataType
 
 Comparable = TypeVar("Comparable", int, Decimal, str)
 

@@ -16,13 +16,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.errors import InvalidArgumentError
-from headgate.log.snapshots import Snapshot
-from headgate.protocol.predicates import Predicate
+from headgate.protocol.expressions.predicates import Predicate
 from headgate.spark.sessions import is_remote
 from headgate.spark.types import helper_column, quoted
-from headgate.sql.pruning import Contents, condition_predicate, contents
+from headgate.sql.condition_parser import Contents, condition_predicate, contents
+from headgate.sql.keywords import NONDETERMINISTIC
 from headgate.sql.rewrite import Moment, splice
-from headgate.sql.words import NONDETERMINISTIC
+from headgate.table.snapshots import Snapshot
 
 # An expression in SQL, or one built with Spark's functions.
 Expression: TypeAlias = str | Column

@@ -16,19 +16,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.client.transaction import Committed, Operation, as_text
+from headgate.data.statistics import num_records
 from headgate.errors import InvalidArgumentError, InvariantError
-from headgate.log.statistics import num_records
 from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import Action, AddFile
-from headgate.protocol.schema import GENERATION, IDENTITY, DataType, StructField, StructType
+from headgate.protocol.schema.types import GENERATION, IDENTITY, DataType, StructField, StructType
 from headgate.spark import scan
 from headgate.spark.conditions import Condition, Expressions
-from headgate.spark.conforming import assigned, checked, with_generated, with_lengths
 from headgate.spark.failures import quietly, translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
+from headgate.spark.store_assignment import assigned, checked, with_generated, with_lengths
 from headgate.spark.types import from_spark, helper_column, quoted
 
 _HIT: Final = helper_column("hit")

@@ -14,18 +14,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.client.session import Session
 from headgate.errors import ConflictError
-from headgate.log.snapshots import Snapshot
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.conflicts import Scan
+from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan, sessions
 from headgate.spark.conditions import Condition, Expression, condition_of, is_utc, moment_of
 from headgate.spark.failures import translated
-from headgate.spark.paths import urls_of
+from headgate.spark.file_names import urls_of
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement, Writing
 from headgate.spark.write import Staging
 from headgate.sql.rewrite import Moment
 from headgate.storage import locations
+from headgate.table.snapshots import Snapshot
 
 Result = TypeVar("Result")
 

@@ -19,7 +19,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.errors import HeadgateError, InvalidArgumentError, InvalidDataError, UnavailableError
-from headgate.sql import places
+from headgate.sql import positions
 
 _BEGIN: Final = "\u27e6headgate\u27e7"
 _END: Final = "\u27e6/headgate\u27e7"
@@ -53,7 +53,7 @@ def translated(*, writes: bool = True) -> Iterator[None]:
         remedy = f"Correct the expression or the columns.{kept}"
         fault = _faulty(str(error)) if isinstance(error, ParseException) else None
         if fault is not None:
-            raise places.refused(*fault, first_line(error).rstrip("."), remedy) from error
+            raise positions.refused(*fault, first_line(error).rstrip("."), remedy) from error
         raise InvalidArgumentError(
             f"Spark cannot resolve this: {first_line(error)}", remedy=remedy
         ) from error

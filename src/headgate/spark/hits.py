@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate.data.statistics import num_records
 from headgate.errors import InvalidArgumentError
-from headgate.log.snapshots import Snapshot
-from headgate.log.statistics import num_records
 from headgate.protocol.actions import AddFile
 from headgate.protocol.features import is_active
 from headgate.spark.failures import translated
 from headgate.spark.scan import FILE, ROW, Files, deleted_in
+from headgate.table.snapshots import Snapshot
 
 MODE: Final = "headgate.dml"
 _BUCKET: Final = 32_768  # rows that one of Spark's bitmaps stands for

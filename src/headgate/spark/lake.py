@@ -12,17 +12,17 @@ from typing import Any, TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.arguments import When, checked
-from headgate.client import arrow
-from headgate.client.making import Wanted
+from headgate.client import arrow_io
 from headgate.client.session import Session
+from headgate.client.table_definition import Wanted
 from headgate.errors import InvalidArgumentError
-from headgate.protocol.schema import StructType
-from headgate.spark import dml, script, tables
+from headgate.protocol.schema.types import StructType
+from headgate.spark import ddl, dml, sql_runner
 from headgate.spark.conditions import Expression, Expressions
 from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
-from headgate.spark.inserting import Insertion, insert
+from headgate.spark.insert import Insertion, insert
 from headgate.spark.merge import Clause, Merge, merge
 from headgate.spark.statement import Statement
 from headgate.spark.types import all_nullable, from_spark, path_of
@@ -105,7 +105,7 @@ class Lake:
             if overwrite_schema:
                 kept = statement.base.partition_columns if partition_by is None else partition_by
                 wanted = Wanted.like(statement.base, all_nullable(from_spark(frame.schema)), kept)
-                return tables.replace(statement, wanted, frame)
+                return ddl.replace(statement, wanted, frame)
             condition = None if where is None else self._engine.condition(where, statement.base)
             how = Insertion(
                 replaces=True, where=condition, dynamic=dynamic, merges_schema=merge_schema
@@ -125,7 +125,7 @@ class Lake:
         frame = self._frame(rows, StructType(()))
         schema = all_nullable(from_spark(frame.schema))
         wanted = Wanted.given(schema, partition_by, properties, comment)
-        tables.create_filled(self._engine, name, wanted, frame, "CREATE TABLE AS SELECT")
+        ddl.create_filled(self._engine, name, wanted, frame, "CREATE TABLE AS SELECT")
 
     def delete(self, name: str, where: Expression | None = None) -> Outcome:
         """Delete the rows that match, or all."""
@@ -180,11 +180,11 @@ class Lake:
 
     def sql(self, text: str) -> DataFrame:
         """Run statements of SQL, and give what the last one has to tell."""
-        return script.run(self._engine, text)
+        return sql_runner.run(self._engine, text)
 
     def _frame(self, rows: AnyRows, schema: StructType) -> DataFrame:
         """Convert rows for a table of a schema to a DataFrame of Spark."""
         if isinstance(rows, DataFrame):
             return rows
         with translated():
-            return self.spark.createDataFrame(arrow.as_table(rows, schema))
+            return self.spark.createDataFrame(arrow_io.as_table(rows, schema))

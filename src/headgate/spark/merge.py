@@ -19,14 +19,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.arguments import checked as checked_arguments
 from headgate.client.transaction import Operation, as_text
+from headgate.data.statistics import num_records
 from headgate.errors import InvalidArgumentError, InvalidDataError
-from headgate.log.statistics import num_records
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
-from headgate.protocol.predicates import Predicate
-from headgate.protocol.schema import GENERATION, StructField, StructType
+from headgate.protocol.expressions.predicates import Predicate
+from headgate.protocol.schema.types import GENERATION, StructField, StructType
 from headgate.spark.conditions import Expression, column_of, refuse_unrepeatable, shown
-from headgate.spark.conforming import assigned, checked, left_out, with_generated, with_lengths
 from headgate.spark.dml import (
     Outcome,
     changes,
@@ -36,12 +35,19 @@ from headgate.spark.dml import (
     refuse_unless_all_there,
     within,
 )
-from headgate.spark.evolving import evolved, grown
 from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.schema_evolution import evolved, grown
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
+from headgate.spark.store_assignment import (
+    assigned,
+    checked,
+    left_out,
+    with_generated,
+    with_lengths,
+)
 from headgate.spark.types import (
     from_spark,
     helper_column,

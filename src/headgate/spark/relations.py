@@ -22,21 +22,21 @@ from headgate.errors import (
     UnsupportedByCatalogError,
     UnsupportedFeatureError,
 )
-from headgate.log.snapshots import Snapshot
 from headgate.names import TableName
-from headgate.protocol.conflicts import Scan
+from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
 from headgate.spark.failures import first_line, offset_of, quietly
 from headgate.spark.sessions import is_remote, resolved
 from headgate.spark.statement import Statement
 from headgate.spark.types import quoted
-from headgate.sql import places, statements
-from headgate.sql.counting import find_count
-from headgate.sql.pruning import contents, table_predicate
+from headgate.sql import positions, statements
+from headgate.sql.condition_parser import contents, table_predicate
+from headgate.sql.count_queries import find_count
 from headgate.sql.queries import Reference
 from headgate.sql.rewrite import STAND_IN_WIDTH, Spliced, StandIn, splice
 from headgate.sql.statements import Name, Piece, TableReference
+from headgate.table.snapshots import Snapshot
 
 Answer = TypeVar("Answer")
 
@@ -108,14 +108,14 @@ class Resolver:
             raise self.refused(at, error.message.rstrip(".")) from error
         if found is None:
             raise NotFoundError(
-                f"There is no table {name}, at {places.place_at(self.script, at)}:\n"
-                f"{places.pointed(self.script, at)}\n{self._session.suggestion(text).strip()}"
+                f"There is no table {name}, at {positions.place_at(self.script, at)}:\n"
+                f"{positions.pointed(self.script, at)}\n{self._session.suggestion(text).strip()}"
             )
         if not found.catalog_managed:
             raise UnsupportedFeatureError(
                 f"{name} is an external {found.format} table at {found.location}, which the catalog"
-                f" does not manage, at {places.place_at(self.script, at)}:\n"
-                f"{places.pointed(self.script, at)}\n",
+                f" does not manage, at {positions.place_at(self.script, at)}:\n"
+                f"{positions.pointed(self.script, at)}\n",
                 remedy="Read it with SELECT; change it with the engine that owns it.",
             )
         return self._session.table_name(text)
@@ -265,7 +265,7 @@ class Resolver:
 
     def refused(self, at: int, why: str, remedy: str | None = None) -> Exception:
         """Make the error that points at a place in the script."""
-        return places.refused(self.script, min(at, len(self.script)), why, remedy)
+        return positions.refused(self.script, min(at, len(self.script)), why, remedy)
 
     def _pinned(self, stand_ins: Sequence[StandIn], sequence: int | None) -> list[Snapshot]:
         """Give the snapshot of each table: of the past where asked, else all of one sequence."""

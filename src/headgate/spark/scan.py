@@ -21,16 +21,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
 
+from headgate.data.reader import Layout, deleted_rows, partition_value
+from headgate.data.writer import NULL_FOLDER
 from headgate.errors import InvariantError, UnsupportedFeatureError
-from headgate.log.datafiles import Layout, deleted_rows, partition_value
-from headgate.log.snapshots import Snapshot
-from headgate.log.writing import NULL_FOLDER
 from headgate.names import fold
 from headgate.protocol.actions import AddFile
-from headgate.protocol.column_mapping import physical_name, without_mapping
 from headgate.protocol.features import mapping_mode
 from headgate.protocol.scalars import DistantDate, DistantMoment
-from headgate.protocol.schema import (
+from headgate.protocol.schema.column_mapping import physical_name, without_mapping
+from headgate.protocol.schema.types import (
     BYTE,
     DATE,
     INTEGER,
@@ -42,7 +41,15 @@ from headgate.protocol.schema import (
     StructField,
     StructType,
 )
-from headgate.spark.paths import OPTIONS, hadoop, is_plain, is_simple, pattern, read_named, urls_of
+from headgate.spark.file_names import (
+    OPTIONS,
+    hadoop,
+    is_plain,
+    is_simple,
+    pattern,
+    read_named,
+    urls_of,
+)
 from headgate.spark.sessions import writing_files
 from headgate.spark.types import (
     helper_column,
@@ -53,6 +60,7 @@ from headgate.spark.types import (
     to_spark,
 )
 from headgate.storage import locations
+from headgate.table.snapshots import Snapshot
 
 FILE: Final = helper_column("file")  # where a row lies: the file as Spark names it,
 ROW: Final = helper_column("row")  # and its position there

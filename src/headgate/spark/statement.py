@@ -23,13 +23,12 @@ from headgate.errors import (
     RefusedError,
     UnsupportedFeatureError,
 )
-from headgate.log.snapshots import Snapshot
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import Action, AddFile, DeletionVector, Metadata, Protocol, removals
-from headgate.protocol.conflicts import MOST_FILES, Scan
+from headgate.protocol.commit.conflicts import MOST_FILES, Scan
 from headgate.protocol.encoding import replaced
+from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.features import is_active, unwritable
-from headgate.protocol.predicates import Predicate
 from headgate.protocol.statistics import with_loose_bounds
 from headgate.spark import scan
 from headgate.spark.hits import Hit
@@ -41,6 +40,7 @@ from headgate.spark.write import (
     stage_conformed,
     take_away,
 )
+from headgate.table.snapshots import Snapshot
 
 _VECTORS_PER_FILE: Final = 1_000
 _TIMED: Final = frozenset({"DELETE", "UPDATE", "MERGE"})

@@ -16,9 +16,9 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 from headgate.names import fold
-from headgate.protocol import schema as schemas
-from headgate.protocol.column_mapping import field_id, physical_name
-from headgate.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from headgate.protocol.schema import types as schemas
+from headgate.protocol.schema.column_mapping import field_id, physical_name
+from headgate.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
 _RESERVED: Final = "\u27e6headgate\u27e7"  # begins the names of our helper columns
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")

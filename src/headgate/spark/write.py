@@ -20,21 +20,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
 
+from headgate.data.parquet_footers import footer_statistics
+from headgate.data.statistics import indexed_columns
+from headgate.data.writer import NULL_FOLDER, TARGET_FILE_SIZE
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
     UnavailableError,
     UnsupportedFeatureError,
 )
-from headgate.log.footers import footer_statistics
-from headgate.log.statistics import indexed_columns
-from headgate.log.writing import NULL_FOLDER, TARGET_FILE_SIZE
 from headgate.names import fold
 from headgate.protocol.actions import AddFile, Metadata, Protocol
-from headgate.protocol.column_mapping import physical_name, without_mapping
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.partition_values import format_partition_value, parse_partition_value
-from headgate.protocol.schema import (
+from headgate.protocol.schema.column_mapping import physical_name, without_mapping
+from headgate.protocol.schema.types import (
     BINARY,
     STRING,
     TIMESTAMP,
@@ -45,13 +45,13 @@ from headgate.protocol.schema import (
     StructType,
     from_json,
 )
-from headgate.spark.conforming import conformed
 from headgate.spark.failures import refusal, translated
-from headgate.spark.paths import OPTIONS, hadoop, pattern, read_named
+from headgate.spark.file_names import OPTIONS, hadoop, pattern, read_named
 from headgate.spark.sessions import writing_files
+from headgate.spark.store_assignment import conformed
 from headgate.spark.types import id_of, quoted, to_spark, to_stored
 from headgate.storage import locations
-from headgate.storage.objects import ObjectStore, encode
+from headgate.storage.port import ObjectStore, encode
 
 # What an engine of SQL can do that a writer of given rows cannot.
 HANDLED: Final = frozenset(

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from headgate.errors import InvalidSchemaError, SyntaxRefusedError
-from headgate.protocol.schema import DataType
-from headgate.protocol.schema_text import parse_schema
-from headgate.sql.places import refused
+from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.schema.types import DataType
+from headgate.sql.keywords import AWAITING, BEFORE_BY, BEFORE_MORE, CLAUSES, NOT_AN_ALIAS
+from headgate.sql.lexer import Kind, Token, unquote
+from headgate.sql.positions import refused
 from headgate.sql.statements import AsOf, Name, Path, Piece, TimestampAsOf, VersionAsOf
-from headgate.sql.tokens import Kind, Token, unquote
-from headgate.sql.words import AWAITING, BEFORE_BY, BEFORE_MORE, CLAUSES, NOT_AN_ALIAS
 
 Item = TypeVar("Item")
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from headgate.names import fold
 from headgate.sql.cursor import Cursor
-from headgate.sql.places import refused
+from headgate.sql.keywords import CLAUSES, NOT_AN_ALIAS, QUERY_STARTS, SET_OPERATORS
+from headgate.sql.lexer import Kind, Token, tokenize
+from headgate.sql.positions import refused
 from headgate.sql.statements import Piece, TableReference
-from headgate.sql.tokens import Kind, Token, tokenize
-from headgate.sql.words import CLAUSES, NOT_AN_ALIAS, QUERY_STARTS, SET_OPERATORS
 
 _JOINS = frozenset({"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "NATURAL"})
 _AFTER_BLOCK = CLAUSES | SET_OPERATORS | {"|>"}

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from headgate.names import TableName, fold
 from headgate.sql.cursor import Cursor
+from headgate.sql.keywords import BARE_CLOCKS, CLOCKS
+from headgate.sql.lexer import Token, tokenize
 from headgate.sql.queries import Reference, find_references
 from headgate.sql.statements import Name, Piece
-from headgate.sql.tokens import Token, tokenize
-from headgate.sql.words import BARE_CLOCKS, CLOCKS
 
 STAND_IN_WIDTH = 41  # of the name PySpark gives a DataFrame in the text that Spark parses
 

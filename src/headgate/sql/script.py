@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from headgate.sql import control, looking, rows, tables
+from headgate.sql import ddl_parser, describe_parser, dml_parser, transaction_parser
 from headgate.sql.cursor import Cursor
-from headgate.sql.places import refused
+from headgate.sql.keywords import QUERY_STARTS
+from headgate.sql.lexer import Kind, Token, tokenize
+from headgate.sql.positions import refused
 from headgate.sql.statements import (
     Atomic,
     Begin,
@@ -22,8 +24,6 @@ from headgate.sql.statements import (
     Rollback,
     Statement,
 )
-from headgate.sql.tokens import Kind, Token, tokenize
-from headgate.sql.words import QUERY_STARTS
 
 
 def split(text: str) -> tuple[Piece, ...]:
@@ -101,7 +101,7 @@ def _atomic(text: str, group: Sequence[Token], whole: Piece) -> Atomic:
     end = Token(Kind.END, "", group[-1].start, "")
     cursor = Cursor(text, [*group[:-1], end])
     cursor.expect("BEGIN", "ATOMIC")
-    found = control.options(cursor)
+    found = transaction_parser.options(cursor)
     statements = tuple(_statement(text, inner) for inner in _groups(text, cursor.left()))
     for statement in statements:
         if isinstance(statement, Begin | Commit | Atomic) or (
@@ -170,7 +170,7 @@ def _with_expressions(cursor: Cursor, whole: Piece) -> Foreign:
 
 def _set(cursor: Cursor, whole: Piece) -> Statement:
     if cursor.sees("SET", "CATALOG"):
-        return looking.use(cursor, whole)
+        return describe_parser.use(cursor, whole)
     if cursor.peek(1).key in ("VAR", "VARIABLE"):
         return _with_expressions(cursor, whole)
     return _foreign(cursor, whole)
@@ -218,10 +218,10 @@ def _create(cursor: Cursor, whole: Piece) -> Statement:
     cursor.expect("CREATE")
     replaces = cursor.took("OR", "REPLACE")
     if not replaces and cursor.took_any("SCHEMA", "DATABASE", "NAMESPACE"):
-        return tables.create_schema(cursor, whole)
+        return ddl_parser.create_schema(cursor, whole)
     if cursor.took("TABLE"):
         how = Creation.OR_REPLACE if replaces else Creation.CREATE
-        return tables.create_table(cursor, whole, how)
+        return ddl_parser.create_table(cursor, whole, how)
     cursor.took("GLOBAL")
     is_temporary = bool(cursor.took_any("TEMP", "TEMPORARY"))
     if is_temporary and cursor.took("VIEW"):
@@ -242,44 +242,44 @@ def _create(cursor: Cursor, whole: Piece) -> Statement:
 
 def _replace(cursor: Cursor, whole: Piece) -> Statement:
     cursor.expect("REPLACE", "TABLE")
-    return tables.create_table(cursor, whole, Creation.REPLACE)
+    return ddl_parser.create_table(cursor, whole, Creation.REPLACE)
 
 
 def _drop(cursor: Cursor, whole: Piece) -> Statement:
     if cursor.peek(1).key in ("VIEW", "FUNCTION", "TEMPORARY", "TEMP", "VARIABLE"):
         return _foreign(cursor, whole)
-    return tables.drop(cursor, whole)
+    return ddl_parser.drop(cursor, whole)
 
 
 _QUERIES = QUERY_STARTS | {"MAP", "REDUCE"}
 
 _STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
-    "INSERT": rows.insert,
-    "UPDATE": rows.update,
-    "DELETE": rows.delete,
-    "TRUNCATE": rows.truncate,
-    "MERGE": rows.merge,
+    "INSERT": dml_parser.insert,
+    "UPDATE": dml_parser.update,
+    "DELETE": dml_parser.delete,
+    "TRUNCATE": dml_parser.truncate,
+    "MERGE": dml_parser.merge,
     "CREATE": _create,
     "REPLACE": _replace,
     "DROP": _drop,
-    "UNDROP": tables.undrop,
-    "ALTER": tables.alter,
-    "COMMENT": tables.comment_on,
-    "DESCRIBE": looking.describe,
-    "DESC": looking.describe,
-    "SHOW": looking.show,
-    "USE": looking.use,
-    "OPTIMIZE": looking.optimize,
-    "VACUUM": looking.vacuum,
-    "RESTORE": looking.restore,
-    "BEGIN": control.begin,
-    "START": control.begin,
-    "COMMIT": control.commit,
-    "END": control.commit,
-    "ROLLBACK": control.rollback,
-    "ABORT": control.rollback,
-    "SAVEPOINT": control.savepoint,
-    "RELEASE": control.release,
+    "UNDROP": ddl_parser.undrop,
+    "ALTER": ddl_parser.alter,
+    "COMMENT": ddl_parser.comment_on,
+    "DESCRIBE": describe_parser.describe,
+    "DESC": describe_parser.describe,
+    "SHOW": describe_parser.show,
+    "USE": describe_parser.use,
+    "OPTIMIZE": describe_parser.optimize,
+    "VACUUM": describe_parser.vacuum,
+    "RESTORE": describe_parser.restore,
+    "BEGIN": transaction_parser.begin,
+    "START": transaction_parser.begin,
+    "COMMIT": transaction_parser.commit,
+    "END": transaction_parser.commit,
+    "ROLLBACK": transaction_parser.rollback,
+    "ABORT": transaction_parser.rollback,
+    "SAVEPOINT": transaction_parser.savepoint,
+    "RELEASE": transaction_parser.release,
     "SET": _set,
     "RESET": _foreign,
     "CACHE": _cache,

@@ -10,8 +10,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headgate.protocol.conflicts import Isolation
-from headgate.protocol.schema import DataType
+from headgate.protocol.commit.conflicts import Isolation
+from headgate.protocol.schema.types import DataType
 
 Path = tuple[str, ...]  # a column, or a field inside one, from the outside in
 

@@ -24,7 +24,7 @@ from headgate.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from headgate.storage.objects import (
+from headgate.storage.port import (
     ObjectMeta,
     PutUnknownError,
     check_batch,

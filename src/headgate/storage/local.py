@@ -19,7 +19,7 @@ from typing import Final
 
 from headgate.errors import InvalidArgumentError, PermissionDeniedError, UnavailableError
 from headgate.storage.disk import Disk, OsDisk, Stat
-from headgate.storage.objects import (
+from headgate.storage.port import (
     RESERVED,
     ObjectMeta,
     PutUnknownError,

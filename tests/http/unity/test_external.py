@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import HeadgateError
-from headgate.http.unity import bodies, external
-from headgate.protocol import schema as schemas
+from headgate.http.unity import bodies, external_tables
 from headgate.protocol.actions import Format, Metadata
+from headgate.protocol.schema import types as schemas
 from tests.http.conftest import Served
 from tests.http.unity.conftest import BASE, IN_DEFAULT, add_commit, claim, error, older_error
 
@@ -319,13 +319,13 @@ def test_updates_in_any_order_are_one_change_that_can_be_told_again(
     shuffled = list(updates)
     chance.shuffle(shuffled)
     try:
-        after = external.changed(before, updates)
+        after = external_tables.changed(before, updates)
     except HeadgateError:
         with pytest.raises(HeadgateError):
-            external.changed(before, shuffled)
+            external_tables.changed(before, shuffled)
         return
-    assert external.changed(before, shuffled) == after
-    assert external.changed(after, updates) == after
+    assert external_tables.changed(before, shuffled) == after
+    assert external_tables.changed(after, updates) == after
     fields = schemas.from_json(after.schema_string).fields
     assert {field.name for field in fields}.issuperset(after.partition_columns)
-    external.last_commit(after)
+    external_tables.last_commit(after)

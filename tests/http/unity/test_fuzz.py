@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from headgate.api.port import Severity
+from headgate.api.table_states import State
 from headgate.http.operations import Operation
 from headgate.http.unity import preview, rest, v1
 from headgate.protocol.actions import TableId
-from headgate.protocol.catalog_port import Severity
-from headgate.protocol.tables import State
 from headgate.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.unity.conftest import (

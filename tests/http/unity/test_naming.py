@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.protocol.tables import State
+from headgate.api.table_states import State
 from tests.http.conftest import Served
 from tests.http.test_native_api import commit, make, propose
 from tests.http.unity.conftest import BASE, IN_DEFAULT, V1

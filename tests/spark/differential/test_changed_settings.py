@@ -15,8 +15,8 @@ from random import Random
 import pytest
 from pyspark.sql import DataFrame
 
+from headgate._connect import embedded_catalog
 from headgate.clock import RandomIds, SystemClock
-from headgate.connecting import embedded_catalog
 from headgate.errors import HeadgateError
 from headgate.settings import Settings
 from tests.spark.conftest import Water

@@ -13,12 +13,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from headgate.api.messages import RatifiedCommit, Way
+from headgate.api.port import KnownFile, Ref
+from headgate.api.table_states import Kind, State
 from headgate.errors import UnavailableError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.catalog_port import KnownFile, Ref
-from headgate.protocol.commits import RatifiedCommit, Way
-from headgate.protocol.tables import Kind, State
 
 
 class TakenError(Exception):

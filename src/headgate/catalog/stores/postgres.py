@@ -26,7 +26,7 @@ from psycopg import errors, sql
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
-from headgate.catalog.stores.gathering import Row
+from headgate.catalog.stores.assembly import Row
 from headgate.catalog.stores.port import (
     Clock,
     DoubtError,
@@ -36,8 +36,8 @@ from headgate.catalog.stores.port import (
     Writing,
 )
 from headgate.catalog.stores.postgres_bulk import Statement, Values
-from headgate.catalog.stores.postgres_reading import ReadingUnit
-from headgate.catalog.stores.postgres_writing import WritingUnit
+from headgate.catalog.stores.postgres_reader import ReadingUnit
+from headgate.catalog.stores.postgres_writer import WritingUnit
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
     DamagedError,

@@ -23,8 +23,8 @@ from headgate.catalog.stores.port import (
     Writing,
 )
 from headgate.catalog.stores.sqlite_file import DatabaseFiles, make_private
-from headgate.catalog.stores.sqlite_reading import CLOCK, ReadingUnit, as_clock
-from headgate.catalog.stores.sqlite_writing import Known, WritingUnit, translated
+from headgate.catalog.stores.sqlite_reader import CLOCK, ReadingUnit, as_clock
+from headgate.catalog.stores.sqlite_writer import Known, WritingUnit, translated
 from headgate.clock import Clock as WallClock
 from headgate.errors import (
     AlreadyExistsError,

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
+from headgate.api.bodies import decode
 from headgate.protocol.encoding import to_json
-from headgate.wire.bodies import decode
 
 __all__ = ["decode", "encode"]
 

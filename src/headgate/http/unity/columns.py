@@ -14,10 +14,10 @@ import msgspec
 
 from headgate.errors import HeadgateError, InvalidArgumentError
 from headgate.http.unity import bodies
-from headgate.protocol import schema as schemas
-from headgate.protocol import schema_text
 from headgate.protocol.actions import Metadata
-from headgate.protocol.schema import (
+from headgate.protocol.schema import text as schema_text
+from headgate.protocol.schema import types as schemas
+from headgate.protocol.schema.types import (
     ArrayType,
     DataType,
     DecimalType,

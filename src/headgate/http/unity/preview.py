@@ -12,18 +12,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headgate.catalog.describing import Described
+from headgate.api.messages import Way
+from headgate.api.table_states import TABLE_ID_PROPERTY
+from headgate.catalog.descriptions import Described
 from headgate.catalog.stores.port import ToldRow
 from headgate.errors import InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
-from headgate.http.unity import bodies, problems, tables
-from headgate.http.unity.committing import heard, propose, refuse_wrong_claim
+from headgate.http.unity import bodies, problems, table_views
+from headgate.http.unity.commits import heard, propose, refuse_wrong_claim
 from headgate.http.unity.problems import BASE
 from headgate.protocol.actions import Version
-from headgate.protocol.commits import Way
-from headgate.protocol.examination import Examined, Violation
+from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.paths import PublishedCommit
-from headgate.protocol.tables import TABLE_ID_PROPERTY
 from headgate.settings import Settings
 from headgate.storage import locations
 
@@ -75,8 +75,8 @@ def _at_its_place(described: Described, table_uri: str) -> Described:
 
 def _add(call: Call) -> int:
     body: bodies.OlderCommit = call.body
-    tables.refuse_uniform(body.uniform)
-    table_id = tables.parse_id(body.table_id)
+    table_views.refuse_uniform(body.uniform)
+    table_id = table_views.parse_id(body.table_id)
     if body.commit_info is None:
         before = _at_its_place(call.catalog.describe_briefly(table_id), body.table_uri)
         if body.latest_backfilled_version is None or body.metadata is not None:
@@ -98,11 +98,11 @@ def _add(call: Call) -> int:
     def judge(examined: Examined) -> Iterable[Violation]:
         metadata = examined.metadata or before.metadata
         commit = bodies.AddCommit(commit=wanted)
-        yield from tables.contradictions((commit,), examined, before)
+        yield from table_views.contradictions((commit,), examined, before)
         if changed is not None and changed.description is not None:
-            yield from tables.comment_differs(metadata, changed.description)
+            yield from table_views.comment_differs(metadata, changed.description)
         if changed is not None and changed.properties is not None:
-            yield from tables.properties_differ(metadata, changed.properties.properties)
+            yield from table_views.properties_differ(metadata, changed.properties.properties)
 
     propose(call.catalog, before, wanted, claim, judge)
     return _OK
@@ -128,16 +128,16 @@ def _commits(call: Call) -> bodies.Commits:
     if wanted.start_version < 0 or (wanted.end_version or 0) < 0:
         raise InvalidArgumentError("A version is not below 0.", remedy="")
     first = max(wanted.start_version, 1)
-    table_id = tables.parse_id(wanted.table_id)
+    table_id = table_views.parse_id(wanted.table_id)
     described = call.catalog.describe_in_files(table_id, Version(first))
     found = _at_its_place(described, wanted.table_uri)
-    tables.make_staging_folder(found)
+    table_views.make_staging_folder(found)
     head = found.row.head
     last = head if wanted.end_version is None else min(wanted.end_version, head)
     if call.agent.startswith(_TOLD_OF_ALL):
         told = [_by_any_name(found, commit) for commit in reversed(found.commits)]
     else:
-        told = [_by_staged_name(commit) for commit in tables.in_staged_files(found)]
+        told = [_by_staged_name(commit) for commit in table_views.in_staged_files(found)]
     return bodies.Commits(
         commits=tuple(commit for commit in told if first <= commit.version <= last),
         latest_table_version=head,

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.catalog import remarks
-from headgate.catalog.describing import Described
+from headgate.api.status import CatalogRemarks, Remarks
+from headgate.catalog import namespace_details
+from headgate.catalog.descriptions import Described
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -21,12 +22,11 @@ from headgate.errors import (
     NotEmptyError,
 )
 from headgate.http.operations import Call, Operation, Pool
-from headgate.http.unity import bodies, columns, external, problems, tables
+from headgate.http.unity import bodies, columns, external_tables, problems, table_views
 from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
+from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
-from headgate.protocol.examination import Examined, Violation
-from headgate.protocol.overview import CatalogRemarks, Remarks
 from headgate.settings import Settings
 
 _PAGE: Final = 100  # when the client does not say
@@ -129,7 +129,7 @@ def operations(settings: Settings) -> list[Operation]:
 def _catalogs(call: Call) -> bodies.Catalogs:
     token, size = call.text("page_token"), _page_size(call)
     after = fold(plain_name(token)) if token else ""
-    known = sorted(tables.catalogs(call.catalog).items())
+    known = sorted(table_views.catalogs(call.catalog).items())
     names = [name for key, name in known if key > after]
     made_ms = call.catalog.namespaces_made_ms()
     return bodies.Catalogs(
@@ -139,7 +139,7 @@ def _catalogs(call: Call) -> bodies.Catalogs:
 
 
 def _catalog(call: Call) -> bodies.CatalogInfo:
-    name = tables.require_catalog(call.catalog, plain_name(call.path["name"]))
+    name = table_views.require_catalog(call.catalog, plain_name(call.path["name"]))
     return _catalog_info(call, name, call.catalog.namespaces_made_ms())
 
 
@@ -149,7 +149,7 @@ def _catalog(call: Call) -> bodies.CatalogInfo:
 
 def _create_catalog(call: Call) -> bodies.CatalogInfo:
     name = plain_name(call.body.name)
-    if fold(name) in tables.catalogs(call.catalog):
+    if fold(name) in table_views.catalogs(call.catalog):
         raise SaidError(Case.CATALOG_THERE, f"There is a catalog {name} already.")
     first = SchemaName(name, DEFAULT_SCHEMA)
     _make(call, first, Case.CATALOG_THERE, of_catalog=_said(call))
@@ -158,16 +158,16 @@ def _create_catalog(call: Call) -> bodies.CatalogInfo:
 
 def _change_catalog(call: Call) -> bodies.CatalogInfo:
     old, new = plain_name(call.path["name"]), _new_name(call)
-    known = tables.catalogs(call.catalog)
+    known = table_views.catalogs(call.catalog)
     is_replay = (
         fold(old) not in known
         and new is not None
         and _has_former_name(call.catalog.remarks(new).catalog, old)
     )
     if not is_replay:
-        name = tables.require_catalog(call.catalog, old)
+        name = table_views.require_catalog(call.catalog, old)
         _change_remarks(call, name, new, Case.CATALOG_THERE)
-    name = tables.require_catalog(call.catalog, new or old)
+    name = table_views.require_catalog(call.catalog, new or old)
     return _catalog_info(call, name, call.catalog.namespaces_made_ms())
 
 
@@ -177,9 +177,9 @@ def _change_schema(call: Call) -> bodies.SchemaInfo:
     known = {found.key for found in call.catalog.namespaces()}
     said = call.catalog.remarks(old.catalog).schemas.get(renamed.key[1], Remarks())
     if old.key in known or not _has_former_name(said, old.schema):
-        name = tables.require_schema(call.catalog, old)
+        name = table_views.require_schema(call.catalog, old)
         _change_remarks(call, name, new, Case.SCHEMA_THERE)
-    return _schema_info(call, tables.require_schema(call.catalog, renamed))
+    return _schema_info(call, table_views.require_schema(call.catalog, renamed))
 
 
 def _new_name(call: Call) -> str | None:
@@ -220,7 +220,7 @@ def _without_nulls(properties: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _delete_catalog(call: Call) -> int:
-    name = tables.require_catalog(call.catalog, plain_name(call.path["name"]))
+    name = table_views.require_catalog(call.catalog, plain_name(call.path["name"]))
     within = [known for known in call.catalog.namespaces() if known.catalog == name]
     if call.truth("force"):
         for namespace in within:
@@ -233,7 +233,7 @@ def _delete_catalog(call: Call) -> int:
 
 
 def _schemas(call: Call) -> bodies.Schemas:
-    catalog = tables.require_catalog(call.catalog, plain_name(_text(call, "catalog_name")))
+    catalog = table_views.require_catalog(call.catalog, plain_name(_text(call, "catalog_name")))
     after = call.text("page_token") or ""
     made_ms, said = call.catalog.namespaces_made_ms(), call.catalog.remarks(catalog)
     names = [
@@ -254,7 +254,7 @@ def _one_schema(call: Call) -> bodies.SchemaInfo:
 
 def _create_schema(call: Call) -> bodies.SchemaInfo:
     body: bodies.NewSchema = call.body
-    catalog = tables.require_catalog(call.catalog, plain_name(body.catalog_name))
+    catalog = table_views.require_catalog(call.catalog, plain_name(body.catalog_name))
     name = SchemaName(catalog, plain_name(body.name))
     _make(call, name, Case.SCHEMA_THERE, said=_said(call))
     return _schema_info(call, name)
@@ -269,7 +269,7 @@ def _delete_schema(call: Call) -> int:
 
 
 def _required(call: Call) -> SchemaName:
-    return tables.require_schema(call.catalog, _schema_name(call))
+    return table_views.require_schema(call.catalog, _schema_name(call))
 
 
 def _schema_name(call: Call) -> SchemaName:
@@ -311,7 +311,7 @@ def _catalog_info(call: Call, name: str, made_ms: Mapping[SchemaName, int]) -> b
     created_ms = min(within, default=None)
     return bodies.CatalogInfo(
         name=name,
-        id=said.id or remarks.id_of(name),
+        id=said.id or namespace_details.id_of(name),
         comment=said.comment,
         properties=said.properties,
         storage_root=said.storage_root,
@@ -332,7 +332,7 @@ def _schema(name: SchemaName, made_ms: int | None, known: CatalogRemarks) -> bod
         name=name.schema,
         catalog_name=name.catalog,
         full_name=str(name),
-        schema_id=said.id or remarks.id_of(name),
+        schema_id=said.id or namespace_details.id_of(name),
         comment=said.comment,
         properties=said.properties,
         storage_root=said.storage_root,
@@ -349,12 +349,12 @@ def _tables(call: Call) -> bodies.Tables:
     name = SchemaName(
         plain_name(_text(call, "catalog_name")), plain_name(_text(call, "schema_name"))
     )
-    name = tables.require_schema(call.catalog, name)
+    name = table_views.require_schema(call.catalog, name)
     size, token = _page_size(call), call.text("page_token")
-    after = tables.full_name(token) if token else None
+    after = table_views.full_name(token) if token else None
     found, following = call.catalog.describe_page(name, after, size)
     return bodies.Tables(
-        tables=tuple(_without(call, tables.info(described)) for described in found),
+        tables=tuple(_without(call, table_views.info(described)) for described in found),
         next_page_token=None if following is None else str(following),
     )
 
@@ -369,29 +369,31 @@ def _without(call: Call, info: bodies.TableInfo) -> bodies.TableInfo:
 
 
 def _table(call: Call) -> bodies.TableInfo:
-    return tables.info(tables.find(call.catalog, tables.wanted_name([call.path["name"]])))
+    return table_views.info(
+        table_views.find(call.catalog, table_views.wanted_name([call.path["name"]]))
+    )
 
 
 def _delete_table(call: Call) -> int:
-    name = tables.wanted_name([call.path["name"]])
-    found = tables.find(call.catalog, name, call.catalog.describe_briefly)
+    name = table_views.wanted_name([call.path["name"]])
+    found = table_views.find(call.catalog, name, call.catalog.describe_briefly)
     call.catalog.drop_table(found.row.id)
     return _OK
 
 
 def _create_table(call: Call, settings: Settings) -> bodies.TableInfo:
     body: bodies.OlderNewTable = call.body
-    name = tables.table_name(body.catalog_name, body.schema_name, body.name)
+    name = table_views.table_name(body.catalog_name, body.schema_name, body.name)
     match body.table_type:
-        case tables.MANAGED:
-            return tables.info(_create_managed(call, settings, name))
-        case tables.EXTERNAL:
-            tables.require_schema(call.catalog, name.namespace)
+        case table_views.MANAGED:
+            return table_views.info(_create_managed(call, settings, name))
+        case table_views.EXTERNAL:
+            table_views.require_schema(call.catalog, name.namespace)
             try:
-                made = call.catalog.declare_external(name, external.wanted(body))
+                made = call.catalog.declare_external(name, external_tables.wanted(body))
             except AlreadyExistsError as error:
                 raise SaidError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
-            return tables.info(call.catalog.describe(made.table_id))
+            return table_views.info(call.catalog.describe(made.table_id))
         case other:
             raise InvalidArgumentError(f"A {other[:60]} cannot be made here.", remedy="")
 
@@ -401,15 +403,15 @@ def _create_managed(call: Call, settings: Settings, name: TableName) -> Describe
     properties = body.properties or {}
 
     def judge(examined: Examined) -> Iterable[Violation]:
-        yield from tables.lacks_required(settings, examined, properties)
-        yield from tables.asks_for_uniform(examined)
+        yield from table_views.lacks_required(settings, examined, properties)
+        yield from table_views.asks_for_uniform(examined)
         if examined.metadata is not None:
-            yield from tables.declared_properties_differ(examined.metadata, properties)
-            yield from tables.comment_differs(examined.metadata, body.comment)
-            yield from tables.column_names_differ(examined.metadata, body.columns or ())
+            yield from table_views.declared_properties_differ(examined.metadata, properties)
+            yield from table_views.comment_differs(examined.metadata, body.comment)
+            yield from table_views.column_names_differ(examined.metadata, body.columns or ())
 
     try:
-        return tables.register(call.catalog, name, body.storage_location, judge)
+        return table_views.register(call.catalog, name, body.storage_location, judge)
     except InvalidCommitError as error:
         if {violation.rule for violation in _violations(error)} != {"no-version-0"}:
             raise
@@ -417,11 +419,11 @@ def _create_managed(call: Call, settings: Settings, name: TableName) -> Describe
     schema = columns.declared(declared)
     if not schema.fields:
         raise InvalidArgumentError("A table has at least one column.", remedy="")
-    return tables.begin(
+    return table_views.begin(
         call.catalog,
         name,
         body.storage_location,
-        lambda table_id: tables.version_0(
+        lambda table_id: table_views.version_0(
             settings, table_id, schema, columns.partitions(declared), properties, body.comment
         ),
     )
@@ -433,8 +435,8 @@ def _violations(error: InvalidCommitError) -> Iterable[Violation]:
 
 def _stage(call: Call) -> bodies.OlderStagingTable:
     body: bodies.OlderNewStagingTable = call.body
-    name = tables.table_name(body.catalog_name, body.schema_name, body.name)
-    staged = tables.stage(call.catalog, name)
+    name = table_views.table_name(body.catalog_name, body.schema_name, body.name)
+    staged = table_views.stage(call.catalog, name)
     return bodies.OlderStagingTable(
         id=staged.table_id,
         name=body.name,
@@ -449,7 +451,7 @@ def _stage(call: Call) -> bodies.OlderStagingTable:
 
 def _open_table(call: Call) -> bodies.OlderCredentials:
     _refuse_unless_access(call.body.operation)
-    place = call.catalog.place_of(tables.parse_id(call.body.table_id))
+    place = call.catalog.place_of(table_views.parse_id(call.body.table_id))
     return bodies.OlderCredentials(url=place)
 
 

@@ -12,18 +12,18 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headgate.catalog.describing import Described
+from headgate.api.status import FileSizes, Reported
+from headgate.api.table_states import TABLE_ID_PROPERTY, Kind
+from headgate.catalog.descriptions import Described
 from headgate.catalog.stores.port import TableRow, ToldRow
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
-from headgate.http.unity import bodies, columns, external, problems, tables
-from headgate.http.unity.committing import heard, is_replay, propose, refuse_wrong_claim
+from headgate.http.unity import bodies, columns, external_tables, problems, table_views
+from headgate.http.unity.commits import heard, is_replay, propose, refuse_wrong_claim
 from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Metadata, Version
-from headgate.protocol.examination import Examined, Violation
-from headgate.protocol.overview import FileSizes, Reported
-from headgate.protocol.tables import TABLE_ID_PROPERTY, Kind
+from headgate.protocol.commit.examination import Examined, Violation
 from headgate.settings import Settings
 
 _VERSION: Final = "1.0"
@@ -93,7 +93,7 @@ def operations(settings: Settings) -> list[Operation]:
             "staging_credentials",
             "Open a staging table.",
             lambda call: _credentials(
-                call.catalog.place_of(tables.parse_id(call.path["table_id"])), "READ_WRITE"
+                call.catalog.place_of(table_views.parse_id(call.path["table_id"])), "READ_WRITE"
             ),
         ),
         row(
@@ -131,7 +131,7 @@ def operations(settings: Settings) -> list[Operation]:
 
 
 def _name(call: Call) -> TableName:
-    return tables.wanted_name(call.path[part] for part in ("catalog", "schema", "table"))
+    return table_views.wanted_name(call.path[part] for part in ("catalog", "schema", "table"))
 
 
 # Reading
@@ -141,7 +141,7 @@ def _config(call: Call) -> bodies.Config:
     name, offered = call.text("catalog"), call.text("protocol-versions")
     if name is None or offered is None:
         raise InvalidArgumentError("Say `catalog` and `protocol-versions`.", remedy="")
-    tables.require_catalog(call.catalog, plain_name(name))
+    table_views.require_catalog(call.catalog, plain_name(name))
     if _VERSION not in [text.strip() for text in offered.split(",")]:
         raise InvalidArgumentError(
             f"No version of {offered[:100]!r} is served.", remedy=f"Served are: {_VERSION}."
@@ -150,11 +150,11 @@ def _config(call: Call) -> bodies.Config:
 
 
 def _load(call: Call) -> bodies.LoadedTable:
-    return _loaded(tables.load(call.catalog, _name(call)))
+    return _loaded(table_views.load(call.catalog, _name(call)))
 
 
 def _exists(call: Call) -> None:
-    tables.find(call.catalog, _name(call))
+    table_views.find(call.catalog, _name(call))
 
 
 def _loaded(described: Described) -> bodies.LoadedTable:
@@ -163,7 +163,7 @@ def _loaded(described: Described) -> bodies.LoadedTable:
         return bodies.LoadedTable(metadata=metadata)
     return bodies.LoadedTable(
         metadata=metadata,
-        commits=tuple(map(_commit, tables.in_staged_files(described))),
+        commits=tuple(map(_commit, table_views.in_staged_files(described))),
         latest_table_version=described.row.head,
     )
 
@@ -180,25 +180,27 @@ def _commit(commit: ToldRow) -> bodies.Commit:
 
 
 def _metadata(described: Described) -> bodies.TableMetadata:
-    if tables.format_of(described) != "DELTA":
+    if table_views.format_of(described) != "DELTA":
         raise SaidError(
             Case.OTHER_FORMAT,
-            f"UnsupportedTableFormat: {described.name} is {tables.format_of(described)}.",
+            f"UnsupportedTableFormat: {described.name} is {table_views.format_of(described)}.",
             remedy="Ask for it by the older REST: GET /tables.",
         )
     row, metadata = described.row, described.metadata
     last = (row.metadata_version, described.changed_ms)
-    version, timestamp_ms = last if row.kind is Kind.MANAGED else external.last_commit(metadata)
+    version, timestamp_ms = (
+        last if row.kind is Kind.MANAGED else external_tables.last_commit(metadata)
+    )
     return bodies.TableMetadata(
         etag=_etag(row),
-        table_type=tables.kind_of(described),
+        table_type=table_views.kind_of(described),
         table_uuid=row.id,
         location=row.location,
         created_time=row.created_ms,
         updated_time=max(described.changed_ms, row.created_ms),
         columns=columns.to_kebab(metadata.schema_string),
         partition_columns=metadata.partition_columns,
-        properties=tables.properties_of(described),
+        properties=table_views.properties_of(described),
         last_commit_version=version,
         last_commit_timestamp_ms=timestamp_ms,
     )
@@ -217,7 +219,7 @@ def _update(call: Call) -> bodies.LoadedTable:
         raise InvalidArgumentError("A change has requirements and updates.", remedy="")
     updates = _one_of_a_kind(body.updates)
     add = _one(updates, bodies.AddCommit)
-    before = tables.find(call.catalog, _name(call), _look_for(call, add))
+    before = table_views.find(call.catalog, _name(call), _look_for(call, add))
     uuid = _one(_one_of_a_kind(body.requirements), bodies.AssertTableUuid)
     if uuid is None:
         raise InvalidArgumentError("assert-table-uuid is missing.", remedy="")
@@ -238,14 +240,14 @@ def _update(call: Call) -> bodies.LoadedTable:
     claim = None if said is None else said.latest_published_version
     if add is None:
         return _confirm(call, before, updates, claim, etag)
-    tables.refuse_uniform(add.uniform)
+    table_views.refuse_uniform(add.uniform)
     claim = heard(before, claim, add.commit)
     is_stale = etag is not None and etag.etag != _etag(before.row)
     if is_stale and not is_replay(call.catalog, before, add.commit):
         _refuse_unless_asserted(before.row, etag)
 
     def judge(examined: Examined) -> Iterable[Violation]:
-        return tables.contradictions(updates, examined, before)
+        return table_views.contradictions(updates, examined, before)
 
     after = propose(call.catalog, before, add.commit, claim, judge)
     return _answered(call, before, lambda: call.catalog.describe_after(before, *after))
@@ -276,10 +278,12 @@ def _declare(
 ) -> bodies.LoadedTable:
     """Keep what is said of a table whose log is its own."""
     _metadata(before)  # what is no Delta table is refused
-    external.changed(before.metadata, updates)  # what is wrong is refused before it is its turn
+    external_tables.changed(
+        before.metadata, updates
+    )  # what is wrong is refused before it is its turn
 
     def change(row: TableRow, metadata: Metadata) -> Metadata:
-        changed = external.changed(metadata, updates)
+        changed = external_tables.changed(metadata, updates)
         if changed != metadata:  # told again it changes nothing, and its etag may be old
             _refuse_unless_asserted(row, etag)
         return changed
@@ -338,13 +342,13 @@ def _answered(call: Call, before: Described, look: Callable[[], Described]) -> b
 
 
 def _stage(call: Call, settings: Settings) -> bodies.StagingTable:
-    name = tables.table_name(call.path["catalog"], call.path["schema"], call.body.name)
-    staged = tables.stage(call.catalog, name)
-    required = tables.required_protocol(settings)
-    suggested = tables.suggested_protocol(settings)
+    name = table_views.table_name(call.path["catalog"], call.path["schema"], call.body.name)
+    staged = table_views.stage(call.catalog, name)
+    required = table_views.required_protocol(settings)
+    suggested = table_views.suggested_protocol(settings)
     return bodies.StagingTable(
         table_id=staged.table_id,
-        table_type=tables.MANAGED,
+        table_type=table_views.MANAGED,
         location=staged.location,
         storage_credentials=(_credential(staged.location, "READ_WRITE"),),
         required_protocol=bodies.RequiredProtocol(
@@ -357,20 +361,20 @@ def _stage(call: Call, settings: Settings) -> bodies.StagingTable:
             reader_features=tuple(suggested.reader_features or ()),
             writer_features=tuple(suggested.writer_features or ()),
         ),
-        required_properties=tables.required_properties(settings, staged.table_id),
-        suggested_properties=tables.suggested_properties(settings),
+        required_properties=table_views.required_properties(settings, staged.table_id),
+        suggested_properties=table_views.suggested_properties(settings),
     )
 
 
 def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
     body: bodies.NewTable = call.body
-    name = tables.table_name(call.path["catalog"], call.path["schema"], body.name)
-    if body.table_type != tables.MANAGED:
+    name = table_views.table_name(call.path["catalog"], call.path["schema"], body.name)
+    if body.table_type != table_views.MANAGED:
         raise InvalidArgumentError(
             f"A {body.table_type[:60]} table is not made here.",
             remedy="Name an external one by the older REST: POST /tables.",
         )
-    tables.refuse_uniform(body.uniform)
+    table_views.refuse_uniform(body.uniform)
     wanted = columns.from_kebab(body.columns)
     if not wanted.fields:
         raise InvalidArgumentError("A table has at least one column.", remedy="")
@@ -379,32 +383,32 @@ def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
         if TABLE_ID_PROPERTY not in body.properties:
             says = f"{TABLE_ID_PROPERTY} is missing from the declared properties"
             yield Violation(rule="required-property", says=says)
-        yield from tables.lacks_required(settings, examined, body.properties)
+        yield from table_views.lacks_required(settings, examined, body.properties)
         if examined.metadata is None:
             return
-        yield from tables.asks_for_uniform(examined)
-        yield from tables.columns_differ(examined.metadata, wanted)
-        yield from tables.partitioning_differs(examined.metadata, body.partition_columns or ())
-        yield from tables.declared_properties_differ(examined.metadata, body.properties)
-        yield from tables.comment_differs(examined.metadata, body.comment)
-        yield from tables.protocol_differs(examined.protocol, body.protocol)
-        yield from tables.domains_differ(examined, (), body.domain_metadata or {})
+        yield from table_views.asks_for_uniform(examined)
+        yield from table_views.columns_differ(examined.metadata, wanted)
+        yield from table_views.partitioning_differs(examined.metadata, body.partition_columns or ())
+        yield from table_views.declared_properties_differ(examined.metadata, body.properties)
+        yield from table_views.comment_differs(examined.metadata, body.comment)
+        yield from table_views.protocol_differs(examined.protocol, body.protocol)
+        yield from table_views.domains_differ(examined, (), body.domain_metadata or {})
 
-    return _loaded(tables.register(call.catalog, name, body.location, judge))
+    return _loaded(table_views.register(call.catalog, name, body.location, judge))
 
 
 # The rest
 
 
 def _drop(call: Call) -> None:
-    found = tables.find(call.catalog, _name(call), call.catalog.describe_briefly)
+    found = table_views.find(call.catalog, _name(call), call.catalog.describe_briefly)
     call.catalog.drop_table(found.row.id)
 
 
 def _rename(call: Call) -> None:
     old, wanted = _name(call), plain_name(call.body.new_name)
     try:
-        described = tables.find(call.catalog, old, call.catalog.describe_briefly)
+        described = table_views.find(call.catalog, old, call.catalog.describe_briefly)
     except SaidError as error:
         renamed = TableName(old.catalog, old.schema, wanted)
         if error.case is Case.NO_TABLE and call.catalog.was_renamed(old, renamed):
@@ -421,7 +425,7 @@ def _table_credentials(call: Call) -> bodies.Credentials:
     wanted = call.text("operation")
     if wanted not in _ACCESS:
         raise InvalidArgumentError(f"The operation is {wanted!r}.", remedy="READ or READ_WRITE.")
-    location = tables.find(call.catalog, _name(call)).row.location
+    location = table_views.find(call.catalog, _name(call)).row.location
     return _credentials(location, wanted)
 
 
@@ -435,7 +439,7 @@ def _credential(location: str, operation: str) -> bodies.Credential:
 
 def _report(call: Call) -> None:
     body: bodies.Metrics = call.body
-    described = tables.find(call.catalog, _name(call), call.catalog.describe_briefly)
+    described = table_views.find(call.catalog, _name(call), call.catalog.describe_briefly)
     if body.table_id.lower() != described.row.id:
         raise InvalidArgumentError(
             f"{described.name} is table {described.row.id}, not {body.table_id[:60]}.", remedy=""

@@ -1,0 +1,384 @@
+"""The root for library users: an address becomes a `Session`, for every kind of catalog.
+
+Not called `connect`, since a module of that name would stand before the function.
+
+| address | catalog |
+|---|---|
+| a directory, or `sqlite:///...` | embedded: the catalog runs in this process on SQLite |
+| `postgresql://...` | the catalog runs in this process on a database that many share |
+| `http://...`, `https://...` | a catalog server |
+| `file:///...?catalog=filesystem`, `s3://...?catalog=filesystem` | no database: put-if-absent |
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from headgate.api.port import ManagingCatalog
+from headgate.arguments import When, checked
+from headgate.catalog.service import Catalog
+from headgate.catalog.stores.port import CatalogStore, Writing
+from headgate.catalog.stores.sqlite import SQLiteStore
+from headgate.catalog.stores.sqlite_file import make_private_folder
+from headgate.clock import Clock, Ids, RandomIds, SystemClock
+from headgate.errors import (
+    AlreadyExistsError,
+    DamagedError,
+    InvalidArgumentError,
+    NotEmptyError,
+    UnavailableError,
+)
+from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName
+from headgate.settings import Settings
+from headgate.storage import locations
+
+if TYPE_CHECKING:
+    from headgate.catalog.filesystem import FilesystemCatalog
+    from headgate.client.remote import RemoteCatalog
+    from headgate.client.session import Session
+    from headgate.client.table import PlainTable
+
+DATABASE = "headgate.db"
+_ROOT = "root"
+_ADDRESSES = (
+    "Name a directory, sqlite:///FILE, postgresql://…, http://…, "
+    "file:///DIRECTORY?catalog=filesystem or s3://BUCKET/PREFIX?catalog=filesystem."
+)
+
+
+@checked
+def connect(
+    address: str | os.PathLike[str] = "lake",
+    *,
+    settings: Settings | None = None,
+    publisher: bool = True,
+    token: str | None = None,
+    certificates: str | None = None,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+) -> Session:
+    """Open the catalog at an address; a missing or empty directory becomes a lake.
+
+    `publisher=False` leaves publishing to others, or to `table.publish()`. A server may ask for
+    `token`, else taken from HEADGATE_TOKEN; `certificates` names a file with the authorities to
+    trust, where they are not those of the system.
+    """
+    clock = clock or SystemClock()
+    ids = ids or RandomIds(clock)
+    settings = settings or Settings.from_environment(os.environ)
+    text = os.fspath(address)
+    catalog: ManagingCatalog
+    match _kind(text):
+        case _Kind.SERVER:
+            secret = token or os.environ.get("HEADGATE_TOKEN")
+            remote = _remote(text, clock, ids, secret, certificates)
+            catalog, on_close = remote, remote.close
+        case _Kind.FILESYSTEM:
+            catalog, on_close = _filesystem(text, clock, ids, settings), _nothing
+        case _Kind.DATABASE:
+            own = embedded_catalog(
+                text,
+                settings=settings,
+                publisher=publisher,
+                clock=clock,
+                ids=ids,
+                housekeeping=publisher,
+                any_location=True,
+            )
+            catalog, on_close = own, own.close
+    return _session(catalog, clock, ids, settings, on_close)
+
+
+@checked
+def init(address: str | os.PathLike[str], root: str | None = None) -> str:
+    """Make a lake and say where its tables will lie; refuse one that is there."""
+    text = os.fspath(address)
+    clock = SystemClock()
+    match _kind(text):
+        case _Kind.SERVER:
+            raise InvalidArgumentError(
+                f"{locations.shown(text)!r} is a server, which made its lake itself.",
+                remedy="Run `headgate init` where the server runs, with the address of its store.",
+            )
+        case _Kind.FILESYSTEM:
+            if root is not None:
+                raise InvalidArgumentError(
+                    f"The tables of {locations.shown(text)!r} lie where it says, not at {root!r}.",
+                    remedy="Leave the root away.",
+                )
+            return _filesystem_root(text)  # a filesystem catalog is made by its first table
+        case _Kind.DATABASE:
+            root = None if root is None else locations.normalize(root)
+            if root is not None and root.startswith("memory:"):
+                raise InvalidArgumentError(
+                    f"The root {root} is lost when this process ends.",
+                    remedy="Use a directory or a file://, s3://, gs://, az:// or abfss:// URL.",
+                )
+            if is_postgres(text):
+                store: CatalogStore = _postgres(text, clock, Settings())
+            else:
+                database = _database(text)
+                if _ready(database).exists():
+                    raise AlreadyExistsError(f"{text} is a lake already.", remedy="Use it.")
+                store = SQLiteStore(str(database), clock)
+                root = root or locations.normalize(str(database.parent.resolve()))
+    try:
+        with store.read() as unit:
+            if unit.setting(_ROOT) is not None:
+                raise AlreadyExistsError("This database holds a lake already.", remedy="Use it.")
+        return _root_of(store, root, clock)
+    finally:
+        store.close()
+
+
+@checked
+def open(
+    path: str | os.PathLike[str], *, version: int | None = None, as_of: When | None = None
+) -> PlainTable:
+    """Open a plain Delta table by its path, to read it: the latest, or as it was."""
+    from headgate.client.table import open_path
+
+    return open_path(os.fspath(path), version=version, as_of=as_of)
+
+
+def embedded_catalog(
+    address: str,
+    *,
+    settings: Settings,
+    publisher: bool,
+    clock: Clock,
+    ids: Ids,
+    housekeeping: bool = False,
+    proposers: int | None = None,
+    any_location: bool = False,
+    on_stopped: Callable[[str], None] = lambda why: None,
+) -> Catalog:
+    """Run the catalog of a lake in this process, on SQLite or on PostgreSQL.
+
+    With `any_location` tables may be put anywhere; a server leaves that to its administrator.
+    """
+    store, root = open_store(address, clock, settings)
+    if isinstance(store, SQLiteStore) and store.is_read_only:
+        publisher = housekeeping = False  # which would only fail
+    return Catalog(
+        store,
+        root,
+        store_for=locations.store_for,
+        clock=clock,
+        ids=ids,
+        settings=settings,
+        publisher=publisher,
+        housekeeping=housekeeping,
+        proposers=proposers,
+        any_location=any_location,
+        on_stopped=on_stopped,
+    )
+
+
+def open_store(
+    address: str, clock: Clock, settings: Settings | None = None
+) -> tuple[CatalogStore, str]:
+    """Open the store of a lake; give it, and where the lake's tables lie."""
+    settings = settings or Settings()
+    if _kind(address) is not _Kind.DATABASE:
+        raise InvalidArgumentError(
+            f"{locations.shown(address)!r} names no store.",
+            remedy="Name a directory, sqlite:///FILE or postgresql://….",
+        )
+    store: CatalogStore
+    root: str | None = None
+    if is_postgres(address):
+        store = _postgres(address, clock, settings)
+    else:
+        database = _database(address)
+        patience = settings.store_patience_ms / 1000
+        store = SQLiteStore(str(_ready(database)), clock, patience=patience)
+        root = locations.normalize(str(database.parent.resolve()))
+    try:
+        return store, _root_of(store, root, clock)
+    except BaseException:
+        store.close()
+        raise
+
+
+def database_file(address: str) -> Path | None:
+    """Return the SQLite file of a store's address; None if it is another store."""
+    return None if is_postgres(address) else _database(address)
+
+
+def is_postgres(address: str) -> bool:
+    """Say whether a store's address names a PostgreSQL database."""
+    return address.startswith(("postgresql://", "postgres://"))
+
+
+class _Kind(enum.Enum):
+    DATABASE = "database"
+    SERVER = "server"
+    FILESYSTEM = "filesystem"
+
+
+def _kind(address: str) -> _Kind:
+    if "://" not in address or address.startswith("sqlite:") or is_postgres(address):
+        return _Kind.DATABASE
+    if address.startswith(("http://", "https://")):
+        return _Kind.SERVER
+    return _Kind.FILESYSTEM
+
+
+# These are loaded when they are asked for: that takes longer than opening a lake, and what reads
+# tables stands on pyarrow, which a server does without.
+
+
+def _postgres(address: str, clock: Clock, settings: Settings) -> CatalogStore:
+    from headgate.catalog.stores.postgres import PostgresStore
+
+    return PostgresStore(
+        address,
+        clock,
+        patience=settings.store_patience_ms / 1000,
+        readers=settings.store_readers,
+    )
+
+
+def _remote(
+    address: str, clock: Clock, ids: Ids, token: str | None, certificates: str | None
+) -> RemoteCatalog:
+    from headgate.client.remote import RemoteCatalog
+
+    return RemoteCatalog(address, clock=clock, ids=ids, token=token, certificates=certificates)
+
+
+def _filesystem(address: str, clock: Clock, ids: Ids, settings: Settings) -> FilesystemCatalog:
+    from headgate.catalog.filesystem import FilesystemCatalog
+
+    return FilesystemCatalog(
+        _filesystem_root(address),
+        store_for=locations.store_for,
+        clock=clock,
+        ids=ids,
+        settings=settings,
+    )
+
+
+def _session(
+    catalog: ManagingCatalog,
+    clock: Clock,
+    ids: Ids,
+    settings: Settings,
+    on_close: Callable[[], None],
+) -> Session:
+    from headgate.client.session import Session
+    from headgate.client.transaction import Patience
+
+    return Session(
+        catalog,
+        clock=clock,
+        ids=ids,
+        store_for=locations.store_for,
+        patience=Patience(inline_bytes=settings.inline_limit_bytes),
+        on_close=on_close,
+    )
+
+
+def _nothing() -> None:
+    pass
+
+
+def _database(address: str) -> Path:
+    if address.startswith("sqlite:"):
+        path = address.removeprefix("sqlite://")
+        if not path.startswith("/") or path == "/":
+            raise InvalidArgumentError(
+                f"{address!r} names no file.", remedy="Write sqlite:///path/to/file.db."
+            )
+        return Path(path)
+    if not address:
+        raise InvalidArgumentError("An address cannot be empty.", remedy="Name a directory.")
+    return Path(address) / DATABASE
+
+
+def _ready(database: Path) -> Path:
+    """Make the lake's directory; refuse one that is somebody else's."""
+    directory = database.parent
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise InvalidArgumentError(
+                f"{directory} is not a directory.", remedy="Name a directory."
+            )
+        if not database.exists():  # what is ratified must not go with the lake's own name
+            make_private_folder(directory)
+        # In this order: what another process makes meanwhile is a lake, not somebody else's.
+        is_used = any(directory.iterdir())
+        is_foreign = is_used and not database.exists()
+        # While a lake is made its database is empty for a moment, and tables there are none yet.
+        # Again in this order: another process may make both meanwhile.
+        is_lost = (directory / "tables").is_dir() and _is_empty(database)
+    except NotADirectoryError as error:
+        raise InvalidArgumentError(
+            f"{str(directory)!r} cannot be used: {error}.", remedy="Name a directory."
+        ) from error
+    except OSError as error:
+        raise UnavailableError(
+            f"{str(directory)!r} cannot be used: {error}.",
+            remedy="Name a directory that can be read and written.",
+        ) from error
+    if is_foreign:
+        raise NotEmptyError(
+            f"{directory} is not empty and holds no lake.",
+            remedy="Name an empty or a new directory, or a lake.",
+        )
+    if is_lost:
+        raise DamagedError(
+            f"The catalog's file {database} is empty, and there are tables beside it.",
+            remedy="Move it away and restore it from a backup: `headgate restore`.",
+        )
+    return database
+
+
+def _is_empty(database: Path) -> bool:
+    for file in (database, database.with_name(f"{database.name}-wal")):
+        with suppress(FileNotFoundError):  # the last one to close takes the log away
+            if file.stat().st_size:
+                return False
+    return True
+
+
+def _root_of(store: CatalogStore, root: str | None, clock: Clock) -> str:
+    with store.read() as unit:
+        known = unit.setting(_ROOT)
+    if known is not None:
+        return known
+    if root is None:
+        raise InvalidArgumentError(
+            "This database holds no lake yet, and nobody said where its tables shall lie.",
+            remedy="Make one first: `headgate init ADDRESS --root URL`.",
+        )
+    wanted = root
+
+    def begin(unit: Writing) -> str:
+        known = unit.setting(_ROOT)  # another process may have been faster
+        if known is not None:
+            return known
+        unit.set_setting(_ROOT, wanted)
+        unit.insert_namespace(SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA), clock.now_ms())
+        return wanted
+
+    with store.write() as unit:
+        return begin(unit)
+
+
+def _filesystem_root(address: str) -> str:
+    parts = urlsplit(address)
+    if parse_qs(parts.query).get("catalog") != ["filesystem"]:
+        said = f"{locations.shown(address)!r} names no catalog."
+        raise InvalidArgumentError(said, remedy=_ADDRESSES)
+    try:
+        return locations.normalize(address.partition("?")[0])
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(error.message, remedy=_ADDRESSES) from None

@@ -1,0 +1,1 @@
+"""What a client and a catalog exchange: ports, messages, bodies, problems."""

@@ -1,0 +1,106 @@
+"""A table as the catalog knows it, from one instant: its row, what that means, and its tail.
+
+For those who have to tell of a table in other words than the native API's: they need more of the
+row than a Delta client asks for, and less of the content.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headgate.api.messages import RatifiedCommit, Way
+from headgate.api.table_states import Kind
+from headgate.catalog.decision import Decider
+from headgate.catalog.stores.port import NamedRow, Reading, TableRow, ToldRow
+from headgate.names import TableName
+from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, Sequence, Version
+from headgate.protocol.encoding import from_json
+
+LISTED = 100  # published commits still told of, at the most
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """All that the catalog knows of a table, but for the content of its commits."""
+
+    name: TableName
+    row: TableRow
+    metadata: Metadata
+    protocol: Protocol | None = None  # None: the table is not managed
+    domains: tuple[DomainMetadata, ...] = ()
+    changed_ms: int = 0  # when protocol or metadata changed last: that commit's timestamp
+    asked_ms: int = 0  # when this was told
+    # Up to here commits were ratified before this catalog was opened. Nobody had synced their
+    # staged files, and nobody has seen since whether they are there.
+    unseen: int = 0
+    # Ascending and contiguous up to the latest version: those asked for, all that are not
+    # published, and some of those published last.
+    commits: tuple[ToldRow, ...] = ()
+
+    def commit_at(self, version: Version) -> ToldRow | None:
+        """Give what is told of one version, if it is."""
+        place = version - self.row.head - 1  # from the end
+        return self.commits[place] if -len(self.commits) <= place < 0 else None
+
+    @property
+    def last_without_file(self) -> Version | None:
+        """The last version that may be had from nowhere but the catalog."""
+        return next(
+            (
+                commit.version
+                for commit in reversed(self.commits)
+                if commit.published_ms is None
+                and (commit.way is Way.INLINE or commit.sequence <= self.unseen)
+            ),
+            None,
+        )
+
+
+def describe(
+    unit: Reading,
+    decider: Decider,
+    named: NamedRow,
+    first: Version | None,
+    now_ms: int,
+    unseen: Sequence,
+) -> Described:
+    """Tell of a table, and of its commits from a version on."""
+    described = describe_briefly(decider, named)
+    row = named.row
+    if row.kind is Kind.EXTERNAL:
+        return described
+    start = max(0, row.published - LISTED + 1)
+    if first is not None:
+        start = min(first, row.published + 1)
+    commits = unit.told(row.key, Version(start), row.head) if start <= row.head else ()
+    return replace(described, asked_ms=now_ms, unseen=unseen, commits=tuple(commits))
+
+
+def describe_after(
+    decider: Decider, before: Described, row: TableRow, commit: RatifiedCommit, now_ms: int
+) -> Described:
+    """Tell of a table as its newest commit left it, by what was told just before that."""
+    is_changed = row.metadata_version == commit.version
+    changed_ms = commit.timestamp_ms if is_changed else before.changed_ms
+    described = describe_briefly(decider, NamedRow(row, before.name, changed_ms))
+    told = ToldRow(*(getattr(commit, field) for field in ToldRow._fields))
+    commits = (*before.commits, told)
+    return replace(described, asked_ms=now_ms, unseen=before.unseen, commits=commits)
+
+
+def describe_briefly(decider: Decider, named: NamedRow) -> Described:
+    """Tell of a table without its commits, as a listing needs it."""
+    row, name, changed_ms = named
+    if row.kind is Kind.EXTERNAL:
+        changed_ms = row.timestamp_ms or row.created_ms
+        return Described(name, row, from_json(row.metadata, Metadata), changed_ms=changed_ms)
+    assert changed_ms is not None  # version 0 is a commit too
+    protocol, metadata = decider.protocol_and_metadata(row)
+    return Described(
+        name=name,
+        row=row,
+        metadata=metadata,
+        protocol=protocol,
+        domains=tuple(from_json(row.domains, list[DomainMetadata])),
+        changed_ms=changed_ms,
+    )

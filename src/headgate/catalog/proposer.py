@@ -1,0 +1,561 @@
+"""A proposal's way to its answer: made ready outside of any lock, decided in its turn.
+
+What a proposal needs of storage is read and judged before it waits for its turn. What only the
+decider can find to be missing is fetched then, and the proposal gets in line again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import logging
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from headgate.api.messages import Inline, Part, Proposal, Put, Staged
+from headgate.api.port import Answer, Ratified, VersionTaken
+from headgate.api.table_states import State
+from headgate.catalog import lookup
+from headgate.catalog.crowd import Crowd
+from headgate.catalog.decision import (
+    Attempt,
+    BacklogError,
+    Decider,
+    FarBehindError,
+    FilesToSeeError,
+    Pending,
+    keys_of,
+    ratified_answer,
+)
+from headgate.catalog.descriptions import Described
+from headgate.catalog.event_feed import Feed
+from headgate.catalog.fsck import Checker
+from headgate.catalog.publisher import Publisher
+from headgate.catalog.ratifier import Ratifier, Waiter
+from headgate.catalog.stores.port import CatalogStore, TableRow, Writing
+from headgate.catalog.tables import Judge, nothing_more
+from headgate.clock import Clock
+from headgate.errors import (
+    BusyError,
+    HeadgateError,
+    InvalidArgumentError,
+    InvalidCommitError,
+    LogAheadError,
+    OutcomeUnknownError,
+    Retry,
+    TooLargeError,
+    TxnIdReusedError,
+    UnsupportedByCatalogError,
+)
+from headgate.protocol.actions import AddFile, TableId, TxnId, Version
+from headgate.protocol.commit import examination
+from headgate.protocol.commit.examination import Violation
+from headgate.settings import Settings
+from headgate.storage import locations
+from headgate.storage.port import ObjectStore
+from headgate.table.log_files import DeltaLog
+
+if TYPE_CHECKING:
+    from headgate.table.snapshots import Snapshot
+
+_DOUBT_PAUSE_S: Final = 0.1
+_STAGED_FILE_MISSING: Final = "staged-file-missing"
+
+_log = logging.getLogger(__name__)
+
+
+Result = TypeVar("Result")
+
+
+class Decided(NamedTuple):
+    """An answer, and the table as it was when it was given."""
+
+    answer: Answer
+    row: TableRow
+
+
+class Proposer:
+    """Brings proposals before the decider, and wakes who follows on what was ratified."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        ratifier: Ratifier,
+        decider: Decider,
+        publisher: Publisher,
+        feed: Feed,
+        checker: Checker,
+        *,
+        store_for: Callable[[str], ObjectStore],
+        snapshot_of: Callable[[TableId], Snapshot],
+        clock: Clock,
+        settings: Settings,
+        proposers: int | None,
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._decider = decider
+        self._publisher = publisher
+        self._feed = feed
+        self._checker = checker
+        self._store_for = store_for
+        self._snapshot_of = snapshot_of
+        self._clock = clock
+        self._settings = settings
+        self._looked_ahead: set[TableId] = set()
+        self._crowd = Crowd(None if proposers is None else max(1, proposers // 2))
+        self._held_back = Crowd(None if proposers is None else max(1, proposers // 8))
+        self._noted: set[TableId] = set()  # with a commit that nobody was woken for yet
+
+    def look_again(self, table_id: TableId) -> None:
+        """Look at a table's log before its next commit: it may have been mended or meddled with."""
+        self._looked_ahead.discard(table_id)
+
+    def propose(self, proposal: Proposal) -> Answer:
+        """Do what `Catalog.propose` says."""
+        self._refuse_if_too_large(proposal)
+        with self._crowd.at(part.table_id for part in proposal.parts):
+            return self._propose(proposal)
+
+    def _propose(self, proposal: Proposal) -> Answer:
+        proposed_ms = self._clock.now_ms()
+        try:
+            attempts = tuple(self._attempt(part) for part in proposal.parts)
+            for part in proposal.parts:
+                self._look_ahead(part.table_id)
+            for attempt in attempts:
+                self._look_for_files(attempt, proposal.txn_id)
+        except _FileError as missing:
+            return self._lost_long_ago(proposal, missing) or self._refused(proposal, missing)
+        except HeadgateError:
+            # What was ratified is answered, also when its staged file or its table is gone
+            # meanwhile, or an intruder's file lies ahead.
+            replayed = self._replayed(proposal)
+            if replayed is None:
+                raise
+            return replayed
+        pending = Pending(proposal, attempts, proposed_ms, replaced=None)
+        answer = self._decide(pending, self._decider.decide)
+        self._wake(answer)
+        return answer
+
+    def propose_soon(
+        self, proposal: Proposal, waiter: Waiter[Answer], afterwards: Callable[[], None]
+    ) -> bool:
+        """Do what `Catalog.propose_soon` says."""
+        if not self._looked_ahead.issuperset(part.table_id for part in proposal.parts):
+            return False
+        if not all(isinstance(part.content, Inline) for part in proposal.parts):
+            return False
+        proposed_ms = self._clock.now_ms()
+        self._refuse_if_too_large(proposal)
+        attempts = tuple(self._attempt(part) for part in proposal.parts)
+        if any(self._wanted_files(attempt, proposal.txn_id) for attempt in attempts):
+            return False
+        pending = Pending(proposal, attempts, proposed_ms, replaced=None)
+        self._ratifier.submit_for(
+            waiter,
+            proposal.txn_id,
+            partial(self._decide_and_note, pending=pending),
+            txn_ids=keys_of(proposal),
+            table_ids=_concerned(proposal),
+            afterwards=(afterwards, self._wake_noted),
+        )
+        return True
+
+    def _decide_and_note(self, unit: Writing, pending: Pending) -> Answer:
+        answer = self._decider.decide(unit, pending)
+        if isinstance(answer, Ratified):
+            self._noted.update(answer.commits)
+        return answer
+
+    def _wake_noted(self) -> None:
+        """Wake who follows on commits, after everybody who waits for one was told."""
+        if self._noted:
+            noted, self._noted = self._noted, set()
+            for table_id in noted:
+                self._publisher.wake(table_id)
+            self._feed.tell()
+
+    def _lost_long_ago(self, proposal: Proposal, missing: _FileError) -> VersionTaken | None:
+        """Tell who comes so late that its staged file was swept that its version is taken."""
+        with self._store.read() as unit:
+            if unit.ratified_under(proposal.txn_id) or unit.rejection(proposal.txn_id) is not None:
+                return None  # there is an answer already
+            rows = {part.table_id: unit.table(part.table_id) for part in proposal.parts}
+        latest = {
+            table_id: row.head
+            for table_id, row in rows.items()
+            if row is not None and row.state is State.ACTIVE
+        }
+        is_lost = missing.violation.rule == _STAGED_FILE_MISSING and any(
+            isinstance(part.content, Staged) and part.version <= latest.get(part.table_id, -1)
+            for part in proposal.parts
+        )
+        if not is_lost or latest.keys() != rows.keys():
+            return None
+        return VersionTaken(txn_id=proposal.txn_id, latest=latest)
+
+    def _refused(self, proposal: Proposal, missing: _FileError) -> Answer:
+        # For good: who is told so may delete its files, and a copy of the request that comes when
+        # the file is there at last must find the same answer.
+        return self._ratifier.submit(
+            proposal.txn_id,
+            partial(self._decider.refuse, proposal=proposal, violation=missing.violation),
+        ).result()
+
+    def _wake(self, answer: Answer) -> None:
+        if isinstance(answer, Ratified):
+            for table_id in answer.commits:
+                self._publisher.wake(table_id)
+            self._feed.tell()
+
+    def propose_staged(
+        self, before: Described, version: Version, staged: Staged, judge: Judge = nothing_more
+    ) -> Decided:
+        """Do what `Catalog.propose_staged` says."""
+        lookup.managed(before.row)
+        with self._crowd.at((before.row.id,)):
+            return self._propose_staged(before, version, staged, judge)
+
+    def _propose_staged(
+        self, before: Described, version: Version, staged: Staged, judge: Judge
+    ) -> Decided:
+        proposed_ms, row, table_id = self._clock.now_ms(), before.row, before.row.id
+        if 0 < version <= row.head and (first := self._answered(before, version, staged)):
+            return Decided(first, row)
+        part = Part(table_id=table_id, version=version, content=staged)
+        try:
+            attempt = self._attempt(part, row)
+        except _FileError as missing:
+            if version <= row.head:
+                return Decided(VersionTaken(txn_id=TxnId(""), latest={table_id: row.head}), row)
+            raise InvalidCommitError(table_id, [missing.violation]) from None
+        if 0 < version <= row.head and (first := self._answered_by_bytes(row, version, attempt)):
+            return Decided(first, row)
+        examined = attempt.examined
+        txn_id = examined.txn_id
+        if version <= row.head and txn_id is not None and self._decider.loses(txn_id):
+            return Decided(VersionTaken(txn_id=txn_id, latest={table_id: row.head}), row)
+        if found := [*(examined.violations if txn_id is None else ()), *judge(examined)]:
+            raise InvalidCommitError(table_id, found)
+        assert txn_id is not None  # else it would be a violation
+        proposal = Proposal(txn_id=txn_id, parts=(part,))
+        self._refuse_if_too_large(proposal)
+        self._look_ahead(table_id)
+        try:
+            self._look_for_files(attempt, txn_id, row)
+        except _FileError as missing:
+            return Decided(self._refused(proposal, missing), row)
+        pending = Pending(proposal, (attempt,), proposed_ms, replaced=None, by_version_alone=True)
+
+        def decide(unit: Writing, pending: Pending) -> Decided:
+            return Decided(self._decider.decide(unit, pending), lookup.known(unit, table_id))
+
+        answer, row = self._decide_surely(pending, decide)
+        if isinstance(answer, Ratified):
+            won = answer.commits[table_id]
+            if won.version != version:
+                raise TxnIdReusedError(
+                    f"Transaction {txn_id} is already committed as version {won.version} of table "
+                    f"{table_id}."
+                )
+            if won.file_name != staged.file_name:
+                return Decided(VersionTaken(txn_id=txn_id, latest={table_id: won.version}), row)
+        self._wake(answer)
+        return Decided(answer, row)
+
+    def _answered(self, before: Described, version: Version, staged: Staged) -> Ratified | None:
+        """Give the first answer to who proposes the very file that became the version."""
+        told = before.commit_at(version)
+        if told is not None and told.file_name != staged.file_name:
+            return None
+        with self._store.look() as unit:
+            [taken] = unit.commits(before.row.key, version, version, content=False)
+            if taken.file_name != staged.file_name:
+                return None
+            ratified = ratified_answer(unit, taken.txn_id)
+        assert ratified is not None  # there is its commit
+        return ratified[0]
+
+    def _answered_by_bytes(
+        self, row: TableRow, version: Version, attempt: Attempt
+    ) -> Ratified | None:
+        """Give the first answer for a file whose bytes became the version under no known name.
+
+        So it is with what a repair found in the log while the staged file could not be read.
+        """
+        with self._store.look() as unit:
+            [taken] = unit.commits(row.key, version, version, content=False)
+            if taken.file_name is not None or taken.sha256 != attempt.sha256:
+                return None
+            ratified = ratified_answer(unit, taken.txn_id)
+        return None if ratified is None else ratified[0]
+
+    def _refuse_if_too_large(self, proposal: Proposal) -> None:
+        settings = self._settings
+        if not proposal.parts:
+            raise InvalidArgumentError(f"Transaction {proposal.txn_id} proposes nothing.")
+        if not proposal.txn_id or len(proposal.txn_id) > 255:
+            raise InvalidArgumentError("A txnId has 1 to 255 characters.")
+        if len(proposal.parts) > settings.transaction_tables:
+            raise TooLargeError(
+                f"Transaction {proposal.txn_id} writes {len(proposal.parts)} tables; "
+                f"{settings.transaction_tables} are the limit."
+            )
+        if len({part.table_id for part in proposal.parts}) < len(proposal.parts):
+            raise InvalidArgumentError(
+                f"Transaction {proposal.txn_id} has two parts for one table.",
+                remedy="Fold them into one commit.",
+            )
+        sizes = [
+            len(part.content.actions) for part in proposal.parts if isinstance(part.content, Inline)
+        ]
+        if max(sizes, default=0) > settings.inline_limit_bytes:
+            raise TooLargeError(
+                f"An inline commit of {max(sizes)} bytes; {settings.inline_limit_bytes} are the "
+                "limit."
+            )
+        if sum(sizes) > settings.transaction_limit_bytes:
+            raise TooLargeError(
+                f"{sum(sizes)} bytes of inline commits; {settings.transaction_limit_bytes} are "
+                "the limit for a transaction."
+            )
+
+    def _attempt(self, part: Part, row: TableRow | None = None) -> Attempt:
+        if part.version < 1:
+            raise _invalid(part, "version", f"{part.version} is no version to propose")
+        match part.content:
+            case Inline() as inline:
+                return Attempt(part, examination.examine(inline))
+            case Staged() as staged:
+                return self._staged_attempt(part, staged, row)
+            case Put():
+                raise UnsupportedByCatalogError("This catalog does not commit by put-if-absent.")
+
+    def _staged_attempt(self, part: Part, staged: Staged, row: TableRow | None) -> Attempt:
+        """Read a staged file and judge it, not the client's word for it. Spec: AU-02, CM-02."""
+        commit = staged.commit
+        if commit is None:
+            raise _invalid(part, "staged-name", f"{staged.file_name!r} is no staged commit's name")
+        if commit.version != part.version:
+            raise _invalid(
+                part,
+                "staged-version",
+                f"{staged.file_name} can only become version {commit.version}, not {part.version}",
+            )
+        if staged.size > self._settings.commit_limit_bytes:
+            raise TooLargeError(f"{staged.file_name} has {staged.size} bytes.")
+        if row is None:
+            row = lookup.managed(self._row(part.table_id))
+        store = self._store_for(row.location)
+        meta = store.head(commit.path)
+        if meta is None:
+            raise _FileError(_STAGED_FILE_MISSING, f"{commit.path} is not there")
+        if meta.size != staged.size:
+            raise _FileError(
+                "staged-size",
+                f"{commit.path} has {meta.size} bytes, not the {staged.size} declared",
+            )
+        # Seen is not yet safe: whoever wrote the file may not have synced it. Bytes that are few
+        # are kept with the commit until it is published, which costs less than a sync.
+        is_kept = meta.size <= self._settings.inline_limit_bytes
+        if not is_kept:
+            store.sync([commit.path])
+        content = store.get(commit.path)
+        return Attempt(
+            part,
+            examination.examine_file(content, staged.size),
+            size=len(content),
+            sha256=hashlib.sha256(content).digest(),
+            modified_ms=meta.modified_ms,
+            kept=content if is_kept else None,
+        )
+
+    def _row(self, table_id: TableId) -> TableRow:
+        with self._store.look() as unit:
+            return lookup.known(unit, table_id)
+
+    def _wanted_files(self, attempt: Attempt, txn_id: TxnId) -> dict[str, AddFile]:
+        """Choose some of the files a commit adds: those that would hurt most if missing."""
+        settings, adds = self._settings, attempt.examined.adds
+        count = 0
+        if isinstance(attempt.part.content, Staged):
+            count = settings.verify_staged
+        elif settings.verify_every and zlib.crc32(txn_id.encode()) % settings.verify_every == 0:
+            count = 1
+        largest = heapq.nlargest(count, adds, key=lambda add: add.size) if count else []
+        wanted = {add.path: add for add in largest}
+        wanted |= {add.path: add for add in adds if add.size >= settings.verify_above_bytes}
+        return wanted
+
+    def _look_for_files(self, attempt: Attempt, txn_id: TxnId, row: TableRow | None = None) -> None:
+        """Look for the files a commit adds, as far as the settings say. Spec: AU-02."""
+        wanted = self._wanted_files(attempt, txn_id)
+        if not wanted:
+            return
+        row = row or self._row(attempt.part.table_id)
+        store = self._store_for(row.location)
+        for path, add in wanted.items():
+            data = locations.data_path(path)
+            if data.kind is not locations.PathKind.RELATIVE or attempt.examined.violations:
+                continue  # refused for what it is, and not for what is there
+            meta = store.head(data.value)
+            if meta is None:
+                raise _FileError("file-missing", f"{path} is not there")
+            if meta.size != add.size:
+                raise _FileError(
+                    "file-size", f"{path} has {meta.size} bytes, not the {add.size} declared"
+                )
+
+    def _replayed(self, proposal: Proposal) -> Ratified | None:
+        with self._store.read() as unit:
+            ratified = ratified_answer(unit, proposal.txn_id)
+        if ratified is None:
+            return None
+        answer, intents = ratified
+        # A staged file is known by its transaction; what came inline is there to be compared.
+        wanted = {
+            part.table_id: bytes.fromhex(examination.examine(part.content).intent)
+            if isinstance(part.content, Inline)
+            else intents.get(part.table_id)
+            for part in proposal.parts
+        }
+        return answer if wanted == intents else None
+
+    def _decide(self, pending: Pending, decide: Callable[[Writing, Pending], Result]) -> Result:
+        while True:
+            try:
+                return self._submit(pending, decide).result()
+            except BacklogError as backlog:
+                pending = pending._replace(is_held_back=self.hold_back(backlog.row))
+            except FarBehindError:
+                pending = self._checked(pending)
+            except FilesToSeeError:
+                pending = pending._replace(replaced=self._replaced(pending.attempts))
+
+    def _decide_surely(
+        self, pending: Pending, decide: Callable[[Writing, Pending], Result]
+    ) -> Result:
+        """Decide, and find out what became of it where the database did not say.
+
+        Who is told of a doubt a few times may take it for a failure, and delete its files.
+        """
+        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+        doubt: OutcomeUnknownError | None = None
+        while True:
+            try:
+                return self._decide(pending, decide)
+            except OutcomeUnknownError as error:
+                doubt = error
+            except HeadgateError as error:
+                if doubt is None:  # nothing happened
+                    raise
+                if error.retry is Retry.NEVER:  # nor will it be known by asking again
+                    raise doubt from error
+            if self._clock.monotonic() > deadline:
+                raise doubt
+            self._clock.sleep(_DOUBT_PAUSE_S)
+
+    def _submit(
+        self, pending: Pending, decide: Callable[[Writing, Pending], Result]
+    ) -> Future[Result]:
+        proposal = pending.proposal
+        return self._ratifier.submit(
+            proposal.txn_id,
+            lambda unit: decide(unit, pending),
+            txn_ids=keys_of(proposal),
+            table_ids=_concerned(proposal),
+        )
+
+    def _checked(self, pending: Pending) -> Pending:
+        """Look for conflicts outside of any lock, up to where the tables are now."""
+        with self._store.read() as unit:
+            rows = self._decider.rows(unit, pending)
+            found = self._decider.conflicts_of(unit, pending, rows)
+        checked = {table_id: row.head for table_id, row in rows.items()}
+        return pending._replace(checked=checked, found=tuple(found))
+
+    def hold_back(self, row: TableRow) -> bool:
+        """Slow a writer down to what the publisher can do; say whether that is in vain.
+
+        While storage cannot be written, or the table's log diverged, commits go on up to the hard
+        limit: a publisher in trouble is no reason to lose writes. Spec: CM-25.
+        """
+        wanted = Version(row.head - self._settings.unpublished_soft // 2)
+        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+        with self._held_back.at((row.id,)):
+            try:
+                published = self._publisher.publish(row.id, wanted, deadline)
+            except HeadgateError:
+                return True
+        if published < wanted:
+            raise BusyError(f"Table {row.id} has {row.head - published} unpublished commits.")
+        return False
+
+    def _look_ahead(self, table_id: TableId) -> None:
+        """Look once whether the log is ahead of the catalog, as after restoring an old copy.
+
+        A file that could be the next version means the catalog forgot; anything else there was
+        put by an intruder, and the publisher will stop at it.
+        """
+        if table_id in self._looked_ahead:
+            return
+        while True:
+            with self._store.read() as unit:
+                row = lookup.managed(lookup.known(unit, table_id))
+            if row.state is not State.ACTIVE:
+                return  # the decider will say so
+            content = DeltaLog(self._store_for(row.location)).read_published(Version(row.head + 1))
+            if content is None:
+                break
+            with self._store.read() as unit:
+                moved = lookup.known(unit, table_id).head != row.head
+            if moved:
+                continue  # another process committed and published meanwhile: look again
+            if self._checker.is_next(row, content):
+                raise LogAheadError(
+                    f"The log of table {table_id} has version {row.head + 1}, the catalog only "
+                    f"{row.head}: the catalog is an older copy."
+                )
+            _log.error("table %s: version %d in the log is an intruder's", row.id, row.head + 1)
+            break
+        self._looked_ahead.add(table_id)
+
+    def _replaced(self, attempts: Iterable[Attempt]) -> frozenset[TableId]:
+        """Name the tables whose partitioning changes while every old file goes. Spec: FI5."""
+        replaced: set[TableId] = set()
+        for attempt in attempts:
+            table_id = attempt.part.table_id
+            if attempt.examined.metadata is None:
+                continue
+            with self._store.read() as unit:
+                row = lookup.known(unit, table_id)
+            if row.state is not State.ACTIVE:
+                continue
+            snapshot = self._snapshot_of(table_id)
+            gone = {file.key for file in attempt.examined.removes}
+            if all(file.key in gone for file in snapshot.files()):
+                replaced.add(table_id)
+        return frozenset(replaced)
+
+
+class _FileError(Exception):
+    """A file that a proposal names is not there, or not as it was declared."""
+
+    def __init__(self, rule: str, says: str) -> None:
+        super().__init__(says)
+        self.violation = Violation(rule=rule, says=says)
+
+
+def _concerned(proposal: Proposal) -> set[TableId]:
+    """Name the tables that a proposal writes or read."""
+    written = {part.table_id for part in proposal.parts}
+    return written.union([scan.table_id for scan in proposal.scans]) if proposal.scans else written
+
+
+def _invalid(part: Part, rule: str, says: str) -> InvalidCommitError:
+    return InvalidCommitError(part.table_id, [Violation(rule=rule, says=says)])

@@ -1,0 +1,282 @@
+"""What clients are told of tables and their commits, each answer from one instant of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from typing import Final
+
+from headgate.api.messages import RatifiedCommit, Way
+from headgate.api.port import (
+    FileKind,
+    Ratified,
+    RatifiedCommits,
+    Ref,
+    Rejected,
+    Resolved,
+    TimelineEntry,
+)
+from headgate.api.table_states import Kind, State
+from headgate.catalog import lookup
+from headgate.catalog.decision import Decider, as_commit, ratified_answer
+from headgate.catalog.stores.port import CatalogStore, Reading, TableRow
+from headgate.clock import Clock
+from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
+from headgate.names import TableName
+from headgate.protocol.actions import DomainMetadata, Metadata, Sequence, TableId, TxnId, Version
+from headgate.protocol.encoding import from_json
+from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.timestamps import moment
+from headgate.settings import Settings
+
+_LISTED: Final = 32  # published commits still listed, at the most
+_FEW: Final = 16  # commits that are read without asking for their sizes first
+_PAGE: Final = 10_000  # commits of one page
+
+
+class Reader:
+    """Answers the questions of Delta clients."""
+
+    def __init__(
+        self, store: CatalogStore, decider: Decider, clock: Clock, settings: Settings
+    ) -> None:
+        self._store = store
+        self._decider = decider
+        self._clock = clock
+        self._settings = settings
+
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+        """Tell all of one table that a client needs, in one call. Spec: CM-21."""
+        with self._store.read() as unit:
+            return self.resolve_in(unit, ref, at)
+
+    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+        """Resolve several tables as of one sequence. Spec: MT-02."""
+        found: list[Resolved] = []
+        room = self._settings.answer_limit_bytes
+        with self._store.read() as unit:
+            for ref in refs:
+                found.append(self.resolve_in(unit, ref, at, room))
+                room -= sum(len(commit.content or b"") for commit in found[-1].commits)
+        return tuple(found)
+
+    def sequence_at(self, timestamp_ms: int) -> Sequence:
+        """Give the newest sequence not later than a time; 0 before the first.
+
+        The sequence of a time is known as long as the event is kept.
+        """
+        with self._store.read() as unit:
+            latest = unit.clock()
+            if timestamp_ms > max(latest.clock_ms, self._clock.now_ms()):
+                raise InTheFutureError(
+                    f"The catalog's clock has not come to {moment(timestamp_ms)} yet."
+                )
+            found = unit.clock_at(timestamp_ms)
+            oldest = unit.oldest_event() if found is None else None
+        if oldest is not None and oldest.sequence > 1:
+            raise VersionGoneError(
+                f"Events before {moment(oldest.clock_ms)} are past their retention and deleted: "
+                f"the sequence at {moment(timestamp_ms)} is not known any more.",
+                remedy="Ask for a later time, name the sequence, or read each table as of the "
+                "time by itself.",
+            )
+        return Sequence(0) if found is None else found.sequence
+
+    def ratified_commits(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> RatifiedCommits:
+        """Give the ratified commits still held, and the latest version, always. Spec: CM-20."""
+        with self._store.read() as unit:
+            row, start, end = _held(unit, table_id, first, last)
+            commits = unit.ratified(row.key, start, end)
+        return RatifiedCommits(latest=row.head, commits=commits)
+
+    def ratified_page(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> tuple[RatifiedCommits, Version | None]:
+        """Give the first of them, as many as one answer may hold, and where the rest begins."""
+        with self._store.read() as unit:
+            row, start, end = _held(unit, table_id, first, last)
+            stop = Version(min(end, start + _PAGE - 1))
+            if stop - start >= _FEW:
+                stop = unit.fitting(row.key, start, stop, self._settings.answer_limit_bytes)
+            commits = unit.ratified(row.key, start, stop)
+        following = Version(stop + 1) if stop < end else None
+        return RatifiedCommits(latest=row.head, commits=commits), following
+
+    def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
+        """Tell what became of a transaction; None if it was never decided."""
+        with self._store.read() as unit:
+            ratified = ratified_answer(unit, txn_id)
+            if ratified is not None:
+                return ratified[0]
+            rejection = unit.rejection(txn_id)
+        return None if rejection is None else from_json(rejection.answer, Rejected)
+
+    def timeline(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> tuple[TimelineEntry, ...]:
+        """Give every commit of a range, ascending, without content."""
+        return self._timeline(table_id, first, last, None)[0]
+
+    def timeline_page(
+        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+    ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
+        """Give the first of them, and the version at which the rest begins."""
+        return self._timeline(table_id, first, last, _PAGE)
+
+    def _timeline(
+        self, table_id: TableId, first: Version | None, last: Version | None, most: int | None
+    ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
+        with self._store.read() as unit:
+            row = lookup.known(unit, table_id)
+            start = Version(0) if first is None else first
+            end = stop = row.head if last is None else Version(min(last, row.head))
+            if most is not None:
+                stop = Version(min(end, start + most - 1))
+            commits = unit.commits(row.key, start, stop, content=False)
+        entries = tuple(
+            TimelineEntry(
+                commit=as_commit(commit),
+                proposed_ms=commit.proposed_ms,
+                ratified_ms=commit.ratified_ms,
+            )
+            for commit in commits
+        )
+        return entries, Version(stop + 1) if stop < end else None
+
+    def resolve_in(
+        self, unit: Reading, ref: Ref, at: Sequence | None = None, room: int | None = None
+    ) -> Resolved:
+        """Tell of a table within a unit, with as many bytes of commits as there is room for."""
+        clock = unit.clock()
+        if at is not None and at > clock.sequence:
+            raise InTheFutureError(f"The catalog has not come to sequence {at} yet.")
+        if isinstance(ref, TableName):
+            table_id = unit.named(ref, at)
+            if table_id is None:
+                raise NotFoundError(f"There is no table {ref}.")
+        else:
+            table_id = ref
+        row = unit.table(table_id) if at is not None else lookup.active(unit, table_id)
+        if row is None:
+            raise NotFoundError(f"There is no table {table_id}.")
+        if row.state is State.PURGED:
+            raise NotFoundError(f"Table {table_id} is purged.")
+        if row.kind is Kind.EXTERNAL:
+            return self._external(unit, row, at)
+        latest = row.head if at is None else unit.version_at(row.key, at)
+        if latest is None:
+            raise NotFoundError(f"Table {table_id} did not exist at sequence {at}.")
+        room = self._settings.answer_limit_bytes if room is None else room
+        listed = self._listed(unit, row, latest, room)
+        name = unit.name_of(table_id, at)
+        known = unit.files(row.key, latest)
+        checkpoint = max(
+            (file for file in known if file.kind is FileKind.CHECKPOINT),
+            key=lambda file: file.last,
+            default=None,
+        )
+        above = -1 if checkpoint is None else checkpoint.last
+        is_current = row.metadata_version <= latest
+        protocol, metadata = (
+            self._decider.protocol_and_metadata(row) if is_current else (None, None)
+        )
+        checksum = self._checksum(unit, row) if latest == row.head else None
+        checksum_file = next((file for file in known if file.kind is FileKind.CHECKSUM), None)
+        return Resolved(
+            table_id=row.id,
+            location=row.location,
+            name=None if name is None else str(name),
+            ways=(Way.INLINE, Way.STAGED),
+            latest=latest,
+            timestamp_ms=listed[-1].timestamp_ms,
+            sequence=clock.sequence if at is None else at,
+            clock_ms=max(clock.clock_ms, self._clock.now_ms()),
+            commits=listed if room > 0 else (),
+            held_from=row.held_from,
+            protocol=protocol,
+            metadata=metadata,
+            checkpoint=checkpoint,
+            compactions=tuple(
+                sorted(
+                    (f for f in known if f.kind is FileKind.COMPACTION and f.first > above),
+                    key=lambda file: file.first,
+                )
+            ),
+            checksum=checksum,
+            checksum_file=checksum_file if checksum is None else None,
+        )
+
+    def _external(self, unit: Reading, row: TableRow, at: Sequence | None) -> Resolved:
+        """Tell of a table that is not managed: where it lies, and what was declared of it."""
+        name, clock = unit.name_of(row.id, at), unit.clock()
+        metadata = from_json(row.metadata, Metadata)
+        return Resolved(
+            table_id=row.id,
+            location=row.location,
+            name=None if name is None else str(name),
+            catalog_managed=False,
+            format=metadata.format.provider,
+            latest=row.head,
+            timestamp_ms=0,
+            sequence=clock.sequence if at is None else at,
+            clock_ms=max(clock.clock_ms, self._clock.now_ms()),
+            metadata=metadata if _says_something(metadata) else None,
+        )
+
+    def _listed(
+        self, unit: Reading, row: TableRow, latest: Version, room: int
+    ) -> tuple[RatifiedCommit, ...]:
+        """Give the commits to list: the unpublished, and those published a moment ago.
+
+        The newest of them that there is room for: `ratified_commits` gives the others.
+        """
+        first = Version(max(0, min(row.published, latest) - _LISTED + 1))
+        if latest - first > 2 * _LISTED:
+            first = unit.fitting(row.key, latest, first, room)
+        rows = unit.ratified(row.key, first, latest)
+        since_ms = self._clock.now_ms() - self._settings.listed_ms
+        start = len(rows) - 1
+        room -= len(rows[start].content or b"")
+        while start > 0 and _is_listed(rows[start - 1], since_ms):
+            room -= len(rows[start - 1].content or b"")
+            if room < 0:
+                break
+            start -= 1
+        return rows[start:]
+
+    def _checksum(self, unit: Reading, row: TableRow) -> VersionChecksum | None:
+        if row.num_files is None or row.size_bytes is None:
+            return None
+        [head] = unit.commits(row.key, row.head, row.head, content=False)
+        protocol, metadata = self._decider.protocol_and_metadata(row)
+        return VersionChecksum(
+            table_size_bytes=row.size_bytes,
+            num_files=row.num_files,
+            metadata=metadata,
+            protocol=protocol,
+            txn_id=head.txn_id,
+            in_commit_timestamp_opt=row.timestamp_ms,
+            domain_metadata=tuple(from_json(row.domains, list[DomainMetadata])),
+        )
+
+
+def _held(
+    unit: Reading, table_id: TableId, first: Version | None, last: Version | None
+) -> tuple[TableRow, Version, Version]:
+    """Give a table and the range of its commits that is held, of the one asked for."""
+    row = unit.table(table_id)
+    if row is None or row.state not in (State.ACTIVE, State.DROPPED):
+        raise NotFoundError(f"There is no table {table_id}.")
+    # All that is held, when nothing was asked for; else what is held of the range.
+    start = row.held_from if first is None else max(first, row.held_from)
+    end = row.head if last is None else min(last, row.head)
+    return row, Version(start), Version(end)
+
+
+def _says_something(metadata: Metadata) -> bool:
+    return bool(metadata.schema_string or metadata.configuration or metadata.description)
+
+
+def _is_listed(commit: RatifiedCommit, since_ms: int) -> bool:
+    return commit.published_ms is None or commit.published_ms >= since_ms

@@ -1,0 +1,231 @@
+"""Staged files that no commit names, deleted once they are old enough.
+
+A file's name says the one version it can become (CM-02). Where another commit has that version, the
+file lost for good, and nobody can make it a version any more: it waits a while, since its writer
+may still look at it, and goes. A file whose version is still to come may be proposed at any moment.
+Its age alone does not decide: it is given up in the catalog first, in the same order of things in
+which proposals are decided, and deleted after that. So a proposal that comes meanwhile either was
+first, and its file is named and stays, or is refused. No clock has a part in that.
+
+A turn does so much and no more; the next one goes on where it stopped. Spec: MN-02.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headgate.api.port import Rejected
+from headgate.api.table_states import Kind, State
+from headgate.catalog.decision import GIVEN_UP, file_key
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores.port import (
+    CatalogStore,
+    CommitRow,
+    Reading,
+    RejectionRow,
+    TableRow,
+    Writing,
+)
+from headgate.clock import Clock
+from headgate.errors import HeadgateError
+from headgate.failpoints import fail_point
+from headgate.names import TableName
+from headgate.protocol.actions import TxnId, Version
+from headgate.protocol.commit.examination import Violation
+from headgate.protocol.encoding import to_json
+from headgate.protocol.paths import STAGED, StagedCommit, parse_staged_name
+from headgate.settings import Settings
+from headgate.table.log_files import DeltaLog
+
+_log = logging.getLogger(__name__)
+_PLACE = "staged_swept"  # the setting that says where the turn before stopped
+_TABLES = 1_000  # listed in a turn
+_FILES = 100_000  # held against the catalog in a turn
+_DELETED = 1_000  # in a turn
+_NEAR = 64  # versions that are asked for together although nothing is staged between them
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An old staged file."""
+
+    commit: StagedCommit
+    modified_ms: int
+
+    @property
+    def paths(self) -> list[str]:
+        """What to delete: first what Hadoop's local file system puts beside a file.
+
+        As long as the file itself is there, both are found again.
+        """
+        return [f"{STAGED}/.{self.commit.name}.crc", self.commit.path]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """Where a turn is, and what it may still do."""
+
+    after: TableName | None  # the last table that was done
+    file: str  # of the table that is next, the last file that was looked at
+    files: int
+    deletions: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.files <= 0 or self.deletions <= 0
+
+
+class Sweeper:
+    """Goes through the staged files of one table after the other."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        ratifier: Ratifier,
+        log_of: Callable[[str], DeltaLog],
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._store = store
+        self._ratifier = ratifier
+        self._log_of = log_of
+        self._clock = clock
+        self._settings = settings
+
+    def sweep(self, is_stopping: Callable[[], bool] = lambda: False) -> int:
+        """Do one turn; say how many files went."""
+        with self._store.read() as unit:
+            before = unit.setting(_PLACE)
+            turn = _turn(before)
+            tables = unit.tables(None, turn.after, _TABLES)
+        for row, name, _ in tables:
+            if row.kind is Kind.MANAGED:
+                try:
+                    self._sweep_table(row, turn, is_stopping)
+                except HeadgateError as error:  # the others are not to wait for this one's storage
+                    _log.warning("staged files of table %s are not swept: %s", row.id, error)
+            if turn.is_over or is_stopping():
+                break
+            turn.after, turn.file = name, ""
+        else:
+            if len(tables) < _TABLES:
+                turn.after = None  # from the beginning
+        after = json.dumps([None if turn.after is None else str(turn.after), turn.file])
+        if after != (before or json.dumps([None, ""])):
+            self._ratifier.submit(_PLACE, lambda unit: unit.set_setting(_PLACE, after)).result()
+        return _DELETED - turn.deletions
+
+    def _sweep_table(self, row: TableRow, turn: _Turn, is_stopping: Callable[[], bool]) -> None:
+        log = self._log_of(row.location)
+        # Listed before the catalog is asked: what was ratified until then is named there.
+        old = heapq.nsmallest(turn.files, self._old(log, turn.file), key=lambda f: f.commit.name)
+        turn.files -= len(old)
+        while old and not is_stopping():
+            some, old = old[: turn.deletions], old[turn.deletions :]
+            lost, unproposed = self._judged(row, some)
+            if unproposed:
+                unproposed = self._given_up(row, log, unproposed)
+            self._delete(log, [*lost, *unproposed])
+            turn.deletions -= len(lost) + len(unproposed)
+            turn.file = some[-1].commit.name
+            if turn.is_over:
+                return
+
+    def _old(self, log: DeltaLog, after: str) -> Iterator[_Found]:
+        """Yield the staged files that are old enough to be asked for, by the storage's own time."""
+        settings = self._settings
+        before_ms = self._clock.now_ms() - min(settings.lost_kept_ms, settings.unproposed_kept_ms)
+        for item in log.store.list(STAGED):
+            name = item.path.rpartition("/")[2]
+            if name > after and item.modified_ms < before_ms:
+                commit = parse_staged_name(name)
+                if commit is not None:  # what has another name is nobody's attempt
+                    yield _Found(commit, item.modified_ms)
+
+    def _judged(self, row: TableRow, files: list[_Found]) -> tuple[list[_Found], list[_Found]]:
+        """Tell apart what lost for good and what may still be proposed, of that what is due."""
+        lost: list[_Found] = []
+        unproposed: list[_Found] = []
+        now_ms = self._clock.now_ms()
+        with self._store.read() as unit:
+            now = unit.table(row.id)
+            if now is None or now.state is not State.ACTIVE:
+                return lost, unproposed
+            winners = _winners(unit, now, {file.commit.version for file in files})
+        for file in files:
+            winner = winners.get(file.commit.version)
+            if file.commit.version > now.head:
+                if file.modified_ms < now_ms - self._settings.unproposed_kept_ms:
+                    unproposed.append(file)
+            elif winner is not None and winner.file_name != file.commit.name:
+                since_ms = max(file.modified_ms, winner.ratified_ms)
+                if since_ms < now_ms - self._settings.lost_kept_ms:
+                    lost.append(file)
+        return lost, unproposed
+
+    def _given_up(self, row: TableRow, log: DeltaLog, files: list[_Found]) -> list[_Found]:
+        """Give files up that nobody proposed, unless somebody did meanwhile; give those to delete.
+
+        Also those that were given up by a turn that was cut short.
+        """
+        with self._store.read() as unit:
+            now = unit.table(row.id)
+        if now is None or log.is_published(Version(now.head + 1)):
+            return []  # a catalog that is an older copy does not know what it ratified
+
+        def give_up(unit: Writing) -> list[_Found]:
+            now = unit.table(row.id)
+            if now is None or now.state is not State.ACTIVE:
+                return []
+            keys = {file_key(row.id, file.commit.name): file for file in files}
+            unit.expect(keys, ())
+            return [
+                file
+                for key, file in keys.items()
+                if file.commit.version > now.head and self._is_given_up(unit, key)
+            ]
+
+        fail_point("housekeeping.before_give_up")
+        given_up = self._ratifier.submit(row.id, give_up).result()
+        fail_point("housekeeping.after_give_up")
+        return given_up
+
+    def _is_given_up(self, unit: Writing, key: TxnId) -> bool:
+        known = unit.rejection(key)
+        if known is not None:
+            return known.intent == GIVEN_UP
+        violation = Violation(rule="staged-given-up", says="nobody had proposed it for long")
+        answer = to_json(Rejected(txn_id=key, violations=(violation,)))
+        unit.insert_rejection(RejectionRow(key, GIVEN_UP, answer, self._clock.now_ms()))
+        return True
+
+    def _delete(self, log: DeltaLog, files: list[_Found]) -> None:
+        paths = [path for file in files for path in file.paths]
+        for path in paths:
+            fail_point("housekeeping.between_files")
+            log.store.delete(path)
+        if paths:
+            log.store.sync(paths)
+
+
+def _turn(place: str | None) -> _Turn:
+    after, file = (None, "") if place is None else json.loads(place)
+    return _Turn(None if after is None else TableName.parse(after), file, _FILES, _DELETED)
+
+
+def _winners(unit: Reading, row: TableRow, versions: set[Version]) -> dict[Version, CommitRow]:
+    """Give the commits that have these versions, asking for those near each other together."""
+    found: dict[Version, CommitRow] = {}
+    wanted = sorted(version for version in versions if version <= row.head)
+    while wanted:
+        last = 0
+        while last + 1 < len(wanted) and wanted[last + 1] - wanted[last] <= _NEAR:
+            last += 1
+        for commit in unit.commits(row.key, wanted[0], wanted[last], content=False):
+            found[commit.version] = commit
+        del wanted[: last + 1]
+    return found

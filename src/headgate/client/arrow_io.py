@@ -1,0 +1,407 @@
+"""Small reads and writes without Spark, by pyarrow.
+
+Reads the rows of a snapshot, whole or as a stream of batches, and writes rows as data files with
+all that a commit needs to know of them. Which files there are, and what becomes of the new ones,
+is for the snapshot and the transaction to say.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Protocol, TypeAlias
+from uuid import UUID
+
+import pyarrow as pa
+
+from headgate.arguments import shown
+from headgate.data.arrow_types import arrow_schema, arrow_type, delta_schema, delta_type
+from headgate.data.constraints import Constraint, Filter, parse_constraint, parse_filter
+from headgate.data.import_files import InputError, read_input
+from headgate.data.reader import Layout, read_rows
+from headgate.data.row_conversion import check_rows, conform, constraints_of
+from headgate.data.statistics import num_records
+from headgate.data.writer import TARGET_FILE_SIZE, DataFiles
+from headgate.errors import (
+    InvalidArgumentError,
+    InvalidDataError,
+    InvalidSchemaError,
+    MalformedError,
+    UnsupportedFeatureError,
+)
+from headgate.names import did_you_mean, fold
+from headgate.protocol.actions import AddFile, Metadata, Version
+from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.protocol.expressions.predicates import Predicate
+from headgate.protocol.features import is_supported, mapping_mode, unwritable
+from headgate.protocol.schema.checks import void_problems
+from headgate.protocol.schema.column_mapping import without_mapping
+from headgate.protocol.schema.type_widening import TypeChange, is_readable, type_changes
+from headgate.protocol.schema.types import VOID, StructField, StructType, find
+from headgate.sql.condition_parser import condition_predicate
+from headgate.storage.port import ObjectStore
+
+__all__ = [
+    "TARGET_FILE_SIZE",
+    "InputError",
+    "Rows",
+    "arrow_schema",
+    "arrow_type",
+    "as_table",
+    "check_condition",
+    "check_nulls",
+    "delta_schema",
+    "delta_type",
+    "is_schema",
+    "is_type",
+    "num_records",
+    "read_input",
+    "rows_of",
+    "to_arrow",
+    "to_batches",
+    "write_files",
+]
+
+Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
+
+_BATCH_ROWS: Final = 131_072
+_THREADS: Final = min(8, (os.cpu_count() or 1) + 1)
+
+
+class Shape(Protocol):
+    """What rows of a table look like; a snapshot has it."""
+
+    @property
+    def schema(self) -> StructType: ...
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+    @property
+    def protocol(self) -> TableProtocol: ...
+
+
+class Readable(Shape, Protocol):
+    """A table at one version, with its files."""
+
+    @property
+    def store(self) -> ObjectStore: ...
+
+    @property
+    def location(self) -> str: ...
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def version(self) -> Version: ...
+
+    def files(self, where: Predicate | None = None) -> Sequence[AddFile]: ...
+
+
+def is_schema(value: object) -> bool:
+    """Return whether a value is a schema of Arrow."""
+    return isinstance(value, pa.Schema)
+
+
+def is_type(value: object) -> bool:
+    """Return whether a value is a type of Arrow."""
+    return isinstance(value, pa.DataType)
+
+
+# Reading
+
+
+def to_arrow(
+    snapshot: Readable,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """Read the rows of a snapshot that satisfy `where`, at most `limit` of them."""
+    batches = list(to_batches(snapshot, columns, where, limit))
+    return pa.Table.from_batches(batches, schema=_output(snapshot, columns))
+
+
+def to_batches(
+    snapshot: Readable,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+    limit: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a snapshot batch by batch, some files ahead of the caller.
+
+    `where` may be a condition in SQL; a time without a zone in it is UTC.
+    """
+    if limit is not None and limit < 0:
+        raise InvalidArgumentError(f"There is no limit of {limit} rows.")
+    layout = layout_of(snapshot)
+    chosen = _chosen(layout.schema, columns)
+    rows, skipping = _filters(snapshot.schema, where)
+    files = snapshot.files(skipping) if limit != 0 else []
+    return _limited(_read_all(layout, files, chosen, rows), limit)
+
+
+def _filters(
+    schema: StructType, where: Predicate | str | None
+) -> tuple[Predicate | Filter | None, Predicate | None]:
+    """Return what chooses rows, and what chooses the files that may hold them."""
+    if not isinstance(where, str):
+        return where, where
+    rows = parse_filter(where, arrow_schema(schema))
+    return rows, condition_predicate(where, schema, is_utc=True)
+
+
+def layout_of(snapshot: Readable) -> Layout:
+    """Say where a snapshot's table lies and how its columns are found."""
+    mode = mapping_mode(snapshot.protocol, snapshot.metadata)
+    for change in _type_changes(snapshot):
+        if not is_readable(change.before, change.after) and change.before != VOID:
+            raise UnsupportedFeatureError(
+                f"{snapshot.label} version {snapshot.version}: column {'.'.join(change.path)} was"
+                f" changed from {change.before} to {change.after}, which is no widening"
+                " (typeWidening)."
+            )
+    return Layout(
+        store=snapshot.store,
+        location=snapshot.location,
+        label=f"{snapshot.label} version {snapshot.version}",
+        schema=snapshot.schema if mode != "none" else without_mapping(snapshot.schema),
+        partition_columns=frozenset(snapshot.metadata.partition_columns),
+        by_id=mode == "id",
+    )
+
+
+def _type_changes(snapshot: Readable) -> list[TypeChange]:
+    schema = snapshot.schema  # whose own errors name the table already
+    try:
+        return type_changes(schema)
+    except (MalformedError, UnsupportedFeatureError) as error:
+        raise type(error)(
+            f"{snapshot.label} version {snapshot.version}: {error.message}", remedy=error.remedy
+        ) from error
+
+
+def _output(snapshot: Readable, columns: Sequence[str] | None) -> pa.Schema:
+    return arrow_schema(StructType(tuple(_chosen(snapshot.schema, columns))))
+
+
+def _chosen(schema: StructType, columns: Sequence[str] | None) -> list[StructField]:
+    if columns is None:
+        return list(schema.fields)
+    found: list[StructField] = []
+    for name in columns:
+        item = find(schema, [name])
+        if item is None:
+            known = [item.name for item in schema.fields]
+            raise InvalidArgumentError(
+                f"The table has no column {name!r}.{did_you_mean(name, known)}",
+                remedy=f"Name columns of the table: {', '.join(known)}.",
+            )
+        found.append(item)
+    if len({item.name for item in found}) < len(found):
+        raise InvalidArgumentError(f"A column is named twice: {', '.join(columns)}.")
+    return found
+
+
+def _read_all(
+    layout: Layout,
+    files: Sequence[AddFile],
+    columns: Sequence[StructField],
+    where: Predicate | Filter | None,
+) -> Iterator[pa.RecordBatch]:
+    if len(files) == 1:
+        yield from read_rows(layout, files[0], columns, where)
+        return
+    waiting = deque(files)
+    reading: deque[Future[list[pa.RecordBatch]]] = deque()
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="headgate-read") as pool:
+        try:
+            while waiting or reading:
+                while waiting and len(reading) <= _THREADS:
+                    add = waiting.popleft()
+                    reading.append(pool.submit(_read_one, layout, add, columns, where))
+                yield from reading.popleft().result()
+        finally:
+            for future in reading:
+                future.cancel()
+
+
+def _read_one(
+    layout: Layout,
+    add: AddFile,
+    columns: Sequence[StructField],
+    where: Predicate | Filter | None,
+) -> list[pa.RecordBatch]:
+    return list(read_rows(layout, add, columns, where))
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        if left is not None and batch.num_rows >= left:
+            yield batch.slice(0, left)
+            return
+        if left is not None:
+            left -= batch.num_rows
+        yield batch
+
+
+# Rows that are there, held against a rule that is to come
+
+
+def check_condition(snapshot: Readable, name: str, condition: str) -> None:
+    """Refuse a condition that some row breaks, or that cannot be evaluated exactly."""
+    schema = snapshot.schema
+    parsed = parse_constraint(name, condition, arrow_schema(schema))
+    used = {fold(path[0]) for path in parsed.columns}
+    # Whatever a condition without columns says, it says it once for each row.
+    columns = [item for item in schema.fields if fold(item.name) in used] or [schema.fields[0]]
+    chosen = arrow_schema(StructType(tuple(columns)))
+    _check_all(snapshot, columns, [parse_constraint(name, condition, chosen)])
+
+
+def check_nulls(snapshot: Readable, column: StructField) -> None:
+    """Refuse a column that has a null where, by what it is to be, none may be."""
+    _check_all(snapshot, [column], [])
+
+
+def _check_all(
+    snapshot: Readable, columns: Sequence[StructField], constraints: Sequence[Constraint]
+) -> None:
+    schema = StructType(tuple(columns))
+    for batch in to_batches(snapshot, [item.name for item in columns]):
+        check_rows(batch, schema, constraints)
+
+
+# Writing
+
+
+def rows_of(rows: object, schema: StructType) -> Rows:
+    """Convert rows in any form that is accepted to Arrow: pandas, polars, a list of dicts.
+
+    Values of a list get the types of the columns they are for.
+    """
+    if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return rows
+    try:
+        if type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "index"):
+            # An index with a name is a column; a mere numbering of rows is not.
+            is_named = any(name is not None for name in rows.index.names)
+            return pa.Table.from_pandas(rows, preserve_index=is_named)
+        if hasattr(rows, "__arrow_c_stream__"):
+            return _without_views(pa.table(rows))
+        if isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows):
+            return _table_of(rows, schema)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        raise InvalidDataError(f"The rows cannot be converted to Arrow: {error}.") from error
+    raise InvalidArgumentError(
+        f"Rows cannot be given as {shown(rows)}.",
+        remedy="Pass a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or polars "
+        "DataFrame, or a list of dicts.",
+    )
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Convert categories of polars to a form that Arrow can decode."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():
+            chunks = [
+                pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(pa.string()))
+                for chunk in table.column(index).chunks
+            ]
+            kind = pa.dictionary(field.type.index_type, pa.string())
+            table = table.set_column(index, field.name, pa.chunked_array(chunks, kind))
+    return table
+
+
+def as_table(rows: object, schema: StructType) -> pa.Table:
+    """Convert rows to an Arrow table whose every column has a type that a Delta table can have.
+
+    A column without any value has the type of the table's column, if the table has it.
+    """
+    found = rows_of(rows, schema)
+    table = found if isinstance(found, pa.Table) else pa.Table.from_batches(_batches(found))
+    types = {fold(item.name): arrow_type(item.type) for item in schema.fields}
+    fields = []
+    for field in table.schema:
+        known = types.get(fold(field.name))
+        is_void = pa.types.is_null(field.type) and known is not None
+        fields.append(pa.field(field.name, known if is_void else _plain_type(field)))
+    try:
+        return table.cast(pa.schema(fields))
+    except pa.ArrowInvalid as error:
+        raise InvalidDataError(f"A value does not fit: {error}.") from error
+
+
+def _plain_type(field: pa.Field) -> pa.DataType:
+    [item] = delta_schema(pa.schema([field])).fields
+    return arrow_type(item.type)
+
+
+def _table_of(rows: Sequence[Mapping[str, object]], schema: StructType) -> pa.Table:
+    types = {fold(item.name): arrow_type(item.type) for item in schema.fields}
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError("the keys of a row must be names of columns")
+    columns = {}
+    for name in names:
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows], types.get(fold(name)))
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise InvalidDataError(f"Column {name!r}: {error}.") from error
+    return pa.table(columns)
+
+
+def write_files(
+    table: Shape,
+    rows: Rows,
+    *,
+    store: ObjectStore,
+    new_id: Callable[[], UUID],
+    now_ms: int,
+    target_file_size: int = TARGET_FILE_SIZE,
+) -> list[AddFile]:
+    """Write rows as data files of a table, and give the actions that add them.
+
+    All is checked first, batch by batch, and what was written is taken away again when a later
+    batch is refused. When this returns, the files are durable; nobody sees them until a commit
+    names them.
+    """
+    if found := unwritable(table.protocol, table.metadata):
+        raise UnsupportedFeatureError(f"Rows cannot be written: {', '.join(found)}.")
+    mapped = mapping_mode(table.protocol, table.metadata) != "none"
+    schema = table.schema if mapped else without_mapping(table.schema)
+    if problems := void_problems(schema):
+        raise InvalidSchemaError(f"Rows cannot be written: {'; '.join(problems)}.")
+    constraints = constraints_of(schema, table.metadata.configuration)
+    files = DataFiles(
+        schema=schema,
+        partition_columns=table.metadata.partition_columns,
+        properties=table.metadata.configuration,
+        tight=is_supported(table.protocol, "deletionVectors"),
+        mapped=mapped,
+        store=store,
+        new_id=new_id,
+        now_ms=now_ms,
+        target_file_size=target_file_size,
+    )
+    with files:
+        for batch in _batches(rows):
+            fitted = conform(batch, schema)
+            check_rows(fitted, schema, constraints)
+            files.add(fitted)
+        return files.finish()
+
+
+def _batches(rows: Rows) -> Iterator[pa.RecordBatch]:
+    if isinstance(rows, pa.Table):
+        yield from rows.to_batches(_BATCH_ROWS)
+    elif isinstance(rows, pa.RecordBatch):
+        yield rows
+    else:
+        yield from rows

@@ -1,0 +1,219 @@
+"""Delta schemas as Arrow schemas, and the other way.
+
+Knows which Arrow type each Delta type is read as, and which Delta type an Arrow column becomes in
+a new table. A variant is `struct<metadata: binary, value: binary>`, as its files hold it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headgate.errors import InvalidSchemaError, UnsupportedFeatureError
+from headgate.protocol.schema import types as delta
+from headgate.protocol.schema.column_mapping import field_id, physical_name
+from headgate.protocol.schema.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    Primitive,
+    StructField,
+    StructType,
+)
+
+FIELD_ID: Final = b"PARQUET:field_id"
+_MOST_DIGITS: Final = 38
+
+VARIANT: Final = pa.struct(
+    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), False)]
+)
+_PRIMITIVES: Final[dict[str, Any]] = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "short": pa.int16(),
+    "byte": pa.int8(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "variant": VARIANT,
+    "void": pa.null(),
+}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Give the Arrow schema in which a table's rows are read."""
+    return pa.schema([_arrow_field(item) for item in schema.fields])
+
+
+def arrow_type(data_type: DataType) -> pa.DataType:
+    """Give the Arrow type in which values of a Delta type are read."""
+    return _arrow_type(data_type, in_files=False)
+
+
+def stored_type(data_type: DataType) -> pa.DataType:
+    """Give the Arrow type in which values of a Delta type lie in data files."""
+    return _arrow_type(data_type, in_files=True)
+
+
+def file_schema(schema: StructType, without: frozenset[str] = frozenset()) -> pa.Schema:
+    """Give the Arrow schema of a table's data files: physical names, field ids, no void.
+
+    Columns in `without` are not stored: those the table is partitioned by.
+    """
+    return pa.schema([_file_field(f) for f in _stored(schema) if f.name not in without])
+
+
+def delta_schema(schema: pa.Schema) -> StructType:
+    """Give the Delta schema of a new table for rows of an Arrow schema; refuse what has none."""
+    return StructType(tuple(_delta_field(field, (field.name,)) for field in schema))
+
+
+def delta_type(of: pa.DataType) -> DataType:
+    """Return the Delta type that a column of an Arrow type gets; refuse one that has none."""
+    return _delta_type(of, ("value",))
+
+
+# Delta to Arrow
+
+
+def _arrow_field(item: StructField) -> pa.Field:
+    return pa.field(item.name, arrow_type(item.type), item.nullable)
+
+
+def _file_field(item: StructField) -> pa.Field:
+    number = field_id(item)
+    metadata = None if number is None else {FIELD_ID: str(number)}
+    return pa.field(
+        physical_name(item), _arrow_type(item.type, in_files=True), item.nullable, metadata
+    )
+
+
+def _stored(schema: StructType) -> list[StructField]:
+    return [item for item in schema.fields if item.type != delta.VOID]
+
+
+def _arrow_type(data_type: DataType, *, in_files: bool) -> pa.DataType:
+    match data_type:
+        case Primitive(name):
+            return _PRIMITIVES[name]
+        case DecimalType(precision, scale):
+            return pa.decimal128(precision, scale)
+        case StructType(fields):
+            if in_files:
+                return pa.struct([_file_field(item) for item in _stored(data_type)])
+            return pa.struct([_arrow_field(item) for item in fields])
+        case ArrayType(element, contains_null):
+            inner = _arrow_type(element, in_files=in_files)
+            return pa.list_(pa.field("element", inner, contains_null))
+        case MapType(key, value, value_contains_null):
+            keys, values = (_arrow_type(side, in_files=in_files) for side in (key, value))
+            return pa.map_(keys, pa.field("value", values, value_contains_null))
+
+
+# Arrow to Delta
+
+_BY_ID: Final[dict[int, Primitive]] = {
+    pa.int8().id: delta.BYTE,
+    pa.int16().id: delta.SHORT,
+    pa.int32().id: delta.INTEGER,
+    pa.int64().id: delta.LONG,
+    # Delta has no unsigned numbers: each takes the next wider signed one.
+    pa.uint8().id: delta.SHORT,
+    pa.uint16().id: delta.INTEGER,
+    pa.uint32().id: delta.LONG,
+    pa.float16().id: delta.FLOAT,
+    pa.float32().id: delta.FLOAT,
+    pa.float64().id: delta.DOUBLE,
+    pa.bool_().id: delta.BOOLEAN,
+    pa.string().id: delta.STRING,
+    pa.large_string().id: delta.STRING,
+    pa.string_view().id: delta.STRING,
+    pa.binary().id: delta.BINARY,
+    pa.large_binary().id: delta.BINARY,
+    pa.binary_view().id: delta.BINARY,
+    pa.binary(1).id: delta.BINARY,
+    pa.date32().id: delta.DATE,
+    pa.date64().id: delta.DATE,
+}
+
+
+def _delta_field(field: pa.Field, path: tuple[str, ...]) -> StructField:
+    return StructField(field.name, _delta_type(field.type, path), field.nullable)
+
+
+def _delta_type(of: pa.DataType, path: tuple[str, ...]) -> DataType:
+    if (primitive := _BY_ID.get(of.id)) is not None:
+        return primitive
+    if pa.types.is_timestamp(of):
+        return delta.TIMESTAMP if of.tz else delta.TIMESTAMP_NTZ
+    if pa.types.is_decimal(of):
+        if of.precision > _MOST_DIGITS or not 0 <= of.scale <= of.precision:
+            raise InvalidSchemaError(
+                f"Column {_dotted(path)} is {of}; a Delta decimal has at most {_MOST_DIGITS}"
+                " digits, and from none to all of them after the point."
+            )
+        return DecimalType(of.precision, of.scale)
+    if pa.types.is_dictionary(of) or pa.types.is_run_end_encoded(of):
+        return _delta_type(of.value_type, path)
+    if pa.types.is_map(of):
+        return MapType(
+            _delta_type(of.key_type, (*path, "key")),
+            _delta_type(of.item_type, (*path, "value")),
+            of.item_field.nullable,
+        )
+    if is_list(of):
+        return ArrayType(_delta_type(of.value_type, (*path, "element")), of.value_field.nullable)
+    if pa.types.is_struct(of):
+        inner = (of.field(i) for i in range(of.num_fields))
+        return StructType(tuple(_delta_field(field, (*path, field.name)) for field in inner))
+    if isinstance(of, pa.BaseExtensionType):
+        return _extension(of, path)
+    if pa.types.is_null(of):
+        raise InvalidSchemaError(
+            f"Column {_dotted(path)} holds nothing but nulls and has no type.",
+            remedy="Cast it to the type that is meant, or leave the column out.",
+        )
+    if pa.types.is_uint64(of):
+        raise InvalidSchemaError(
+            f"Column {_dotted(path)} is uint64, which no Delta number holds.",
+            remedy="Cast it to int64 or to decimal(20,0).",
+        )
+    raise UnsupportedFeatureError(
+        f"Column {_dotted(path)} is {of}, for which Delta has no type.",
+        remedy="Cast it to a type Delta has, such as long, string or timestamp.",
+    )
+
+
+def _extension(of: pa.BaseExtensionType, path: tuple[str, ...]) -> DataType:
+    match of.extension_name:
+        case "arrow.parquet.variant" | "parquet.variant":
+            return delta.VARIANT
+        case "arrow.json":
+            return delta.STRING
+        case name:
+            raise UnsupportedFeatureError(
+                f"Column {_dotted(path)} is {name}, for which Delta has no type.",
+                remedy="Cast it to its storage type.",
+            )
+
+
+def is_list(of: pa.DataType) -> bool:
+    """Say whether a type is one of Arrow's several lists."""
+    return bool(
+        pa.types.is_list(of)
+        or pa.types.is_large_list(of)
+        or pa.types.is_fixed_size_list(of)
+        or pa.types.is_list_view(of)
+        or pa.types.is_large_list_view(of)
+    )
+
+
+def _dotted(path: tuple[str, ...]) -> str:
+    return repr(".".join(path))

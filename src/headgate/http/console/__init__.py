@@ -1,1 +1,0 @@
-"""Read-only pages over the native API."""

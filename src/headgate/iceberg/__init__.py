@@ -1,1 +1,0 @@
-"""The table as Iceberg sees it, and the pointer."""

@@ -1,1 +1,0 @@
-"""A table's log on storage: files, checkpoints, snapshots, plans."""

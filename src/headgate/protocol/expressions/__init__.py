@@ -1,0 +1,1 @@
+"""Expressions over columns, and which files can hold matching rows."""

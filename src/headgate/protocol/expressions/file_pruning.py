@@ -1,0 +1,306 @@
+"""Which files may hold a row that a predicate matches, by partition values and statistics.
+
+Skipping is sound: a file that holds a matching row is never skipped, whatever its statistics leave
+out, cut off or round.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from headgate.errors import MalformedError
+from headgate.protocol.expressions.bounds import COUNTED, NUMBERS, STRINGS, WHOLES, Order
+from headgate.protocol.expressions.predicates import (
+    And,
+    Column,
+    Compare,
+    In,
+    IsNull,
+    Literal,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    value_at,
+)
+from headgate.protocol.partition_values import parse_partition_value
+from headgate.protocol.scalars import Comparable
+from headgate.protocol.schema.column_mapping import physical_name
+from headgate.protocol.schema.types import (
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+    DecimalType,
+    Path,
+    StructType,
+    find_all,
+    is_whole,
+)
+from headgate.protocol.statistics import Values
+
+_NONE: Values = {}
+
+
+def may_match(
+    predicate: Predicate,
+    schema: StructType,
+    partition_values: Mapping[str, str | None],
+    min_values: Values | None = None,
+    max_values: Values | None = None,
+    null_count: Values | None = None,
+    num_records: int | None = None,
+) -> bool:
+    """Say whether a file may hold a row that matches; False is certain."""
+    return Pruner(predicate, schema).may_match(
+        partition_values, min_values, max_values, null_count, num_records
+    )
+
+
+class Pruner:
+    """A predicate made ready for many files of one schema.
+
+    Partition values and statistics go by physical names: give the schema with its column mapping,
+    or without where the mode is `none`.
+    """
+
+    def __init__(self, predicate: Predicate, schema: StructType) -> None:
+        self._judge = _judge(predicate, schema)
+
+    def may_match(
+        self,
+        partition_values: Mapping[str, str | None],
+        min_values: Values | None = None,
+        max_values: Values | None = None,
+        null_count: Values | None = None,
+        num_records: int | None = None,
+    ) -> bool:
+        """Say whether a file may hold a row that matches; False is certain."""
+        file = _File(
+            partition_values,
+            min_values or _NONE,
+            max_values or _NONE,
+            null_count or _NONE,
+            num_records,
+        )
+        return bool(self._judge(file) & _TRUE)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    partition_values: Mapping[str, str | None]
+    min_values: Values
+    max_values: Values
+    null_count: Values
+    num_records: int | None
+
+
+# What a predicate may come to on some row of a file: a set of SQL's three truth values.
+_TRUE, _FALSE, _NULL = 1, 2, 4
+_ANYTHING = _TRUE | _FALSE | _NULL
+
+_Judge = Callable[[_File], int]
+_DEEPEST = 100  # predicates come from anywhere; below this level they say nothing
+
+
+def _judge(predicate: Predicate, schema: StructType, depth: int = 0) -> _Judge:
+    if depth > _DEEPEST:
+        return _anything
+    match predicate:
+        case And(items=items):
+            return _all_of([_judge(item, schema, depth + 1) for item in items])
+        case Or(items=items):
+            # By De Morgan, which holds in three-valued logic too.
+            return _negated(_all_of([_negated(_judge(i, schema, depth + 1)) for i in items]))
+        case Not(item=item):
+            return _negated(_judge(item, schema, depth + 1))
+        case IsNull(column=column):
+            return _null_judge(column, schema)
+        case Compare(column=column, operator=operator, value=value):
+            return _value_judge(column, schema, operator, (value,))
+        case In(column=column, values=values):
+            return _value_judge(column, schema, Operator.EQ, values)
+        case _:
+            assert_never(predicate)
+
+
+def _negated(judge: _Judge) -> _Judge:
+    def swapped(file: _File) -> int:
+        truth = judge(file)
+        return (truth & _NULL) | (_FALSE if truth & _TRUE else 0) | (_TRUE if truth & _FALSE else 0)
+
+    return swapped
+
+
+def _all_of(judges: list[_Judge]) -> _Judge:
+    def conjunction(file: _File) -> int:
+        # How the truths of one row go together is not known: every combination counts as possible.
+        every, some = _TRUE, 0
+        for judge in judges:
+            truth = judge(file)
+            if truth == _FALSE:
+                return _FALSE
+            every &= truth
+            some |= truth & (_FALSE | _NULL)
+        return every | some
+
+    return conjunction
+
+
+def _null_judge(column: Column, schema: StructType) -> _Judge:
+    found = _locate(column, schema)
+    if found is None:
+        return _anything
+    physical, _ = found
+
+    def judge(file: _File) -> int:
+        nulls = _nulls(file, physical)
+        return {_Nulls.NONE: _FALSE, _Nulls.ALL: _TRUE, _Nulls.SOME: _TRUE | _FALSE}[nulls]
+
+    return judge
+
+
+def _value_judge(
+    column: Column, schema: StructType, operator: Operator, literals: tuple[Literal, ...]
+) -> _Judge:
+    found = _locate(column, schema)
+    if found is None:
+        return _anything
+    physical, data_type = found
+    if data_type == STRING:
+        return _judge_by(STRINGS, data_type, physical, operator, literals)
+    if data_type in (DATE, TIMESTAMP, TIMESTAMP_NTZ, BOOLEAN):
+        return _judge_by(COUNTED, data_type, physical, operator, literals)
+    if is_whole(data_type) and all(type(literal) is int for literal in literals):
+        return _judge_by(WHOLES, data_type, physical, operator, literals)
+    if data_type in (FLOAT, DOUBLE) or isinstance(data_type, DecimalType) or is_whole(data_type):
+        return _judge_by(NUMBERS, data_type, physical, operator, literals)
+    return _judge_nulls(physical)
+
+
+def _anything(file: _File) -> int:
+    return _ANYTHING
+
+
+def _judge_nulls(physical: Path) -> _Judge:
+    """Judge a column without an order of its own: all that can be known is whether it is null."""
+
+    def judge(file: _File) -> int:
+        return _NULL if _nulls(file, physical) is _Nulls.ALL else _ANYTHING
+
+    return judge
+
+
+def _locate(column: Column, schema: StructType) -> tuple[Path, DataType] | None:
+    fields = find_all(schema, column)
+    if len(fields) != len(column) or not fields:
+        return None
+    if any("__COLLATIONS" in field.metadata for field in fields):
+        return None  # rows compare by a collation, bounds do not
+    return tuple(physical_name(field) for field in fields), fields[-1].type
+
+
+class _Nulls(enum.Enum):
+    NONE = enum.auto()
+    SOME = enum.auto()  # or it is not known
+    ALL = enum.auto()
+
+
+def _nulls(file: _File, physical: Path) -> _Nulls:
+    if len(physical) == 1 and physical[0] in file.partition_values:
+        return _Nulls.NONE if file.partition_values[physical[0]] else _Nulls.ALL
+    count = value_at(file.null_count, physical)
+    if not isinstance(count, int):
+        return _Nulls.SOME
+    # Between the two ends the count says nothing: with deletion vectors it may be out of date.
+    if count == file.num_records:
+        return _Nulls.ALL
+    return _Nulls.NONE if count == 0 else _Nulls.SOME
+
+
+def _judge_by(
+    order: Order[Comparable],
+    data_type: DataType,
+    physical: Path,
+    operator: Operator,
+    literals: tuple[Literal, ...],
+) -> _Judge:
+    wanted: list[Comparable] = []
+    for literal in literals:
+        value = order.literal(literal, data_type)
+        if value is None:
+            return _judge_nulls(physical)
+        wanted.append(value)
+    has_nan = data_type in (FLOAT, DOUBLE)
+    name = physical[0] if len(physical) == 1 else None
+
+    def judge(file: _File) -> int:
+        nulls = _nulls(file, physical)
+        if nulls is _Nulls.ALL:
+            return _NULL
+        may_be_null = 0 if nulls is _Nulls.NONE else _NULL
+        if name is not None and name in file.partition_values:
+            try:
+                exact = parse_partition_value(file.partition_values[name], data_type)
+            except MalformedError:
+                return _ANYTHING
+            low, high = order.exact(exact, data_type)
+            is_nan_possible, is_open = isinstance(exact, float) and math.isnan(exact), False
+        else:
+            low = order.lower(value_at(file.min_values, physical), data_type)
+            high = order.upper(value_at(file.max_values, physical), data_type)
+            # Many writers leave NaN out of their bounds.
+            is_nan_possible, is_open = has_nan, order.is_open
+        if low is not None and high is not None and low > high:
+            low = high = None  # somebody's mistake: nothing is concluded from it
+        truth = 0 if wanted else _FALSE
+        for value in wanted:
+            truth |= _compared(
+                operator, low, high, value, is_open=is_open, is_nan_possible=is_nan_possible
+            )
+        if len(wanted) > 1 and low is not None and low == high and low in wanted:
+            truth = _TRUE  # one value in the whole file, and it is among those wanted
+        return truth | may_be_null
+
+    return judge
+
+
+def _compared(
+    operator: Operator,
+    low: Comparable | None,
+    high: Comparable | None,
+    value: Comparable,
+    *,
+    is_open: bool,
+    is_nan_possible: bool,
+) -> int:
+    """Say how values from `low` to `high`, each None if not known, may compare with a value."""
+    below = low is None or low < value
+    above = high is None or high > value or is_nan_possible
+    equal = (low is None or low <= value) and (
+        high is None or high > value or (high == value and not is_open)
+    )
+    match operator:
+        case Operator.EQ:
+            truth, other = equal, below or above
+        case Operator.NE:
+            truth, other = below or above, equal
+        case Operator.LT:
+            truth, other = below, equal or above
+        case Operator.LE:
+            truth, other = below or equal, above
+        case Operator.GT:
+            truth, other = above, below or equal
+        case Operator.GE:
+            truth, other = above or equal, below
+        case _:
+            assert_never(operator)
+    return (_TRUE if truth else 0) | (_FALSE if other else 0)

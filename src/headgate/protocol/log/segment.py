@@ -1,0 +1,194 @@
+"""What to read for one version: a checkpoint, compactions and commits that join without a gap.
+
+The catalog's word is final: its commit of a version is read and not the published file, and what
+lies beyond the version asked for does not exist. Nothing here opens a file or relies on the order
+in which names arrive.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from headgate.api.messages import RatifiedCommit
+from headgate.api.port import FileKind, KnownFile
+from headgate.protocol.actions import Version
+from headgate.protocol.paths import (
+    Checkpoint,
+    ClassicCheckpoint,
+    Compaction,
+    LogFile,
+    MultipartCheckpoint,
+    PublishedCommit,
+    UuidCheckpoint,
+    parse,
+)
+
+Entry = RatifiedCommit | PublishedCommit | Compaction
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """A checkpoint with every file that its name promises: one, or all parts."""
+
+    version: Version
+    files: tuple[Checkpoint, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(file.path for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What to read for `version`: a state in hand or a checkpoint or nothing, then the entries."""
+
+    version: Version
+    base: Version | None
+    checkpoint: CheckpointFiles | None
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Versions, both ends included, of which nothing is known."""
+
+    first: Version
+    last: Version
+
+    def __str__(self) -> str:
+        if self.first == self.last:
+            return f"version {self.first}"
+        return f"versions {self.first} to {self.last}"
+
+
+def plan(
+    version: Version,
+    *,
+    ratified: Iterable[RatifiedCommit] = (),
+    known: Iterable[KnownFile] = (),
+    listed: Iterable[LogFile] = (),
+    base: Version | None = None,
+    without: Collection[str] = (),
+) -> Segment | Gap:
+    """Say what to read for `version`, or the first run of versions that is missing.
+
+    `known` is what the catalog told of checkpoints and compactions, `base` a state in hand to go
+    on from, `without` the paths that turned out to be unusable. Spec: CM-17, CM-18, RD-05, RD-06.
+    """
+    listed, known = list(listed), list(known)
+    commits: dict[Version, Entry] = {
+        file.version: file
+        for file in listed
+        if isinstance(file, PublishedCommit)
+        and file.version <= version
+        and file.path not in without
+    }
+    held = {commit.version: commit for commit in ratified if commit.version <= version}
+    commits |= held  # the catalog's word is final
+    compactions = _compactions(version, known, listed, held, without)
+
+    checkpoint = None if base is not None else newest_checkpoint(version, known, listed, without)
+    start = Version(-1) if checkpoint is None else checkpoint.version
+    start = start if base is None else base
+    entries = _join(start, version, commits, compactions)
+    return entries if isinstance(entries, Gap) else Segment(version, base, checkpoint, entries)
+
+
+def newest_checkpoint(
+    version: Version,
+    known: Iterable[KnownFile] = (),
+    listed: Iterable[LogFile] = (),
+    without: Collection[str] = (),
+) -> CheckpointFiles | None:
+    """Give the newest complete checkpoint not above `version`; the catalog's own first."""
+    found = [
+        (checkpoint.version, trust, checkpoint)
+        for trust, checkpoint in _checkpoints(known, listed)
+        if checkpoint.version <= version and not any(path in without for path in checkpoint.paths)
+    ]
+    return max(found, key=lambda item: (*item[:2], item[2].paths))[2] if found else None
+
+
+def _checkpoints(
+    known: Iterable[KnownFile], listed: Iterable[LogFile]
+) -> Iterator[tuple[int, CheckpointFiles]]:
+    for file in known:
+        if file.kind is FileKind.CHECKPOINT:
+            for checkpoint in complete_checkpoints(parse(path) for path in file.paths):
+                yield 1, checkpoint
+    for checkpoint in complete_checkpoints(listed):
+        yield 0, checkpoint
+
+
+def complete_checkpoints(files: Iterable[object]) -> Iterator[CheckpointFiles]:
+    """Yield the checkpoints among some files, a multi-part one only if all its parts are there."""
+    parts: defaultdict[tuple[Version, int], dict[int, MultipartCheckpoint]] = defaultdict(dict)
+    for file in files:
+        match file:
+            case ClassicCheckpoint() | UuidCheckpoint():
+                yield CheckpointFiles(file.version, (file,))
+            case MultipartCheckpoint():
+                parts[file.version, file.parts][file.part] = file
+    for (version, count), found in parts.items():
+        if len(found) == count:
+            yield CheckpointFiles(version, tuple(found[part] for part in sorted(found)))
+
+
+def _compactions(
+    version: Version,
+    known: Iterable[KnownFile],
+    listed: Iterable[LogFile],
+    held: Collection[Version],
+    without: Collection[str],
+) -> dict[Version, Compaction]:
+    """Give the longest usable compaction from each version on."""
+    told = {
+        parsed
+        for file in known
+        if file.kind is FileKind.COMPACTION
+        for parsed in map(parse, file.paths)
+        if isinstance(parsed, Compaction)
+    }
+    longest: dict[Version, Compaction] = {}
+    lowest, highest = min(held, default=version + 1), max(held, default=-1)
+    for file in (*told, *(file for file in listed if isinstance(file, Compaction))):
+        if file.last > version or file.path in without:
+            continue
+        # A listed compaction must not stand in for commits that the catalog holds: whoever may
+        # not replace one of them may not replace several at once either.
+        if file not in told and file.first <= highest and lowest <= file.last:
+            continue
+        if file.first not in longest or longest[file.first].last < file.last:
+            longest[file.first] = file
+    return longest
+
+
+def _join(
+    start: Version,
+    version: Version,
+    commits: dict[Version, Entry],
+    compactions: dict[Version, Compaction],
+) -> tuple[Entry, ...] | Gap:
+    if not compactions:  # nearly always, and there may be many commits
+        straight = tuple(map(commits.get, map(Version, range(start + 1, version + 1))))
+        if None not in straight:
+            return cast("tuple[Entry, ...]", straight)
+    entries: list[Entry] = []
+    at = start + 1
+    while at <= version:
+        compaction = compactions.get(Version(at))
+        if compaction is not None:
+            entries.append(compaction)
+            at = compaction.last + 1
+            continue
+        commit = commits.get(Version(at))
+        if commit is None:
+            known = (v for v in (*commits, *compactions) if v > at)
+            last = min(known, default=version + 1) - 1
+            return Gap(Version(at), Version(last))
+        entries.append(commit)
+        at += 1
+    return tuple(entries)

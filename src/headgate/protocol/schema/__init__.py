@@ -1,0 +1,1 @@
+"""Delta schemas: their types, their text, and how they change."""

@@ -1,0 +1,286 @@
+"""Columns of a table that is there, changed one by one: what ALTER TABLE asks of a schema.
+
+Knows the schema and what depends on a column. Whether rows that are there allow the outcome is
+for those who look at rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from headgate.names import did_you_mean, fold
+from headgate.protocol.actions import Metadata
+from headgate.protocol.schema.column_mapping import without_mapping
+from headgate.protocol.schema.type_widening import TypeChange, is_widening, recorded
+from headgate.protocol.schema.types import (
+    DEFAULT,
+    GENERATION,
+    IDENTITY,
+    INVARIANTS,
+    VOID,
+    ArrayType,
+    DataType,
+    MapType,
+    Path,
+    StructField,
+    StructType,
+    all_fields,
+    check_constraints,
+    columns_with,
+    find,
+    from_json,
+    invariants,
+)
+
+STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """Before all its siblings."""
+
+    def __str__(self) -> str:
+        return "FIRST"
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Behind one of its siblings."""
+
+    column: str
+
+    def __str__(self) -> str:
+        return f"AFTER {self.column}"
+
+
+Position = First | After
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A new column; `within` leads to the struct it goes into, empty for the table itself.
+
+    `element`, `key` and `value` lead into arrays and maps.
+    """
+
+    field: StructField
+    within: Path = ()
+    position: Position | None = None
+
+    @property
+    def path(self) -> Path:
+        return (*self.within, self.field.name)
+
+
+# Changing
+
+
+def added(schema: StructType, columns: Iterable[AddedColumn]) -> StructType:
+    """Add columns one after the other, each where it is to stand."""
+    for column in columns:
+        item = _fit_for_rows_without_it(column)
+
+        def grown(
+            struct: StructType, column: AddedColumn = column, item: StructField = item
+        ) -> StructType:
+            if find(struct, [item.name]) is not None:
+                raise AlreadyExistsError(f"There is a column {dotted(column.path)} already.")
+            return _placed(struct, item, column.position)
+
+        schema = _in_struct(schema, column.within, grown)
+    return schema
+
+
+def edited(
+    schema: StructType, path: Path, change: Callable[[StructField], StructField]
+) -> StructType:
+    """Put another field in a field's place."""
+
+    def within(struct: StructType) -> StructType:
+        item = _field(struct, path)
+        return StructType(tuple(change(i) if i is item else i for i in struct.fields))
+
+    return _in_struct(schema, path[:-1], within)
+
+
+def moved(schema: StructType, path: Path, position: Position) -> StructType:
+    """Put a field elsewhere among its siblings."""
+
+    def within(struct: StructType) -> StructType:
+        item = _field(struct, path)
+        others = StructType(tuple(i for i in struct.fields if i is not item))
+        return _placed(others, item, position)
+
+    return _in_struct(schema, path[:-1], within)
+
+
+def dropped(schema: StructType, path: Path) -> StructType:
+    """Take a field out."""
+
+    def within(struct: StructType) -> StructType:
+        item = _field(struct, path)
+        return StructType(tuple(i for i in struct.fields if i is not item))
+
+    return _in_struct(schema, path[:-1], within)
+
+
+def retyped(item: StructField, wanted: DataType, path: Path) -> StructField:
+    """Give a field a wider type, and record where from: files that are there keep theirs."""
+    changes: list[TypeChange] = []
+
+    def widened(before: DataType, after: DataType, within: Path) -> DataType:
+        match before, after:
+            case ArrayType(element), ArrayType(other):
+                return replace(before, element=widened(element, other, (*within, "element")))
+            case MapType(key, value), MapType(other_key, other):
+                return replace(
+                    before,
+                    key=widened(key, other_key, (*within, "key")),
+                    value=widened(value, other, (*within, "value")),
+                )
+            case _ if before == after or str(before) == str(after):
+                return before
+            case _ if is_widening(before, after):
+                changes.append(TypeChange(path, before, after, ".".join(within) or None))
+                return after
+            case _ if before == VOID:  # which no file holds
+                return after
+            case _:
+                raise UnsupportedFeatureError(
+                    f"Column {dotted((*path, *within))} is {before} and cannot become {after}: "
+                    "that is no widening (typeWidening).",
+                    remedy="Add a new column and fill it from this one.",
+                )
+
+    return recorded(replace(item, type=widened(item.type, wanted, ())), changes)
+
+
+def dotted(path: Sequence[str]) -> str:
+    """Spell a path as Delta's history does."""
+    return ".".join(
+        f"`{name.replace('`', '``')}`" if "." in name or "`" in name else name for name in path
+    )
+
+
+def _fit_for_rows_without_it(column: AddedColumn) -> StructField:
+    """Refuse a column that rows already there cannot have; drop the names of another table."""
+    [item] = without_mapping(StructType((column.field,))).fields
+    alone = StructType((item,))
+    for path, inner in all_fields(alone):
+        if not inner.nullable:
+            raise InvalidArgumentError(
+                f"The new column {dotted((*column.within, *path))} is NOT NULL, and rows that are "
+                "there have no value for it.",
+                remedy="Add it without NOT NULL, fill it, then make it NOT NULL.",
+            )
+    for key, feature in (
+        (DEFAULT, "allowColumnDefaults"),
+        (GENERATION, "generatedColumns"),
+        (IDENTITY, "identityColumns"),
+        (INVARIANTS, "invariants"),
+    ):
+        if columns_with(alone, key):
+            raise UnsupportedFeatureError(
+                f"The new column {dotted(column.path)} has a value or a rule of its own "
+                f"({feature}), which rows that are there would need too.",
+                remedy="Add it as a plain column, and set its default afterwards.",
+            )
+    return item
+
+
+def _in_struct(
+    schema: StructType,
+    path: Path,
+    change: Callable[[StructType], StructType],
+    above: Path = (),
+) -> StructType:
+    """Change the struct that a path leads to."""
+    if not path:
+        return change(schema)
+    here = (*above, path[0])
+    item = _field(schema, here)
+    inner = _in_type(item.type, path[1:], change, here)
+    return StructType(tuple(replace(i, type=inner) if i is item else i for i in schema.fields))
+
+
+def _in_type(
+    data_type: DataType, path: Path, change: Callable[[StructType], StructType], above: Path
+) -> DataType:
+    match data_type:
+        case StructType():
+            return _in_struct(data_type, path, change, above)
+        case ArrayType(element) if path[:1] == ("element",):
+            here = (*above, "element")
+            return replace(data_type, element=_in_type(element, path[1:], change, here))
+        case MapType(key) if path[:1] == ("key",):
+            return replace(data_type, key=_in_type(key, path[1:], change, (*above, "key")))
+        case MapType(value=value) if path[:1] == ("value",):
+            return replace(data_type, value=_in_type(value, path[1:], change, (*above, "value")))
+        case _:
+            raise InvalidArgumentError(
+                f"Column {dotted(above)} is a {data_type} and has no fields.",
+                remedy="Name a struct; element, key and value lead into arrays and maps.",
+            )
+
+
+def _field(struct: StructType, path: Path) -> StructField:
+    item = find(struct, path[-1:])
+    if item is None:
+        known = [item.name for item in struct.fields]
+        raise NotFoundError(
+            f"There is no column {dotted(path)}.{did_you_mean(path[-1], known)}",
+            remedy=f"Name one that is there: {', '.join(known)}.",
+        )
+    return item
+
+
+def _placed(struct: StructType, item: StructField, position: Position | None) -> StructType:
+    fields = list(struct.fields)
+    match position:
+        case None:
+            fields.append(item)
+        case First():
+            fields.insert(0, item)
+        case After(column):
+            fields.insert(fields.index(_field(struct, (column,))) + 1, item)
+    return StructType(tuple(fields))
+
+
+# What depends on a column
+
+
+def dependents(metadata: Metadata, path: Path) -> list[str]:
+    """List what goes by a column's name: constraints, generated columns, statistics."""
+    schema = from_json(metadata.schema_string)
+    texts = {
+        f"constraint {name}": text
+        for name, text in check_constraints(metadata.configuration).items()
+    }
+    texts |= {f"invariant of {dotted(at)}": text for at, text in invariants(schema).items()}
+    texts |= {
+        f"generated column {dotted(at)}": str(item.metadata[GENERATION])
+        for at, item in all_fields(schema)
+        if GENERATION in item.metadata
+    }
+    if STATISTICS_COLUMNS in metadata.configuration:
+        texts[f"property {STATISTICS_COLUMNS}"] = metadata.configuration[STATISTICS_COLUMNS]
+    names = {fold(name) for name in path}
+    return [who for who, text in texts.items() if names <= {fold(name) for name in _names(text)}]
+
+
+# A text in quotes names no column; what is left of a word or a quoted name may be one.
+_NAME = re.compile(r"'(?:[^'\\]|\\.)*'|`((?:[^`]|``)+)`|(\w+)", re.DOTALL)
+
+
+def _names(expression: str) -> Iterator[str]:
+    for found in _NAME.finditer(expression):
+        if name := found[1] or found[2]:
+            yield name.replace("``", "`")

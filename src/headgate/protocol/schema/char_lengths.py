@@ -1,0 +1,130 @@
+"""Texts of a declared length: columns that Spark made as `char(n)` or `varchar(n)`.
+
+In a table they are strings; what was declared is a text in the column's metadata, with the column's
+whole type. Spaces too many at the end are cut, as Spark does, and `char` is filled up with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headgate.errors import UnsupportedFeatureError
+from headgate.names import fold
+from headgate.protocol.schema.types import StructField
+
+DECLARED: Final = "__CHAR_VARCHAR_TYPE_STRING"
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<name>`(?:[^`]|``)*`|[^\s:<>,()`]+)\s*(?P<colon>:)?|(?P<mark>[<>,()]))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What was declared of a type: a length, or something of the types within."""
+
+    length: int | None = None
+    is_char: bool = False
+    fields: Mapping[str, Declared] = field(default_factory=dict)  # by folded names
+    within: tuple[Declared, ...] = ()  # of an array its element, of a map key and value
+
+    @property
+    def type(self) -> str:
+        """What is declared of a text, as Spark spells it."""
+        return f"{'char' if self.is_char else 'varchar'}({self.length})"
+
+    @property
+    def says_something(self) -> bool:
+        """Whether a length is declared anywhere."""
+        inner = (*self.fields.values(), *self.within)
+        return self.length is not None or any(item.says_something for item in inner)
+
+
+NOTHING: Final = Declared()
+
+
+def declared(item: StructField) -> Declared:
+    """Read what a column's metadata says of its texts' lengths."""
+    text = item.metadata.get(DECLARED)
+    if text is None:
+        return Declared()
+    try:
+        return _Reading(str(text)).whole()
+    except ValueError:
+        raise UnsupportedFeatureError(
+            f"Column {item.name!r} is declared as {text!r}, which cannot be read."
+        ) from None
+
+
+class _Reading:
+    """A type as Spark spells it, read from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[str, bool]] = []
+        at, text = 0, text.rstrip()
+        while at < len(text):
+            if (found := _TOKEN.match(text, at)) is None:
+                raise ValueError(text)
+            word = found["name"] or found["mark"]
+            self._tokens.append((word, found["colon"] is not None))
+            at = found.end()
+        self._tokens.append(("", False))
+        self._next = 0
+
+    def whole(self) -> Declared:
+        found = self._type()
+        self._expect("")
+        return found
+
+    def _type(self) -> Declared:
+        match self._take()[0].lower():
+            case "struct":
+                return Declared(fields=dict(self._fields()))
+            case "array" | "map":
+                self._expect("<")
+                within = [self._type()]
+                while self._took(","):
+                    within.append(self._type())
+                self._expect(">")
+                return Declared(within=tuple(within))
+            case "char" | "varchar" as word:
+                self._expect("(")
+                length = int(self._take()[0])
+                self._expect(")")
+                return Declared(length, is_char=word == "char")
+            case "":
+                raise ValueError
+            case _:
+                if self._took("("):
+                    while not self._took(")"):
+                        self._take()
+                return Declared()
+
+    def _fields(self) -> Iterator[tuple[str, Declared]]:
+        self._expect("<")
+        while not self._took(">"):
+            name, has_colon = self._take()
+            if not has_colon:
+                raise ValueError(name)
+            if name.startswith("`"):
+                name = name[1:-1].replace("``", "`")
+            yield fold(name), self._type()
+            self._took(",")
+
+    def _take(self) -> tuple[str, bool]:
+        if self._next >= len(self._tokens):
+            raise ValueError
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def _took(self, word: str) -> bool:
+        if self._tokens[min(self._next, len(self._tokens) - 1)][0] != word:
+            return False
+        self._next += 1
+        return True
+
+    def _expect(self, word: str) -> None:
+        if not self._took(word):
+            raise ValueError(word)

@@ -1,0 +1,144 @@
+"""What the schema of a new table may say, and of one that rows are written to.
+
+A table that exists is read whatever its schema says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headgate.errors import InvalidSchemaError
+from headgate.names import did_you_mean, fold
+from headgate.protocol.schema.types import (
+    DEEPEST,
+    VARIANT,
+    VOID,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    Path,
+    Primitive,
+    StructType,
+    all_fields,
+    contains,
+    place,
+)
+
+_FORBIDDEN = frozenset(" ,;{}()\n\t=")  # Parquet readers of old stumble over them
+
+
+def problems(
+    schema: StructType, partition_columns: Sequence[str] = (), *, column_mapping: bool = False
+) -> list[str]:
+    """List every reason why no new table can have this schema; none means it can."""
+    if not schema.fields:
+        return ["there are no columns"]
+    if _depth(schema) > DEEPEST:
+        return [f"it nests deeper than {DEEPEST} levels"]
+    found = list(_name_problems(schema, (), column_mapping=column_mapping))
+    found.extend(_partition_problems(schema, partition_columns))
+    return found
+
+
+def check(
+    schema: StructType, partition_columns: Sequence[str] = (), *, column_mapping: bool = False
+) -> None:
+    """Refuse a schema no new table can have."""
+    if found := problems(schema, partition_columns, column_mapping=column_mapping):
+        said = "; ".join(found)
+        raise InvalidSchemaError(
+            f"The schema cannot be used: {said if said.endswith('?') else f'{said}.'}"
+        )
+
+
+def void_problems(schema: StructType) -> list[str]:
+    """List where `void` makes it impossible to write rows: it is never stored in files."""
+    found = [
+        f"column {'.'.join(path)!r} has void within an array or map"
+        for path, item in all_fields(schema)
+        if isinstance(item.type, ArrayType | MapType) and contains(item.type, VOID)
+    ]
+    found.extend(
+        f"every field of struct {'.'.join(path)!r} is void"
+        for path, item in all_fields(schema)
+        if isinstance(item.type, StructType) and _is_all_void(item.type)
+    )
+    if _is_all_void(schema):
+        found.append("every column is void")
+    return found
+
+
+def _depth(data_type: DataType) -> int:
+    deepest, level = 0, _inner(data_type)
+    while level and deepest <= DEEPEST:
+        deepest += 1
+        level = [inner for outer in level for inner in _inner(outer)]
+    return deepest
+
+
+def _inner(data_type: DataType) -> list[DataType]:
+    match data_type:
+        case StructType(fields):
+            return [item.type for item in fields]
+        case ArrayType(element):
+            return [element]
+        case MapType(key, value):
+            return [key, value]
+        case _:
+            return []
+
+
+def _name_problems(data_type: DataType, path: Path, *, column_mapping: bool) -> Iterator[str]:
+    structs = [(path, data_type)] if isinstance(data_type, StructType) else []
+    if isinstance(data_type, StructType):
+        structs.extend(
+            inner
+            for below, item in all_fields(data_type)
+            for inner in _structs_of(item.type, below)
+        )
+    for where, struct in structs:
+        seen: dict[str, str] = {}
+        for item in struct.fields:
+            name = ".".join((*where, item.name))
+            if not item.name:
+                yield f"a column {place(where)} has an empty name"
+            elif (twin := seen.setdefault(fold(item.name), item.name)) is not item.name:
+                yield f"column {name!r} is there twice, ignoring case ({twin!r})"
+            if not column_mapping and (bad := sorted(_FORBIDDEN.intersection(item.name))):
+                yield f"column {name!r} contains {bad[0]!r}, which needs column mapping"
+        if where and not struct.fields:
+            yield f"the struct {place(where)} has no fields"
+
+
+def _structs_of(data_type: DataType, path: Path) -> Iterator[tuple[Path, StructType]]:
+    # Only through arrays and maps: structs within structs are reached through their fields.
+    match data_type:
+        case StructType():
+            yield path, data_type
+        case ArrayType(element):
+            yield from _structs_of(element, (*path, "element"))
+        case MapType(key, value):
+            yield from _structs_of(key, (*path, "key"))
+            yield from _structs_of(value, (*path, "value"))
+        case _:
+            pass
+
+
+def _partition_problems(schema: StructType, partition_columns: Sequence[str]) -> Iterator[str]:
+    columns = {item.name: item for item in schema.fields}
+    for position, name in enumerate(partition_columns):
+        item = columns.get(name)
+        if item is None:
+            hint = did_you_mean(name, [item.name for item in schema.fields])
+            yield f"there is no column {name!r} to partition by.{hint}".removesuffix(".")
+        elif name in partition_columns[:position]:
+            yield f"column {name!r} is named twice to partition by"
+        elif item.type in (VARIANT, VOID) or not isinstance(item.type, Primitive | DecimalType):
+            yield f"column {name!r} is a {item.type}, which cannot be partitioned by"
+    if partition_columns and columns.keys() <= set(partition_columns):
+        yield "every column is partitioned by, so none is left for the files"
+
+
+def _is_all_void(schema: StructType) -> bool:
+    return bool(schema.fields) and all(item.type == VOID for item in schema.fields)

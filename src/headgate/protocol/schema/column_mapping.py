@@ -1,0 +1,120 @@
+"""Column mapping: the names and ids that columns have in data files and statistics.
+
+Without it a column goes by its own name everywhere. With it names are free to change, and the
+files go by what the column's metadata says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from headgate.protocol.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    Path,
+    StructField,
+    StructType,
+    all_fields,
+    find_all,
+)
+
+# Properties of a table
+MODE = "delta.columnMapping.mode"
+MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+# Metadata of a field
+MAPPING_ID = "delta.columnMapping.id"
+MAPPING_NAME = "delta.columnMapping.physicalName"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A column, or a field within structs, that holds values of its own."""
+
+    path: Path
+    physical: Path  # the names in data files, partition values and statistics
+    type: DataType
+    nullable: bool  # it, or a struct around it, may be null
+
+
+def physical_name(item: StructField) -> str:
+    """Give the name a field has in files and statistics: under column mapping another one."""
+    name = item.metadata.get(MAPPING_NAME)
+    return name if isinstance(name, str) else item.name
+
+
+def field_id(item: StructField) -> int | None:
+    """Give the id column mapping knows a field by."""
+    number = item.metadata.get(MAPPING_ID)
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
+
+
+def physical_path(schema: StructType, path: Sequence[str]) -> Path | None:
+    """Translate a path within structs into the names statistics go by."""
+    fields = find_all(schema, path)
+    return tuple(physical_name(item) for item in fields) if len(fields) == len(path) else None
+
+
+def leaf_columns(schema: StructType) -> list[Leaf]:
+    """List what has statistics of its own: fields within structs; an array or map is one leaf."""
+    return list(_leaves(schema, (), (), nullable=False))
+
+
+def without_mapping(schema: StructType) -> StructType:
+    """Take column mapping's metadata out: with mode `none` fields go by their own names."""
+    return _each_field(
+        schema,
+        lambda item: replace(
+            item,
+            metadata={
+                key: value
+                for key, value in item.metadata.items()
+                if not key.startswith("delta.columnMapping.")
+            },
+        ),
+    )
+
+
+def with_mapping(
+    schema: StructType, new_name: Callable[[], str], last_id: int = 0
+) -> tuple[StructType, int]:
+    """Give every field an id and a physical name it lacks; give the last id too."""
+    used = [number for _, item in all_fields(schema) if (number := field_id(item)) is not None]
+    last = max([last_id, *used])
+
+    def mapped(item: StructField) -> StructField:
+        nonlocal last
+        metadata = dict(item.metadata)
+        if field_id(item) is None:
+            last += 1
+            metadata[MAPPING_ID] = last
+        metadata.setdefault(MAPPING_NAME, new_name())
+        return replace(item, metadata=metadata)
+
+    return _each_field(schema, mapped), last
+
+
+def _leaves(schema: StructType, path: Path, physical: Path, *, nullable: bool) -> Iterator[Leaf]:
+    for item in schema.fields:
+        below, beneath = (*path, item.name), (*physical, physical_name(item))
+        if isinstance(item.type, StructType):
+            yield from _leaves(item.type, below, beneath, nullable=nullable or item.nullable)
+        else:
+            yield Leaf(below, beneath, item.type, nullable or item.nullable)
+
+
+def _each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
+    def within(data_type: DataType) -> DataType:
+        match data_type:
+            case StructType():
+                return _each_field(data_type, change)
+            case ArrayType(element):
+                return replace(data_type, element=within(element))
+            case MapType(key, value):
+                return replace(data_type, key=within(key), value=within(value))
+            case _:
+                return data_type
+
+    changed = (change(item) for item in schema.fields)
+    return StructType(tuple(replace(item, type=within(item.type)) for item in changed))

@@ -1,0 +1,92 @@
+"""A schema that grows with the rows written to it: new columns and fields, and wider types.
+
+Whether the table's features allow the outcome is the features' to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from headgate.names import fold
+from headgate.protocol.actions import Metadata
+from headgate.protocol.encoding import replaced
+from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, with_mapping
+from headgate.protocol.schema.type_widening import TypeChange, is_widening_within_family, recorded
+from headgate.protocol.schema.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    Path,
+    StructField,
+    StructType,
+    to_json,
+)
+
+Widens = Callable[[Path], bool]  # whether the type of the column or field at a path may change
+
+
+def never(path: Path) -> bool:
+    """Keep every type as it is."""
+    return False
+
+
+def merged(
+    schema: StructType, given: StructType, widens: Widens = never, path: Path = ()
+) -> StructType:
+    """Add the columns, and fields within columns, that a schema lacks; each may be null.
+
+    Types that may change become the given ones where those are wider, and the fields record it.
+    """
+    by_name = {fold(item.name): item for item in given.fields}
+    kept = [
+        _merged_field(item, by_name[fold(item.name)].type, widens, (*path, item.name))
+        if fold(item.name) in by_name
+        else item
+        for item in schema.fields
+    ]
+    known = {fold(item.name) for item in schema.fields}
+    new = [_new(item) for item in given.fields if fold(item.name) not in known]
+    return StructType((*kept, *new))
+
+
+def _merged_field(item: StructField, given: DataType, widens: Widens, path: Path) -> StructField:
+    changes: list[TypeChange] = []
+    may_widen = widens(path)
+
+    def merged_type(before: DataType, given: DataType, within: Path) -> DataType:
+        match before, given:
+            case StructType(), StructType():
+                return merged(before, given, widens, (*path, *within))
+            case ArrayType(element), ArrayType(other):
+                return replace(before, element=merged_type(element, other, (*within, "element")))
+            case MapType(key, value), MapType(other_key, other):
+                return replace(
+                    before,
+                    key=merged_type(key, other_key, (*within, "key")),
+                    value=merged_type(value, other, (*within, "value")),
+                )
+            case _ if may_widen and is_widening_within_family(before, given):
+                changes.append(TypeChange(path, before, given, ".".join(within) or None))
+                return given
+            case _:
+                return before
+
+    return recorded(replace(item, type=merged_type(item.type, given, ())), changes)
+
+
+def _new(item: StructField) -> StructField:
+    # Rows that are there have no value for it. What else its metadata says belongs to its source.
+    return StructField(item.name, item.type)
+
+
+def with_schema(
+    metadata: Metadata, schema: StructType, *, mapped: bool, new_name: Callable[[], str]
+) -> Metadata:
+    """Give a table's metadata another schema; under column mapping new fields get their names."""
+    configuration = dict(metadata.configuration)
+    if mapped:
+        last = configuration.get(MAX_COLUMN_ID, "0")
+        schema, highest = with_mapping(schema, new_name, int(last) if last.isdigit() else 0)
+        configuration[MAX_COLUMN_ID] = str(highest)
+    return replaced(metadata, schema_string=to_json(schema), configuration=configuration)

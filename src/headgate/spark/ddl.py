@@ -1,0 +1,356 @@
+"""CREATE, REPLACE, ALTER, DROP and their kin: statements about tables and schemas.
+
+The client changes tables; Spark comes in where rows are written with the table, or looked at.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+
+from headgate.client.table_changes import RowCheck
+from headgate.client.table_definition import NewTable, Wanted, added_metrics, making, replacement
+from headgate.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    InvalidDataError,
+    NotEmptyError,
+    NotFoundError,
+    UnsupportedFeatureError,
+)
+from headgate.protocol.actions import AddFile
+from headgate.protocol.schema import changes
+from headgate.protocol.schema.types import (
+    COMMENT,
+    CONSTRAINTS,
+    DEFAULT,
+    GENERATION,
+    StructField,
+    StructType,
+)
+from headgate.spark import scan, sessions
+from headgate.spark.dml import Outcome
+from headgate.spark.engine import Engine
+from headgate.spark.failures import translated
+from headgate.spark.insert import overwriting
+from headgate.spark.relations import Resolver
+from headgate.spark.sessions import strict_expressions
+from headgate.spark.statement import Statement, refuse_followed
+from headgate.spark.types import all_nullable, from_spark, quoted
+from headgate.spark.write import Target, stage
+from headgate.sql import statements
+from headgate.sql.statements import Commented, Creation, Name
+from headgate.table.snapshots import Snapshot
+
+Managed = (
+    statements.DropTable
+    | statements.UndropTable
+    | statements.CommentOn
+    | statements.CreateSchema
+    | statements.DropSchema
+    | statements.RenameSchema
+    | statements.RenameCatalog
+    | statements.Use
+)
+
+
+# Making
+
+
+def create(engine: Engine, find: Resolver, statement: statements.CreateTable) -> None:
+    """Make a table, or another in its place; with a query, filled in the same commit."""
+    if statement.location is not None:
+        raise UnsupportedFeatureError(
+            f"CREATE TABLE with a LOCATION ({statement.location!r}) is not supported: the catalog"
+            " chooses the location of its tables.",
+            remedy="Leave LOCATION out; name a table that exists elsewhere with"
+            " session.register_external().",
+        )
+    if statement.cluster_by:
+        raise UnsupportedFeatureError("Tables cannot be clustered yet.")
+    name, creation = _text(statement.name), statement.creation
+    is_there = engine.session.find_name(name) is not None
+    if is_there and creation is Creation.IF_NOT_EXISTS:
+        return
+    if is_there and creation is Creation.CREATE:
+        raise AlreadyExistsError(f"There is a table {name} already.")
+    if not is_there and creation is Creation.REPLACE:
+        raise NotFoundError(f"There is no table {name} to replace.")
+    if statement.query is None:
+        if is_there:
+            refuse_followed(engine.session.table(name).snapshot())
+        _create_empty(engine, name, statement)
+    elif is_there:
+        _replace_filled(engine, find, name, statement, statement.query)
+    else:
+        relations = find.relations(statement.query)
+        rows = find.ask(relations)
+        operation = f"{_WORDS[creation]} TABLE AS SELECT"
+        create_filled(engine, name, _wanted(statement, rows), rows, operation)
+
+
+_WORDS = {
+    Creation.CREATE: "CREATE",
+    Creation.IF_NOT_EXISTS: "CREATE",
+    Creation.OR_REPLACE: "CREATE OR REPLACE",
+    Creation.REPLACE: "REPLACE",
+}
+
+
+def create_filled(
+    engine: Engine, name: str, wanted: Wanted, rows: DataFrame, operation: str
+) -> None:
+    """Create a table with these rows: its name and they appear together."""
+    sessions.check(engine.spark)
+
+    def fill(new: NewTable) -> list[AddFile]:
+        target = Target(name, new.location, new.store, new.protocol, new.metadata)
+        return stage(rows, target, engine.staging())
+
+    engine.session.create_filled(name, wanted, fill, operation)
+
+
+def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) -> None:
+    wanted = _wanted(statement, None)
+    told = (name, wanted.schema, wanted.partition_by, wanted.properties, wanted.comment)
+    if statement.creation in (Creation.OR_REPLACE, Creation.REPLACE):
+        engine.session.replace_table(*told, or_create=statement.creation is Creation.OR_REPLACE)
+    else:
+        engine.session.create_table(*told)
+
+
+def _replace_filled(
+    engine: Engine,
+    find: Resolver,
+    name: str,
+    create: statements.CreateTable,
+    query: statements.Piece,
+) -> None:
+    def run(statement: Statement) -> None:
+        relations = find.relations(query, sequence=statement.sequence)
+        find.record(statement, relations)
+        rows = find.ask(relations)
+        operation = f"{_WORDS[create.creation]} TABLE AS SELECT"
+        replace(statement, _wanted(create, rows), rows, operation)
+
+    engine.redo(name, run)
+
+
+def replace(
+    statement: Statement, wanted: Wanted, rows: DataFrame, operation: str | None = None
+) -> Outcome:
+    """Make another table of one that is there, with these rows, in one commit.
+
+    Without an `operation` it is a write that brings its own columns.
+    """
+    refuse_followed(statement.base)
+    committer = statement.table.committer
+    made = replacement(statement.base, wanted, committer.ids, committer.clock.now_ms())
+    added = statement.stage(rows, statement.target(made.metadata, made.protocol))
+    statement.add_scans(made.scans)
+    counted = added_metrics(added)
+    told = (
+        overwriting(made.metadata.partition_columns, counted)
+        if operation is None
+        else making(operation, made.metadata, counted)
+    )
+    committed = statement.commit([*made.actions, *added], told)
+    number = counted["numOutputRows"]
+    return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
+
+
+def _wanted(statement: statements.CreateTable, rows: DataFrame | None) -> Wanted:
+    schema = StructType(tuple(_field(column) for column in statement.columns))
+    if rows is not None:
+        if statement.columns:
+            raise UnsupportedFeatureError(
+                "A table made from a query has the query's columns.",
+                remedy="Leave the columns out, or create the table first and insert into it.",
+            )
+        found = all_nullable(from_spark(rows.schema))
+        schema = StructType(tuple(StructField(f.name, f.type) for f in found.fields))
+    properties = {
+        **statement.properties,
+        **{f"{CONSTRAINTS}{check.name}": check.condition.text for check in statement.constraints},
+    }
+    return Wanted.given(schema, statement.partition_by, properties, statement.comment)
+
+
+def _field(column: statements.Column) -> StructField:
+    metadata: dict[str, object] = {}
+    if column.comment is not None:
+        metadata[COMMENT] = column.comment
+    if column.default is not None:
+        metadata[DEFAULT] = column.default.text
+    if column.generated is not None:
+        metadata[GENERATION] = column.generated.text
+    if column.identity is not None:
+        raise UnsupportedFeatureError(f"Column {column.name!r} is an identity column.")
+    return StructField(column.name, column.type, column.nullable, metadata)
+
+
+# Changing
+
+
+def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> None:
+    """Change a table."""
+    name = str(find.target(statement.name))
+    table = engine.session.table(name)
+    match statement.change:
+        case statements.AddColumns(columns):
+            table.add_columns([_added(column) for column in columns])
+        case statements.SetProperties(properties):
+            table.set_properties(properties)
+        case statements.UnsetProperties(keys, if_exists):
+            table.unset_properties(keys, if_exists=if_exists)
+        case statements.RenameTable(to):
+            engine.session.rename(name, _text(to))
+        case statements.AddConstraint(check):
+            condition = check.condition.text
+            table.add_constraint(check.name, condition, check=_holds(engine, condition))
+        case statements.DropConstraint(constraint, if_exists):
+            table.drop_constraint(constraint, if_exists=if_exists)
+        case statements.AlterColumns(columns):
+            for column in columns:
+                _alter_column(engine, name, column)
+        case statements.RenameColumn(column, to):
+            table.rename_column(column, to)
+        case statements.DropColumns(columns, if_exists):
+            table.drop_columns(columns, if_exists=if_exists)
+        case statements.ClusterBy() | statements.DropFeature() as change:
+            raise UnsupportedFeatureError(f"{type(change).__name__} cannot be done here yet.")
+        case _:
+            assert_never(statement.change)
+
+
+def _alter_column(engine: Engine, name: str, column: statements.AlterColumn) -> None:
+    table, path = engine.session.table(name), column.column
+    match column.change:
+        case statements.SetComment(comment):
+            table.alter_column(path, comment=comment)
+        case statements.SetNullable(nullable):
+            not_null = f"{'.'.join(map(quoted, path))} IS NOT NULL"
+            check = None if nullable else _holds(engine, not_null)
+            table.alter_column(path, nullable=nullable, check=check)
+        case statements.SetType(data_type):
+            table.alter_column(path, type=data_type)
+        case statements.Move(position):
+            table.alter_column(path, position=_position(position))
+        case statements.SetDefault(default):
+            table.alter_column(path, default=None if default is None else default.text)
+        case _:
+            assert_never(column.change)
+
+
+def _added(column: statements.AddedColumn) -> changes.AddedColumn:
+    position = None if column.position is None else _position(column.position)
+    return changes.AddedColumn(_field(column.column), column.within, position)
+
+
+def _position(position: statements.Position) -> changes.Position:
+    match position:
+        case statements.First():
+            return changes.First()
+        case statements.After(sibling):
+            return changes.After(sibling)
+
+
+def _holds(engine: Engine, condition: str) -> RowCheck:
+    """Look at every row with Spark: the condition must be true for it."""
+
+    def check(snapshot: Snapshot) -> None:
+        rows = scan.dataframe(engine.spark, snapshot, snapshot.files())
+        with translated():
+            with strict_expressions(engine.spark, "Constraints"):
+                broken = rows.where(~F.expr(condition).eqNullSafe(True))
+            shown = [row.asDict() for row in broken.limit(3).collect()]
+        if shown:
+            raise InvalidDataError(
+                f"{snapshot.label} has rows for which {condition} is not true: {shown}.",
+                remedy="Correct these rows first. Nothing was committed.",
+            )
+
+    return check
+
+
+# Naming
+
+
+def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
+    """Name, unname and comment on tables and schemas."""
+    session = engine.session
+    match statement:
+        case statements.DropTable(name=name, if_exists=if_exists, purge=purge):
+            found = session.find(_text(name))
+            if if_exists and found is None:
+                return
+            # An external table is dropped like any other: its files stay where they are.
+            is_external = found is not None and not found.catalog_managed
+            table_id = session.drop(_text(name) if is_external else str(find.target(name)))
+            if purge:
+                session.purge(table_id)
+        case statements.UndropTable(name=name):
+            session.undrop(_text(name))
+        case statements.CommentOn(on=Commented.TABLE, name=name, comment=comment):
+            session.table(str(find.target(name))).comment(comment)
+        case statements.CommentOn(on=Commented.COLUMN, name=name, comment=comment):
+            table = Name(name.parts[:-1], name.piece)
+            session.table(str(find.target(table))).alter_column(name.parts[-1:], comment=comment)
+        case statements.CommentOn():
+            raise UnsupportedFeatureError("A comment on a schema cannot be kept.")
+        case statements.CreateSchema(name=name, if_not_exists=if_not_exists) as create:
+            _refuse_kept(create)
+            try:
+                session.create_namespace(_text(name), storage_root=create.location)
+            except AlreadyExistsError:
+                if not if_not_exists:
+                    raise
+        case statements.DropSchema(name=name, if_exists=if_exists, cascade=cascade):
+            _drop_schema(engine, _text(name), if_exists=if_exists, cascade=cascade)
+        case statements.RenameSchema(name=name, to=to):
+            session.rename_namespace(_text(name), _text(to))
+        case statements.RenameCatalog(name=name, to=to):
+            session.rename_catalog(_text(name), _text(to))
+        case statements.Use(name=name, is_catalog=False):
+            session.use(_text(name))
+        case statements.Use(name=name):
+            raise InvalidArgumentError(
+                f"A catalog alone cannot be used: {name}.", remedy="Name a schema too."
+            )
+        case _:
+            assert_never(statement)
+
+
+def _refuse_kept(create: statements.CreateSchema) -> None:
+    """Refuse what a schema cannot keep."""
+    asked = {
+        "COMMENT": create.comment is not None,
+        "DBPROPERTIES": bool(create.properties),
+    }
+    if found := [word for word, is_asked in asked.items() if is_asked]:
+        raise UnsupportedFeatureError(
+            f"A schema has a name and a location: {', '.join(found)} is not supported.",
+            remedy="Leave it out.",
+        )
+
+
+def _drop_schema(engine: Engine, name: str, *, if_exists: bool, cascade: bool) -> None:
+    session = engine.session
+    known = {found.key for found in session.namespaces()}
+    if session.schema_name(name).key not in known:
+        if if_exists:
+            return
+        raise NotFoundError(f"There is no schema {name}.")
+    entries = session.tables(name)
+    if entries and not cascade:
+        raise NotEmptyError(f"The schema {name} has tables.", remedy="Drop them, or add CASCADE.")
+    for entry in entries:
+        if entry.name is not None:
+            session.drop(entry.name)
+    session.drop_namespace(name)
+
+
+def _text(name: Name) -> str:
+    return ".".join(name.parts)

@@ -1,0 +1,56 @@
+"""A table whose schema changes with the rows that are written to it."""
+
+from __future__ import annotations
+
+from headgate.errors import UnsupportedFeatureError
+from headgate.names import fold
+from headgate.protocol import features
+from headgate.protocol.actions import Action
+from headgate.protocol.schema.changes import dependents
+from headgate.protocol.schema.checks import check
+from headgate.protocol.schema.evolution import Widens, merged, never, with_schema
+from headgate.protocol.schema.types import GENERATION, Path, StructType, from_json
+from headgate.spark.statement import Statement
+from headgate.spark.types import all_nullable
+from headgate.spark.write import Target
+
+
+def grown(statement: Statement, given: StructType) -> StructType:
+    """Return the table's schema with what rows of another schema bring: columns and wider types."""
+    return merged(statement.base.schema, all_nullable(given), _widens(statement))
+
+
+def _widens(statement: Statement) -> Widens:
+    """Decide which types a write may widen: those that ALTER TABLE could change as well."""
+    base = statement.base
+    is_on = any(
+        features.is_active(base.protocol, base.metadata, feature)
+        for feature in ("typeWidening", "typeWidening-preview")
+    )
+    if not is_on:
+        return never
+    fixed = {fold(name) for name in base.partition_columns}
+    fixed |= {fold(item.name) for item in base.schema.fields if GENERATION in item.metadata}
+
+    def widens(path: Path) -> bool:
+        return fold(path[0]) not in fixed and not dependents(base.metadata, path)
+
+    return widens
+
+
+def evolved(statement: Statement, schema: StructType) -> tuple[list[Action], Target]:
+    """Give what makes the table one of this schema, and the table as it then is."""
+    base = statement.base
+    mapped = features.mapping_mode(base.protocol, base.metadata) != "none"
+    metadata = with_schema(base.metadata, schema, mapped=mapped, new_name=statement.new_column_name)
+    check(from_json(metadata.schema_string), base.partition_columns, column_mapping=mapped)
+    protocol = base.protocol
+    for feature in features.features_for(metadata.configuration, schema):
+        if not features.is_supported(protocol, feature):
+            protocol = features.upgraded(protocol, feature)
+    if found := features.unwritable(protocol, metadata, rows=False):
+        raise UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
+    actions: list[Action] = [metadata]
+    if protocol != base.protocol:
+        actions = [protocol, metadata]
+    return actions, statement.target(metadata, protocol)

@@ -1,0 +1,40 @@
+"""A query that asks for nothing but the number of a table's rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.sql.cursor import Cursor
+from headgate.sql.lexer import tokenize
+from headgate.sql.statements import Piece, TableReference
+
+_COLUMN = "count(1)"  # as Spark calls it, whatever is counted
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The number of a table's rows, in a column of this name."""
+
+    table: TableReference
+    column: str
+
+
+def find_count(script: str, piece: Piece) -> Count | None:
+    """Read `SELECT count(*) FROM t`, with names for the column and the table or without."""
+    cursor = Cursor(script, tokenize(script, piece.start, piece.end))
+    if not cursor.took("SELECT", "COUNT", "("):
+        return None
+    if not cursor.took("*") and not (cursor.peek().text == "1" and cursor.take()):
+        return None
+    if not cursor.took(")"):
+        return None
+    column = None if cursor.sees("FROM") else cursor.alias()
+    if not cursor.took("FROM") or not cursor.peek().is_name or cursor.sees("IDENTIFIER", "("):
+        return None
+    name = cursor.name("a table")
+    as_of = cursor.as_of()
+    last = cursor.last
+    assert last is not None
+    table = TableReference(name, as_of, cursor.piece(name.piece.start, last.end))
+    cursor.alias()
+    return Count(table, column or _COLUMN) if cursor.is_at_end else None

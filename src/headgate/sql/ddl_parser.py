@@ -1,0 +1,472 @@
+"""CREATE, ALTER, DROP, COMMENT ON: from words to statements about tables and schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from headgate.errors import SyntaxRefusedError
+from headgate.sql.cursor import Cursor
+from headgate.sql.keywords import QUERY_STARTS
+from headgate.sql.lexer import Kind
+from headgate.sql.statements import (
+    AddColumns,
+    AddConstraint,
+    AddedColumn,
+    After,
+    AlterColumn,
+    AlterColumns,
+    AlterTable,
+    Check,
+    ClusterBy,
+    Column,
+    ColumnChange,
+    Commented,
+    CommentOn,
+    CreateSchema,
+    CreateTable,
+    Creation,
+    DropColumns,
+    DropConstraint,
+    DropFeature,
+    DropSchema,
+    DropTable,
+    First,
+    Identity,
+    Move,
+    Name,
+    Path,
+    Piece,
+    Position,
+    RenameCatalog,
+    RenameColumn,
+    RenameSchema,
+    RenameTable,
+    SetComment,
+    SetDefault,
+    SetNullable,
+    SetProperties,
+    SetType,
+    TableChange,
+    UndropTable,
+    UnsetProperties,
+)
+
+_SCHEMA = ("SCHEMA", "DATABASE", "NAMESPACE")
+_COLUMN_OPTIONS = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "CONSTRAINT")
+
+
+def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTable:
+    """Read what follows CREATE TABLE or REPLACE TABLE."""
+    if cursor.took("IF", "NOT", "EXISTS"):
+        if creation is not Creation.CREATE:
+            raise cursor.refused("OR REPLACE and IF NOT EXISTS exclude each other")
+        creation = Creation.IF_NOT_EXISTS
+    table = CreateTable(whole, cursor.name("a table"), creation, (), {})
+    if cursor.sees("(") and cursor.peek(1).key != "SELECT":
+        elements = cursor.listed(lambda: _element(cursor))
+        columns = tuple(item for item in elements if isinstance(item, Column))
+        checks = tuple(item for item in elements if isinstance(item, Check))
+        table = replace(table, columns=columns, constraints=checks)
+    seen: set[str] = set()
+    while not cursor.is_at_end:
+        clause = cursor.peek().key
+        if clause in seen:
+            raise cursor.refused(f"{clause} stands twice")
+        seen.add(clause)
+        if clause in _TABLE_CLAUSES and cursor.peek().kind is Kind.WORD:
+            cursor.take()
+            table = _TABLE_CLAUSES[clause](cursor, table)
+        elif cursor.took("AS") or cursor.sees_any("(", *QUERY_STARTS):
+            table = replace(table, query=cursor.rest())
+        else:
+            raise _unknown_clause(cursor)
+    return table
+
+
+def create_schema(cursor: Cursor, whole: Piece) -> CreateSchema:
+    """Read what follows CREATE SCHEMA."""
+    if_not_exists = cursor.took("IF", "NOT", "EXISTS")
+    schema = CreateSchema(whole, cursor.name("a schema"), if_not_exists, {})
+    while not cursor.is_at_end:
+        if cursor.took("COMMENT"):
+            schema = replace(schema, comment=cursor.string("a comment"))
+        elif cursor.took("LOCATION") or cursor.took("MANAGED", "LOCATION"):
+            schema = replace(schema, location=cursor.string("a location"))
+        elif cursor.took("WITH", "DBPROPERTIES") or cursor.took("WITH", "PROPERTIES"):
+            schema = replace(schema, properties=_properties(cursor))
+        else:
+            raise cursor.unexpected("COMMENT, LOCATION, WITH DBPROPERTIES, or the end")
+    return schema
+
+
+def drop(cursor: Cursor, whole: Piece) -> DropTable | DropSchema:
+    """Read DROP TABLE or DROP SCHEMA."""
+    cursor.expect("DROP")
+    if cursor.took_any(*_SCHEMA):
+        if_exists = cursor.took("IF", "EXISTS")
+        name = cursor.name("a schema")
+        how = cursor.took_any("CASCADE", "RESTRICT")
+        return DropSchema(whole, name, if_exists, cascade=how == "CASCADE")
+    cursor.expect("TABLE")
+    if_exists = cursor.took("IF", "EXISTS")
+    name = cursor.name("a table")
+    return DropTable(whole, name, if_exists, purge=cursor.took("PURGE"))
+
+
+def undrop(cursor: Cursor, whole: Piece) -> UndropTable:
+    """Read UNDROP TABLE."""
+    cursor.expect("UNDROP", "TABLE")
+    return UndropTable(whole, cursor.name("a table"))
+
+
+def comment_on(cursor: Cursor, whole: Piece) -> CommentOn:
+    """Read COMMENT ON."""
+    cursor.expect("COMMENT", "ON")
+    word = cursor.took_any("TABLE", "COLUMN", *_SCHEMA)
+    if not word:
+        raise cursor.unexpected("TABLE, COLUMN or SCHEMA")
+    on = Commented.SCHEMA if word in _SCHEMA else Commented(word)
+    name = cursor.name()
+    if on is Commented.COLUMN and len(name.parts) < 2:
+        raise cursor.unexpected("a column with its table: table.column")
+    cursor.expect("IS")
+    comment = None if cursor.took("NULL") else cursor.string("a comment or NULL")
+    return CommentOn(whole, on, name, comment)
+
+
+def alter(cursor: Cursor, whole: Piece) -> AlterTable | RenameSchema | RenameCatalog:
+    """Read ALTER TABLE, ALTER SCHEMA … RENAME TO or ALTER CATALOG … RENAME TO."""
+    cursor.expect("ALTER")
+    if cursor.took_any(*_SCHEMA):
+        return RenameSchema(whole, *_renaming(cursor, "a schema"))
+    if cursor.took("CATALOG"):
+        return RenameCatalog(whole, *_renaming(cursor, "a catalog"))
+    if not cursor.took("TABLE"):
+        raise cursor.refused(
+            f"ALTER {cursor.peek().key or 'nothing'} is not supported",
+            "Tables can be altered; schemas and catalogs can be renamed.",
+        )
+    return AlterTable(whole, cursor.name("a table"), _change(cursor))
+
+
+# Columns
+
+
+def _renaming(cursor: Cursor, what: str) -> tuple[Name, Name]:
+    name = cursor.name(what)
+    cursor.expect("RENAME", "TO")
+    return name, cursor.name(what)
+
+
+def _element(cursor: Cursor) -> Column | Check:
+    if cursor.sees("CONSTRAINT") and cursor.peek(1).is_name:
+        cursor.take()
+        return _check(cursor)
+    if cursor.sees("PRIMARY", "KEY") or cursor.sees("FOREIGN", "KEY") or cursor.sees("UNIQUE", "("):
+        raise cursor.refused(f"{cursor.peek().key} keys are not kept here", "Leave the key out.")
+    column = Column(cursor.identifier("a column"), cursor.data_type())
+    return _options(cursor, column, _option)
+
+
+def _options(
+    cursor: Cursor, column: Column, option: Callable[[Cursor, Column], Column | None]
+) -> Column:
+    while (changed := option(cursor, column)) is not None:
+        column = changed
+    return column
+
+
+def _option(cursor: Cursor, column: Column) -> Column | None:
+    """Read one option of a column; None if there is no more."""
+    if cursor.took("NOT", "NULL"):
+        return replace(column, nullable=False)
+    if cursor.took("COMMENT"):
+        return replace(column, comment=cursor.string("a comment"))
+    if cursor.took("DEFAULT"):
+        return replace(column, default=cursor.expression(*_COLUMN_OPTIONS))
+    if cursor.took("GENERATED"):
+        return _generated(cursor, column)
+    if cursor.sees_any("CHECK", "CONSTRAINT", "PRIMARY", "REFERENCES", "UNIQUE", "MASK"):
+        raise cursor.refused(
+            f"{cursor.peek().key} cannot stand behind a column here",
+            "Write CONSTRAINT name CHECK (…) as a part of its own.",
+        )
+    if cursor.sees("COLLATE"):
+        raise cursor.refused("collations are not known here", "Leave COLLATE out.")
+    return None
+
+
+def _generated(cursor: Cursor, column: Column) -> Column:
+    is_always = cursor.took("ALWAYS")
+    if not is_always:
+        cursor.expect("BY", "DEFAULT")
+    cursor.expect("AS")
+    if cursor.took("IDENTITY"):
+        return replace(column, identity=_identity(cursor, is_always=is_always))
+    if not is_always:
+        raise cursor.unexpected("`IDENTITY`")
+    cursor.expect("(")
+    expression = cursor.expression()
+    cursor.expect(")")
+    return replace(column, generated=expression)
+
+
+def _identity(cursor: Cursor, *, is_always: bool) -> Identity:
+    identity = Identity(is_always)
+    if not cursor.took("("):
+        return identity
+    while not cursor.took(")"):
+        if cursor.took("START", "WITH"):
+            identity = replace(identity, start=cursor.integer())
+        elif cursor.took("INCREMENT", "BY"):
+            identity = replace(identity, step=cursor.integer())
+        else:
+            raise cursor.unexpected("START WITH or INCREMENT BY")
+        cursor.took(",")
+    if identity.step == 0:
+        raise cursor.refused("a step of 0 counts nothing")
+    return identity
+
+
+def _check(cursor: Cursor) -> Check:
+    """Read what follows CONSTRAINT."""
+    name = cursor.identifier("the name of the constraint")
+    if not cursor.sees("CHECK"):
+        raise cursor.refused(
+            f"{cursor.peek().key or 'nothing'} constraints are not kept here",
+            "Only CHECK (…) is.",
+        )
+    cursor.take()
+    cursor.expect("(")
+    condition = cursor.condition()
+    cursor.expect(")")
+    return Check(name, condition)
+
+
+def _position(cursor: Cursor) -> Position | None:
+    if cursor.took("FIRST"):
+        return First()
+    return After(cursor.identifier("a column")) if cursor.took("AFTER") else None
+
+
+# Clauses of CREATE TABLE
+
+
+def _using(cursor: Cursor, table: CreateTable) -> CreateTable:
+    token = cursor.peek()
+    if cursor.identifier("a format").lower() != "delta":
+        cursor.back_to(cursor.mark() - 1)
+        raise cursor.refused(
+            f"`{token.name}` is not Delta", "Leave USING out, or write USING delta."
+        )
+    return table
+
+
+def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
+    cursor.expect("BY")
+    names: list[str] = []
+    columns = list(table.columns)
+
+    def item() -> None:
+        names.append(cursor.identifier("a column"))
+        if cursor.sees("("):
+            raise cursor.refused(
+                "partitions are whole columns here",
+                "Add a column GENERATED ALWAYS AS (…) and partition by that.",
+            )
+        if not cursor.sees_any(",", ")"):
+            columns.append(_options(cursor, Column(names[-1], cursor.data_type()), _option))
+
+    cursor.listed(item)
+    return replace(table, partition_by=tuple(names), columns=tuple(columns))
+
+
+def _cluster_by(cursor: Cursor, table: CreateTable) -> CreateTable:
+    cursor.expect("BY")
+    return replace(table, cluster_by=_clustering(cursor))
+
+
+def _clustering(cursor: Cursor) -> tuple[Path, ...]:
+    return () if cursor.took("NONE") else tuple(cursor.listed(cursor.path))
+
+
+def _location(cursor: Cursor, table: CreateTable) -> CreateTable:
+    return replace(table, location=cursor.string("a location"))
+
+
+def _comment(cursor: Cursor, table: CreateTable) -> CreateTable:
+    return replace(table, comment=cursor.string("a comment"))
+
+
+def _tblproperties(cursor: Cursor, table: CreateTable) -> CreateTable:
+    return replace(table, properties=_properties(cursor))
+
+
+_TABLE_CLAUSES = {
+    "USING": _using,
+    "PARTITIONED": _partitioned_by,
+    "CLUSTER": _cluster_by,
+    "LOCATION": _location,
+    "COMMENT": _comment,
+    "TBLPROPERTIES": _tblproperties,
+}
+
+_REFUSED_CLAUSES = {
+    "LIKE": "Name the columns, or write AS SELECT … LIMIT 0.",
+    "SHALLOW": "Write AS SELECT * FROM the other table.",
+    "DEEP": "Write AS SELECT * FROM the other table.",
+    "CLONE": "Write AS SELECT * FROM the other table.",
+    "OPTIONS": "Write TBLPROPERTIES.",
+    "STORED": "Leave it out: every table is Delta.",
+    "ROW": "Leave it out: every table is Delta.",
+    "CLUSTERED": "Write CLUSTER BY (columns).",
+    "DEFAULT": "Leave the collation out.",
+}
+
+
+def _unknown_clause(cursor: Cursor) -> SyntaxRefusedError:
+    key = cursor.peek().key
+    if cursor.peek().kind is Kind.WORD and key in _REFUSED_CLAUSES:
+        return cursor.refused(f"{key} is not known here", _REFUSED_CLAUSES[key])
+    return cursor.unexpected("a clause of CREATE TABLE, or AS and a query")
+
+
+def _properties(cursor: Cursor) -> dict[str, str]:
+    found: dict[str, str] = {}
+
+    def item() -> None:
+        start = cursor.mark()
+        key = _key(cursor)
+        if key in found:
+            cursor.back_to(start)
+            raise cursor.refused(f"the property {key!r} stands twice")
+        cursor.took("=")
+        found[key] = _value(cursor)
+
+    cursor.listed(item)
+    return found
+
+
+def _key(cursor: Cursor) -> str:
+    if cursor.peek().kind is Kind.STRING:
+        return cursor.string()
+    return str(cursor.name("a property"))
+
+
+def _value(cursor: Cursor) -> str:
+    if cursor.peek().kind is Kind.STRING:
+        return cursor.string()
+    if word := cursor.took_any("TRUE", "FALSE"):
+        return word.lower()
+    sign = cursor.took_any("-")
+    if cursor.peek().kind is not Kind.NUMBER:
+        raise cursor.unexpected("a value: a string, a number, TRUE or FALSE")
+    return sign + cursor.take().text
+
+
+# ALTER TABLE
+
+
+def _change(cursor: Cursor) -> TableChange:
+    verb = cursor.took_any("ADD", "RENAME", "SET", "UNSET", "DROP", "ALTER", "CHANGE", "CLUSTER")
+    if not verb:
+        if cursor.sees("REPLACE", "COLUMNS"):
+            raise cursor.refused(
+                "REPLACE COLUMNS is not known here", "Use ADD, DROP and ALTER COLUMN."
+            )
+        raise cursor.unexpected("ADD, ALTER, CLUSTER, DROP, RENAME, SET or UNSET")
+    match verb:
+        case "ADD":
+            return _add(cursor)
+        case "RENAME":
+            if cursor.took("TO"):
+                return RenameTable(cursor.name("a table"))
+            cursor.expect("COLUMN")
+            column = cursor.path()
+            cursor.expect("TO")
+            return RenameColumn(column, cursor.identifier("a column"))
+        case "SET":
+            if not cursor.sees("TBLPROPERTIES"):
+                raise cursor.refused(
+                    f"SET {cursor.peek().key or 'nothing'} is not known here",
+                    "Only SET TBLPROPERTIES is.",
+                )
+            cursor.take()
+            return SetProperties(_properties(cursor))
+        case "UNSET":
+            cursor.expect("TBLPROPERTIES")
+            if_exists = cursor.took("IF", "EXISTS")
+            return UnsetProperties(tuple(cursor.listed(lambda: _key(cursor))), if_exists)
+        case "DROP":
+            return _drop(cursor)
+        case "CLUSTER":
+            cursor.expect("BY")
+            return ClusterBy(_clustering(cursor))
+        case _:
+            cursor.took("COLUMN")
+            return AlterColumns(tuple(cursor.several(lambda: _alter_column(cursor))))
+
+
+def _add(cursor: Cursor) -> AddColumns | AddConstraint:
+    if cursor.took("CONSTRAINT"):
+        return AddConstraint(_check(cursor))
+    if not cursor.took_any("COLUMN", "COLUMNS"):
+        raise cursor.unexpected("COLUMN, COLUMNS or CONSTRAINT")
+    if cursor.sees("("):
+        return AddColumns(tuple(cursor.listed(lambda: _added(cursor))))
+    return AddColumns(tuple(cursor.several(lambda: _added(cursor))))
+
+
+def _added(cursor: Cursor) -> AddedColumn:
+    path = cursor.path()
+    positions: list[Position] = []
+
+    def option(cursor: Cursor, column: Column) -> Column | None:
+        position = _position(cursor)
+        if position is None:
+            return _option(cursor, column)
+        positions.append(position)
+        return column
+
+    column = _options(cursor, Column(path[-1], cursor.data_type()), option)
+    return AddedColumn(path[:-1], column, positions[-1] if positions else None)
+
+
+def _drop(cursor: Cursor) -> DropConstraint | DropColumns | DropFeature:
+    if cursor.took("CONSTRAINT"):
+        if_exists = cursor.took("IF", "EXISTS")
+        name = cursor.identifier("the name of the constraint")
+        cursor.took_any("CASCADE", "RESTRICT")
+        return DropConstraint(name, if_exists)
+    if cursor.took("FEATURE"):
+        feature = _key(cursor)
+        return DropFeature(feature, truncates_history=cursor.took("TRUNCATE", "HISTORY"))
+    if not cursor.took_any("COLUMN", "COLUMNS"):
+        raise cursor.unexpected("COLUMN, COLUMNS, CONSTRAINT or FEATURE")
+    if_exists = cursor.took("IF", "EXISTS")
+    columns = cursor.listed(cursor.path) if cursor.sees("(") else cursor.several(cursor.path)
+    return DropColumns(tuple(columns), if_exists)
+
+
+def _alter_column(cursor: Cursor) -> AlterColumn:
+    return AlterColumn(cursor.path(), _column_change(cursor))
+
+
+def _column_change(cursor: Cursor) -> ColumnChange:
+    if cursor.took("COMMENT"):
+        return SetComment(cursor.string("a comment"))
+    if cursor.took("TYPE"):
+        return SetType(cursor.data_type())
+    if cursor.took("SET", "NOT", "NULL"):
+        return SetNullable(False)
+    if cursor.took("DROP", "NOT", "NULL"):
+        return SetNullable(True)
+    if cursor.took("SET", "DEFAULT"):
+        return SetDefault(cursor.expression())
+    if cursor.took("DROP", "DEFAULT"):
+        return SetDefault(None)
+    position = _position(cursor)
+    if position is None:
+        raise cursor.unexpected("COMMENT, TYPE, SET, DROP, FIRST or AFTER")
+    return Move(position)

@@ -1,0 +1,269 @@
+"""INSERT, UPDATE, DELETE, MERGE: from words to statements."""
+
+from __future__ import annotations
+
+from headgate.sql.cursor import Cursor
+from headgate.sql.keywords import QUERY_STARTS
+from headgate.sql.lexer import Kind
+from headgate.sql.positions import refused
+from headgate.sql.statements import (
+    Assignment,
+    Delete,
+    Insert,
+    Into,
+    Merge,
+    MergeClause,
+    MergeDelete,
+    MergeInsert,
+    MergeInsertAll,
+    MergeUpdate,
+    MergeUpdateAll,
+    Overwrite,
+    PartitionValue,
+    Piece,
+    ReplaceWhere,
+    TableReference,
+    Update,
+    Values,
+    When,
+)
+
+
+def insert(cursor: Cursor, whole: Piece) -> Insert:
+    """Read an INSERT."""
+    cursor.expect("INSERT")
+    evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
+    overwrites = cursor.took("OVERWRITE")
+    if not overwrites:
+        cursor.expect("INTO")
+    if cursor.sees_any("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
+        raise cursor.refused("INSERT OVERWRITE DIRECTORY is not done here", "Use df.write.")
+    if cursor.sees("TABLE") and cursor.peek(1).is_name:
+        cursor.take()
+    target = cursor.name("a table")
+    evolves_schema |= cursor.took("WITH", "SCHEMA", "EVOLUTION")
+    partition = _partition(cursor)
+    if cursor.sees("IF", "NOT", "EXISTS"):
+        raise cursor.refused(
+            "INSERT … IF NOT EXISTS is not done here", "Look whether the partition has rows first."
+        )
+    by_name = cursor.took("BY", "NAME")
+    columns: tuple[str, ...] = ()
+    if not by_name and cursor.sees("(") and not _begins_query(cursor):
+        columns = tuple(cursor.listed(lambda: cursor.identifier("a column")))
+        by_name = cursor.took("BY", "NAME")
+    mode: Into | Overwrite | ReplaceWhere = Overwrite() if overwrites else Into()
+    if cursor.sees("REPLACE"):
+        if overwrites or partition or columns or by_name:
+            raise cursor.unexpected("a query or VALUES")
+        mode = _replace(cursor)
+        by_name = cursor.took("BY", "NAME")
+    return Insert(
+        whole,
+        target,
+        mode,
+        _source(cursor),
+        columns,
+        by_name,
+        partition,
+        evolves_schema,
+    )
+
+
+def update(cursor: Cursor, whole: Piece) -> Update:
+    """Read an UPDATE."""
+    cursor.expect("UPDATE")
+    target = cursor.name("a table")
+    alias = cursor.alias(may_be_clause=False)
+    cursor.expect("SET")
+    assignments = tuple(cursor.several(lambda: _assignment(cursor, "WHERE")))
+    condition = cursor.condition() if cursor.took("WHERE") else None
+    return Update(whole, target, alias, assignments, condition)
+
+
+def delete(cursor: Cursor, whole: Piece) -> Delete:
+    """Read a DELETE."""
+    cursor.expect("DELETE", "FROM")
+    target = cursor.name("a table")
+    alias = cursor.alias(may_be_clause=False)
+    condition = cursor.condition() if cursor.took("WHERE") else None
+    return Delete(whole, target, alias, condition)
+
+
+def truncate(cursor: Cursor, whole: Piece) -> Delete:
+    """Read TRUNCATE TABLE: a DELETE of every row."""
+    cursor.expect("TRUNCATE", "TABLE")
+    target = cursor.name("a table")
+    if cursor.sees("PARTITION"):
+        raise cursor.refused("TRUNCATE takes whole tables", "Use DELETE FROM … WHERE.")
+    return Delete(whole, target, None, None)
+
+
+def merge(cursor: Cursor, whole: Piece) -> Merge:
+    """Read a MERGE."""
+    cursor.expect("MERGE")
+    evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
+    cursor.expect("INTO")
+    target = cursor.name("a table")
+    target_alias = cursor.alias(may_be_clause=False)
+    cursor.expect("USING")
+    source: TableReference | Piece
+    if cursor.sees("("):
+        opened = cursor.peek()
+        cursor.skip_group()
+        closed = cursor.last
+        assert closed is not None
+        source = _inner(cursor, opened.end, closed.start)
+    else:
+        name = cursor.name("a table or a query in parentheses")
+        as_of = cursor.as_of()
+        last = cursor.last
+        assert last is not None
+        source = TableReference(name, as_of, cursor.piece(name.piece.start, last.end))
+    source_alias = cursor.alias(may_be_clause=False)
+    cursor.expect("ON")
+    on = cursor.condition("WHEN")
+    clauses: list[MergeClause] = []
+    while cursor.sees("WHEN"):
+        start = cursor.peek().start
+        clause = _clause(cursor)
+        earlier = [c for c in clauses if c.when is clause.when]
+        if earlier and earlier[-1].condition is None:
+            raise refused(
+                cursor.text,
+                start,
+                f"the WHEN {clause.when.value} before this one takes every row",
+                "Give it a condition, or put it last of its kind.",
+            )
+        clauses.append(clause)
+    if not clauses:
+        raise cursor.unexpected("`WHEN`")
+    return Merge(
+        whole, target, target_alias, source, source_alias, on, tuple(clauses), evolves_schema
+    )
+
+
+def _replace(cursor: Cursor) -> ReplaceWhere:
+    cursor.expect("REPLACE")
+    if cursor.sees_any("ON", "USING"):
+        raise cursor.refused(
+            f"INSERT … REPLACE {cursor.peek().key} is not known here",
+            "Use REPLACE WHERE, or MERGE.",
+        )
+    cursor.expect("WHERE")
+    return ReplaceWhere(cursor.condition(*QUERY_STARTS, "BY"))
+
+
+def _partition(cursor: Cursor) -> tuple[PartitionValue, ...]:
+    if not cursor.took("PARTITION"):
+        return ()
+
+    def value() -> PartitionValue:
+        column = cursor.identifier("a partition column")
+        return PartitionValue(column, cursor.expression() if cursor.took("=") else None)
+
+    return tuple(cursor.listed(value))
+
+
+def _begins_query(cursor: Cursor) -> bool:
+    """Say whether a parenthesis holds a query and not names."""
+    ahead = 1
+    while cursor.peek(ahead).key == "(":
+        ahead += 1
+    first, second = cursor.peek(ahead), cursor.peek(ahead + 1)
+    return first.kind is Kind.WORD and first.key in QUERY_STARTS and second.key not in (",", ")")
+
+
+def _source(cursor: Cursor) -> Values | Piece:
+    first = cursor.peek()
+    if first.kind is Kind.WORD and first.key in ("VALUES", "VALUE"):
+        mark = cursor.mark()
+        cursor.take()
+        if cursor.is_at_end:
+            raise cursor.unexpected("a row")
+        found = _values(cursor)
+        if found is not None:
+            return found
+        if first.key == "VALUE":
+            raise cursor.unexpected("rows in parentheses")
+        cursor.back_to(mark)
+    elif not (cursor.sees("(") or (first.kind is Kind.WORD and first.key in QUERY_STARTS)):
+        raise cursor.unexpected("a query or VALUES")
+    return cursor.rest()
+
+
+def _values(cursor: Cursor) -> Values | None:
+    """Read rows; None if this is more than rows, and so a query."""
+    start = cursor.peek().start
+    rows: list[tuple[Piece, ...]] = []
+    while True:
+        if cursor.sees("("):
+            rows.append(tuple(cursor.listed(cursor.expression)))
+        elif cursor.peek().kind in (Kind.NUMBER, Kind.STRING) or cursor.sees_any("-", "NULL"):
+            rows.append((cursor.expression(),))
+        else:
+            return None  # a struct may stand for a row: Spark's to spread out
+        if cursor.is_at_end:
+            last = cursor.last
+            assert last is not None
+            return Values(cursor.piece(start, last.end), tuple(rows))
+        if not cursor.took(","):
+            return None
+
+
+def _assignment(cursor: Cursor, *stops: str) -> Assignment:
+    column = cursor.name("a column")
+    if not cursor.took_any("=", "=="):
+        raise cursor.unexpected("`=`")
+    return Assignment(column, cursor.expression(*stops))
+
+
+def _clause(cursor: Cursor) -> MergeClause:
+    cursor.expect("WHEN")
+    is_not = cursor.took("NOT") or cursor.took("!")
+    cursor.expect("MATCHED")
+    when = When.NOT_MATCHED if is_not else When.MATCHED
+    if is_not and cursor.took("BY"):
+        by = cursor.took_any("SOURCE", "TARGET")
+        if not by:
+            raise cursor.unexpected("`SOURCE` or `TARGET`")
+        when = When.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else When.NOT_MATCHED
+    condition = cursor.condition("THEN") if cursor.took("AND") else None
+    cursor.expect("THEN")
+    if when is When.NOT_MATCHED:
+        return MergeClause(when, condition, _merge_insert(cursor))
+    if cursor.took("DELETE"):
+        return MergeClause(when, condition, MergeDelete())
+    if not cursor.took("UPDATE"):
+        raise cursor.unexpected("`UPDATE` or `DELETE`")
+    cursor.expect("SET")
+    if when is When.MATCHED and cursor.took("*"):
+        return MergeClause(when, condition, MergeUpdateAll())
+    assignments = tuple(cursor.several(lambda: _assignment(cursor, "WHEN")))
+    return MergeClause(when, condition, MergeUpdate(assignments))
+
+
+def _merge_insert(cursor: Cursor) -> MergeInsert | MergeInsertAll:
+    if not cursor.took("INSERT"):
+        raise cursor.unexpected("`INSERT`")
+    if cursor.took("*"):
+        return MergeInsertAll()
+    columns = tuple(cursor.listed(lambda: cursor.name("a column"))) if cursor.sees("(") else ()
+    if not cursor.took_any("VALUES", "VALUE"):
+        raise cursor.unexpected("`VALUES`")
+    place = cursor.peek().start
+    values = tuple(cursor.listed(cursor.expression))
+    if columns and len(columns) != len(values):
+        raise refused(
+            cursor.text, place, f"{len(columns)} columns are named, {len(values)} values are given"
+        )
+    return MergeInsert(columns, values)
+
+
+def _inner(cursor: Cursor, start: int, end: int) -> Piece:
+    """Cut out what stands between two parentheses."""
+    inner = cursor.text[start:end]
+    stripped = inner.strip()
+    if not stripped:
+        raise refused(cursor.text, end, "a query was expected, not nothing")
+    return Piece(stripped, start + inner.index(stripped))

@@ -1,0 +1,398 @@
+"""Checkpoints written, from columns to columns, and only for a version that is in the log.
+
+Classic, or V2 with a Parquet or JSON head and sidecars; beside them the hint at the newest one and
+version checksums.
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headgate.api.port import FileKind, KnownFile
+from headgate.errors import InvariantError, NotPublishedError, UnsupportedFeatureError
+from headgate.failpoints import fail_point
+from headgate.protocol import features
+from headgate.protocol.actions import (
+    CheckpointMetadata,
+    Metadata,
+    Protocol,
+    SidecarFile,
+    Version,
+    encode,
+    join,
+)
+from headgate.protocol.encoding import to_json
+from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.replay import TableState, tombstones_kept_ms
+from headgate.protocol.log.segment import CheckpointFiles
+from headgate.protocol.paths import (
+    LAST_CHECKPOINT,
+    SIDECARS,
+    Checkpoint,
+    Checksum,
+    ClassicCheckpoint,
+    PublishedCommit,
+    UuidCheckpoint,
+)
+from headgate.storage.port import ObjectStore
+from headgate.table.checkpoints import UnusableError, read_checkpoint
+from headgate.table.file_columns import (
+    MAP,
+    VECTOR,
+    camel,
+    ground_of,
+    key_column,
+    live_files,
+    tombstone_table,
+    without_overlaid,
+)
+from headgate.table.log_files import DeltaLog
+from headgate.table.parallel import in_parallel
+
+_WRITTEN_VECTOR: Final = pa.struct([(camel(field.name), field.type) for field in VECTOR])
+_ADD: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("partitionValues", MAP),
+        ("size", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("stats", pa.string()),
+        ("tags", MAP),
+        ("deletionVector", _WRITTEN_VECTOR),
+        ("baseRowId", pa.int64()),
+        ("defaultRowCommitVersion", pa.int64()),
+        ("clusteringProvider", pa.string()),
+    ]
+)
+_REMOVE: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("deletionTimestamp", pa.int64()),
+        ("dataChange", pa.bool_()),
+        ("extendedFileMetadata", pa.bool_()),
+        ("partitionValues", MAP),
+        ("size", pa.int64()),
+        ("deletionVector", _WRITTEN_VECTOR),
+        ("baseRowId", pa.int64()),
+        ("defaultRowCommitVersion", pa.int64()),
+    ]
+)
+_STRINGS: Final = pa.list_(pa.string())
+_METADATA: Final = pa.struct(
+    [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("description", pa.string()),
+        ("format", pa.struct([("provider", pa.string()), ("options", MAP)])),
+        ("schemaString", pa.string()),
+        ("partitionColumns", _STRINGS),
+        ("configuration", MAP),
+        ("createdTime", pa.int64()),
+    ]
+)
+_PROTOCOL: Final = pa.struct(
+    [
+        ("minReaderVersion", pa.int32()),
+        ("minWriterVersion", pa.int32()),
+        ("readerFeatures", _STRINGS),
+        ("writerFeatures", _STRINGS),
+    ]
+)
+_TXN: Final = pa.struct(
+    [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
+)
+_DOMAIN: Final = pa.struct(
+    [("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]
+)
+_SIDECAR_ROW: Final = pa.struct(
+    [
+        ("path", pa.string()),
+        ("sizeInBytes", pa.int64()),
+        ("modificationTime", pa.int64()),
+        ("tags", MAP),
+    ]
+)
+_SIDECAR: Final = pa.schema([("add", _ADD), ("remove", _REMOVE)])
+_CLASSIC: Final = pa.schema(
+    [
+        ("txn", _TXN),
+        *_SIDECAR,
+        ("metaData", _METADATA),
+        ("protocol", _PROTOCOL),
+        ("domainMetadata", _DOMAIN),
+    ]
+)
+_HEAD: Final = pa.schema(
+    [
+        *_CLASSIC,
+        ("checkpointMetadata", pa.struct([("version", pa.int64()), ("tags", MAP)])),
+        ("sidecar", _SIDECAR_ROW),
+    ]
+)
+# Few values repeated many times: elsewhere a dictionary would only be built and thrown away.
+_DICTIONARIES: Final = [
+    f"{action}.partitionValues.key_value.{side}"
+    for action in ("add", "remove")
+    for side in ("key", "value")
+]
+# What a file always has, or a reader may count on. Other columns are left out while no file needs
+# them: an empty column costs the writer and every reader a level for each file.
+_ALWAYS: Final[Mapping[str, frozenset[str]]] = {
+    "add": frozenset(
+        {"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"}
+    ),
+    "remove": frozenset({"path", "deletionTimestamp", "dataChange"}),
+}
+_BATCH: Final = 64 * 1024
+_ROW_GROUP: Final = 128 * 1024
+_V2_FEATURE: Final = "v2Checkpoint"
+
+
+class Form(enum.Enum):
+    """How a checkpoint is laid out."""
+
+    CLASSIC = "classic"  # one file
+    V2 = "v2"  # a Parquet head, and sidecars
+    V2_JSON = "v2-json"  # a JSON head, and sidecars
+
+
+def form_for(protocol: Protocol, metadata: Metadata) -> Form:
+    """Give the form that the table's own policy asks for."""
+    wants_v2 = metadata.configuration.get("delta.checkpointPolicy") == "v2"
+    return Form.V2 if wants_v2 and features.is_supported(protocol, _V2_FEATURE) else Form.CLASSIC
+
+
+def write_checkpoint(
+    store: ObjectStore,
+    state: TableState,
+    *,
+    table: str,
+    now_ms: int,
+    new_uuid: Callable[[], UUID],
+    form: Form | None = None,
+    files_per_sidecar: int = 250_000,
+) -> KnownFile:
+    """Write a checkpoint of a published version and the hint at it. Spec: CM-27.
+
+    Whoever dies in between leaves sidecars nobody names, or a checkpoint nobody hints at: both are
+    harmless. A checkpoint that is there already and can be read is left as it is.
+    """
+    if store.head(PublishedCommit(state.version).path) is None:
+        raise NotPublishedError(table, state.version)
+    assert state.protocol is not None
+    assert state.metadata is not None
+    # Actions that only such a feature knows would be lost to whoever begins at the checkpoint.
+    if found := features.unwritable(state.protocol, state.metadata, rows=False):
+        raise UnsupportedFeatureError(
+            f"No checkpoint of {table} version {state.version} is written: {', '.join(found)}.",
+            remedy="Have it written by a client that supports them.",
+        )
+    form = form or form_for(state.protocol, state.metadata)
+    if form is not Form.CLASSIC and not features.is_supported(state.protocol, _V2_FEATURE):
+        raise UnsupportedFeatureError(
+            f"{table} does not support {_V2_FEATURE}.",
+            remedy="Write a classic one, or set delta.checkpointPolicy=v2 first.",
+        )
+    adds, removes = live_files(state, stats=True), _tombstones(state, now_ms)
+    few = _few_lines(state, state.protocol, state.metadata)
+    fail_point("checkpoint.before_put")
+    if form is Form.CLASSIC:
+        head: Checkpoint = ClassicCheckpoint(state.version)
+        sidecars: list[SidecarFile] = []
+        content = _parquet(_fitted(_CLASSIC, adds, removes), few, adds, removes)
+    else:
+        sidecars = _put_sidecars(store, adds, removes, files_per_sidecar, new_uuid, now_ms)
+        few = [encode(CheckpointMetadata(version=state.version)), *few, *map(encode, sidecars)]
+        head = UuidCheckpoint(
+            state.version, new_uuid(), "json" if form is Form.V2_JSON else "parquet"
+        )
+        content = join(few) if form is Form.V2_JSON else _parquet(_HEAD, few)
+    _put_head(store, head, content)
+    fail_point("checkpoint.after_put")
+    said: dict[str, object] = {
+        "version": state.version,
+        "size": len(few) + adds.num_rows + removes.num_rows,
+        "sizeInBytes": len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
+        "numOfAddFiles": adds.num_rows,
+    }
+    if isinstance(head, UuidCheckpoint):
+        name = head.path.rpartition("/")[2]
+        said["v2Checkpoint"] = {
+            "path": name,
+            "sizeInBytes": len(content),
+            "modificationTime": now_ms,
+        }
+    hint = DeltaLog(store).last_checkpoint()
+    fail_point("checkpoint.before_hint")
+    if hint is None or hint.version <= state.version:
+        store.put(LAST_CHECKPOINT, json.dumps(said, separators=(",", ":")).encode())
+    return KnownFile(
+        kind=FileKind.CHECKPOINT, first=state.version, last=state.version, paths=(head.path,)
+    )
+
+
+def write_checksum(store: ObjectStore, version: Version, checksum: VersionChecksum) -> bool:
+    """Put `<v>.crc`, also of a version not yet published; never over another. Spec: CM-29."""
+    return store.put_if_absent(Checksum(version).path, to_json(checksum) + b"\n")
+
+
+def _put_head(store: ObjectStore, head: Checkpoint, content: bytes) -> None:
+    if store.put_if_absent(head.path, content):
+        return
+    try:
+        read_checkpoint(store, CheckpointFiles(head.version, (head,)))
+    except UnusableError:
+        store.put(head.path, content)  # in place of one that nobody can read
+
+
+def _put_sidecars(
+    store: ObjectStore,
+    adds: pa.Table,
+    removes: pa.Table,
+    files_per_sidecar: int,
+    new_uuid: Callable[[], UUID],
+    now_ms: int,
+) -> list[SidecarFile]:
+    starts = range(0, adds.num_rows, files_per_sidecar)
+    slices = [(adds.slice(at, files_per_sidecar), removes.slice(0, 0)) for at in starts]
+    slices += [
+        (adds.slice(0, 0), removes.slice(at, files_per_sidecar))
+        for at in range(0, removes.num_rows, files_per_sidecar)
+    ]
+    names = [f"{new_uuid()}.parquet" for _ in slices]
+    schema = _fitted(_SIDECAR, adds, removes)
+
+    def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> SidecarFile:
+        name, (some_adds, some_removes) = part
+        content = _parquet(schema, [], some_adds, some_removes)
+        if not store.put_if_absent(f"{SIDECARS}/{name}", content):
+            raise InvariantError(f"There is a sidecar {name} already.")
+        fail_point("checkpoint.after_part")
+        return SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
+
+    return in_parallel(put, list(zip(names, slices, strict=True)))
+
+
+def _few_lines(state: TableState, protocol: Protocol, metadata: Metadata) -> list[bytes]:
+    transactions = state.transactions.merged().values()
+    return [encode(a) for a in (protocol, metadata, *transactions, *state.domains.values())]
+
+
+def _tombstones(state: TableState, now_ms: int) -> pa.Table:
+    """Give the removed files that are still remembered."""
+    assert state.metadata is not None
+    after = now_ms - tombstones_kept_ms(state.metadata.configuration)
+    own = [r for r in state.removed() if (r.deletion_timestamp or 0) > after]
+    ground = ground_of(state)
+    if ground is None:
+        return tombstone_table(own)
+    old = ground.tombstones()
+    old = old.filter(pc.greater(old["deletion_timestamp"], after))
+    return pa.concat_tables([without_overlaid(old, key_column(old), state), tombstone_table(own)])
+
+
+def _fitted(schema: pa.Schema, adds: pa.Table, removes: pa.Table) -> pa.Schema:
+    """Leave out of a schema what no file has a value for."""
+    files = {"add": adds, "remove": removes}
+    return pa.schema([_needed(f, files[f.name]) if f.name in files else f for f in schema])
+
+
+def _needed(action: pa.Field, files: pa.Table) -> pa.Field:
+    empty = {camel(name) for name in files.column_names if files[name].null_count == len(files)}
+    kept = [f for f in action.type if f.name in _ALWAYS[action.name] or f.name not in empty]
+    return pa.field(action.name, pa.struct(kept))
+
+
+def _parquet(
+    schema: pa.Schema,
+    few: Sequence[bytes],
+    adds: pa.Table | None = None,
+    removes: pa.Table | None = None,
+) -> bytes:
+    sink = io.BytesIO()  # grows in place and gives its bytes without a copy, as Arrow's own do not
+    leaves = list(_leaves(schema))
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="snappy",
+        use_dictionary=[name for name in leaves if name in _DICTIONARIES],
+        write_statistics=[name for name in leaves if name != "add.stats"],
+        store_schema=False,
+        write_batch_size=_BATCH,
+    ) as writer:
+        if few:
+            rows = [json.loads(line) for line in few]
+            writer.write_table(
+                pa.table(
+                    {
+                        f.name: pa.array([_fit(r.get(f.name), f.type) for r in rows], f.type)
+                        for f in schema
+                    },
+                    schema=schema,
+                )
+            )
+        for action, table in (("add", adds), ("remove", removes)):
+            if table is not None and table.num_rows:
+                writer.write_table(_actions(schema, action, table), row_group_size=_ROW_GROUP)
+    return sink.getvalue()
+
+
+def _actions(schema: pa.Schema, action: str, table: pa.Table) -> pa.Table:
+    """Put a table of files into the rows of a checkpoint, without copying a column."""
+    nothing = {
+        field.name: pa.nulls(_ROW_GROUP, field.type) for field in schema if field.name != action
+    }
+    batches = []
+    for batch in table.to_batches(_ROW_GROUP):
+        rows = _struct(batch, schema.field(action))
+        columns = [
+            rows if field.name == action else nothing[field.name].slice(0, len(rows))
+            for field in schema
+        ]
+        batches.append(pa.record_batch(columns, schema=schema))
+    return pa.Table.from_batches(batches, schema)
+
+
+def _struct(batch: pa.RecordBatch, field: pa.Field) -> pa.StructArray:
+    there = {camel(name): batch.column(name) for name in batch.schema.names}
+    children = []
+    for child in field.type:
+        if child.name == "dataChange":  # what a checkpoint holds is no news
+            column = pa.repeat(pa.scalar(False), batch.num_rows)
+        else:
+            column = there[child.name]
+        if child.type == _WRITTEN_VECTOR:
+            column = pa.StructArray.from_arrays(
+                column.flatten(), fields=list(child.type), mask=column.is_null()
+            )
+        children.append(column)
+    return pa.StructArray.from_arrays(children, fields=list(field.type))
+
+
+def _fit(value: Any, kind: pa.DataType) -> Any:
+    """Turn a JSON value into what Arrow takes for a type: maps come as pairs."""
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return list(value.items())
+    if pa.types.is_struct(kind):
+        return {field.name: _fit(value.get(field.name), field.type) for field in kind}
+    return value
+
+
+def _leaves(schema: pa.Schema) -> Iterator[str]:
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    for index in range(len(parquet)):
+        yield parquet.column(index).path

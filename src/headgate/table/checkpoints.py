@@ -1,0 +1,458 @@
+"""Checkpoint files in all their forms, read into Arrow columns.
+
+Classic, multi-part and V2 (Parquet or JSON head, sidecars) come out alike: the few actions about
+the table as objects, the many about files as one Arrow table, in which no file is an object of its
+own. A checkpoint that cannot be read whole is worth nothing and says so by `UnusableError`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headgate.errors import (
+    HeadgateError,
+    MalformedError,
+    NotFoundError,
+    UnavailableError,
+    VersionGoneError,
+)
+from headgate.protocol.actions import (
+    AddFile,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+    Version,
+    decode,
+)
+from headgate.protocol.encoding import from_object
+from headgate.protocol.log.segment import CheckpointFiles
+from headgate.protocol.paths import SIDECARS
+from headgate.storage.port import ObjectStore
+from headgate.table.file_columns import (
+    FILES,
+    TOMBSTONES,
+    VECTOR,
+    FileColumns,
+    camel,
+    file_table,
+    stats_column,
+    tombstone_table,
+)
+from headgate.table.parallel import in_parallel
+
+T = TypeVar("T")
+
+_BATCH: Final = 64 * 1024
+_WHOLE: Final = 8 << 20  # smaller objects are fetched at once
+_NO_TABLE: Final = "it lacks a protocol or metadata."
+_FEW: Final = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
+# What a file that is torn, gone or not Parquet at all makes the readers raise.
+_BROKEN: Final = (
+    pa.ArrowException,
+    HeadgateError,
+    OSError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+
+
+class UnusableError(MalformedError):
+    """A checkpoint that is torn, incomplete or not one at all; an older one may do."""
+
+    code = "checkpoint-unusable"
+    remedy = "Nothing to do: an older checkpoint or the commits themselves are read instead."
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"Checkpoint {path} cannot be used: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointState:
+    """What a checkpoint holds."""
+
+    version: Version
+    protocol: Protocol
+    metadata: Metadata
+    transactions: tuple[SetTransaction, ...]
+    domains: tuple[DomainMetadata, ...]
+    files: FileColumns
+
+
+def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
+    """Read a checkpoint without its statistics, or raise `UnusableError`. Spec: CM-16."""
+    try:
+        return _read(store, checkpoint)
+    except UnavailableError:
+        raise
+    except UnusableError:
+        raise
+    except _BROKEN as error:
+        raise UnusableError(checkpoint.paths[0], _why(error)) from error
+
+
+def verify_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> None:
+    """Raise `UnusableError` if a file of a checkpoint is missing or cut short.
+
+    Reads the actions that are not about files, and of everything else the Parquet footers alone.
+    """
+    try:
+        few = _Few()
+        if checkpoint.paths[0].endswith(".json"):
+            few.take_json(store.get(checkpoint.paths[0]))
+        else:
+            for path in checkpoint.paths:
+                few.take(_Opened(store, path))
+        for named in few.sidecars:
+            sidecar = _Opened(store, _sidecar_path(named))
+            sidecar.named(sidecar.file)
+    except (UnavailableError, UnusableError):
+        raise
+    except _BROKEN as error:
+        raise UnusableError(checkpoint.paths[0], _why(error)) from error
+    if few.protocol is None or few.metadata is None:
+        raise UnusableError(checkpoint.paths[0], _NO_TABLE)
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, HeadgateError):
+        return error.message
+    return f"{error}." if str(error) else f"{type(error).__name__}."
+
+
+def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
+    few, json_adds, json_removes = _Few(), list[AddFile](), list[RemoveFile]()
+    parts = checkpoint.paths
+    if parts[0].endswith(".json"):
+        json_adds, json_removes = few.take_json(store.get(parts[0]))
+        parts = ()
+    for path in parts:
+        few.take(_Opened(store, path))
+    parts += tuple(_sidecar_path(path) for path in few.sidecars)
+    if few.protocol is None or few.metadata is None:
+        raise UnusableError(checkpoint.paths[0], _NO_TABLE)
+    opened = [_Opened(store, path) for path in parts]
+    adds = pa.concat_tables([*in_parallel(_Opened.adds, opened), file_table(json_adds)])
+
+    def read_stats() -> pa.ChunkedArray:
+        columns = [*in_parallel(_Opened.stats, opened), stats_column(json_adds)]
+        stats = pa.chunked_array([c for column in columns for c in column.chunks], pa.string())
+        if len(stats) != adds.num_rows:
+            raise UnusableError(checkpoint.paths[0], "it changed while it was read.")
+        return stats
+
+    def read_tombstones() -> pa.Table:
+        tables = [*in_parallel(_Opened.tombstones, opened), tombstone_table(json_removes)]
+        return pa.concat_tables(tables)
+
+    return CheckpointState(
+        checkpoint.version,
+        few.protocol,
+        few.metadata,
+        tuple(few.transactions),
+        tuple(few.domains),
+        FileColumns(
+            adds,
+            lambda: _read_more(store, checkpoint, read_stats),
+            lambda: _read_more(store, checkpoint, read_tombstones),
+        ),
+    )
+
+
+def _read_more(store: ObjectStore, checkpoint: CheckpointFiles, read: Callable[[], T]) -> T:
+    """Read more of a checkpoint that was read before; it may have been cleaned up since."""
+    called = f"{store.url} version {checkpoint.version}: checkpoint {checkpoint.paths[0]}"
+    try:
+        return read()
+    except UnavailableError:
+        raise
+    except (FileNotFoundError, NotFoundError, _ReplacedError) as error:
+        raise VersionGoneError(f"{called} was replaced or deleted while it was in use.") from error
+    except _BROKEN as error:
+        raise MalformedError(
+            f"{called} is damaged: {_why(error)}", remedy="Delete it, then open the table again."
+        ) from error
+
+
+class _ReplacedError(UnusableError):
+    """A checkpoint file that is not the one that was read first."""
+
+
+class _Opened:
+    """A Parquet file of a checkpoint, and the columns wanted of it."""
+
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        self.path = path
+        self._store = store
+        # Some names are used again. What is read later must belong to what was read first.
+        self._seen = None if path.startswith(SIDECARS) else store.head(path)
+
+    def file(self) -> pq.ParquetFile:
+        if self._seen is not None and self._store.head(self.path) != self._seen:
+            raise _ReplacedError(self.path, "it was written again while it was in use.")
+        return open_parquet(self._store, self.path)
+
+    def adds(self) -> pa.Table:
+        """Read the live files, without statistics."""
+        return self.named(lambda: _read_rows(self.file(), "add", FILES))
+
+    def tombstones(self) -> pa.Table:
+        """Read the removed files."""
+        return self.named(lambda: _read_rows(self.file(), "remove", TOMBSTONES))
+
+    def stats(self) -> pa.ChunkedArray:
+        """Read statistics as JSON, row by row those of the live files."""
+        return self.named(lambda: _read_stats(self.file()))
+
+    def named(self, read: Callable[[], T]) -> T:
+        """Read from this file, and name it in the error about what is wrong with it."""
+        try:
+            return read()
+        except (UnavailableError, UnusableError, NotFoundError, FileNotFoundError):
+            raise
+        except _BROKEN as error:
+            raise UnusableError(self.path, _why(error)) from error
+
+
+def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
+    """Open a Parquet file of a store: in place, whole, or only the ranges that are read."""
+    local = store.local_path(path)
+    if local is not None:
+        return pq.ParquetFile(local, memory_map=True)
+    found = store.head(path)
+    if found is None or found.size <= _WHOLE:
+        return pq.ParquetFile(pa.BufferReader(store.get(path)))
+    return pq.ParquetFile(pa.PythonFile(_Ranges(store, path, found.size)), pre_buffer=True)
+
+
+class _Ranges(io.RawIOBase):
+    """A large object as a file, of which only what is read is fetched."""
+
+    def __init__(self, store: ObjectStore, path: str, size: int) -> None:
+        self._store = store
+        self._path = path
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        length = self._size - self._at if size < 0 else min(size, self._size - self._at)
+        found = self._store.get_range(self._path, self._at, length)
+        self._at += len(found)
+        return found
+
+
+class _Few:
+    """The actions of a checkpoint that are not about files."""
+
+    def __init__(self) -> None:
+        self.protocol: Protocol | None = None
+        self.metadata: Metadata | None = None
+        self.transactions: list[SetTransaction] = []
+        self.domains: list[DomainMetadata] = []
+        self.sidecars: list[str] = []
+
+    def take(self, opened: _Opened) -> None:
+        """Take them out of a Parquet file, passing over row groups that have none."""
+        opened.named(lambda: self._take(opened.file()))
+
+    def _take(self, file: pq.ParquetFile) -> None:
+        columns = [name for name in _FEW if name in file.schema_arrow.names]
+        groups = [
+            group
+            for group in range(file.metadata.num_row_groups)
+            if _may_hold(file.metadata.row_group(group), *columns)
+        ]
+        if not groups:
+            return
+        table = file.read_row_groups(groups, columns=columns)
+        for name in columns:
+            column = table[name]
+            rows = column.filter(pc.is_valid(column))
+            for found in rows.to_pylist(maps_as_pydicts="strict"):
+                self._add(name, found)
+
+    def take_json(self, content: bytes) -> tuple[list[AddFile], list[RemoveFile]]:
+        """Take them out of a JSON head; give the actions about files that lie there too."""
+        lines = decode(content)
+        for line in lines:
+            self.protocol = line.protocol or self.protocol
+            self.metadata = line.meta_data or self.metadata
+            if line.txn is not None:
+                self.transactions.append(line.txn)
+            elif line.domain_metadata is not None:
+                self.domains.append(line.domain_metadata)
+            elif line.sidecar is not None:
+                self.sidecars.append(line.sidecar.path)
+        adds = [line.add for line in lines if line.add is not None]
+        return adds, [line.remove for line in lines if line.remove is not None]
+
+    def _add(self, name: str, found: dict[str, Any]) -> None:
+        given = {key: value for key, value in found.items() if value is not None}
+        match name:
+            case "protocol" if "minReaderVersion" in given:
+                self.protocol = from_object(given, Protocol)
+            case "metaData" if "id" in given:
+                form = given.get("format") or {}
+                given["format"] = {key: form[key] for key in form if form[key] is not None}
+                self.metadata = from_object(given, Metadata)
+            case "txn" if "appId" in given:
+                self.transactions.append(from_object(given, SetTransaction))
+            case "domainMetadata" if "domain" in given:
+                given.setdefault("removed", False)
+                self.domains.append(from_object(given, DomainMetadata))
+            case "sidecar" if "path" in given:
+                self.sidecars.append(given["path"])
+
+
+def _may_hold(group: pq.RowGroupMetaData, *names: str) -> bool:
+    """Say whether a row group may hold one of these columns or parts of them; nulls are counted."""
+    for chunk in map(group.column, range(group.num_columns)):
+        path = chunk.path_in_schema
+        if not any(path == name or path.startswith(f"{name}.") for name in names):
+            continue
+        found = chunk.statistics
+        if found is None or not found.has_null_count or found.null_count < chunk.num_values:
+            return True
+    return False
+
+
+def _sidecar_path(named: str) -> str:
+    # A sidecar always lies in its one folder, so whatever else a writer put before the name (a
+    # relative or a full path) says nothing new.
+    return f"{SIDECARS}/{unquote(named.rpartition('/')[2])}"
+
+
+def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table:
+    """Read the rows of one action about files; columns the file lacks come out empty."""
+    there = _children(file, action)
+    wanted = [camel(name) for name in schema.names if camel(name) in there]
+    if "path" not in wanted:
+        return schema.empty_table()
+    batches = [
+        pa.record_batch(
+            [
+                _as_type(columns[camel(field.name)], field.type)
+                if camel(field.name) in columns
+                else pa.nulls(len(columns["path"]), field.type)
+                for field in schema
+            ],
+            schema=schema,
+        )
+        for columns in _batches(file, action, wanted)
+    ]
+    table = pa.Table.from_batches(batches, schema)
+    if table["path"].null_count:
+        raise MalformedError(f"it holds {action} actions without a path.")
+    return table
+
+
+def _batches(
+    file: pq.ParquetFile, action: str, names: Sequence[str]
+) -> Iterator[dict[str, pa.Array]]:
+    """Yield columns of the rows that hold an action, some at a time.
+
+    In small batches, since growing one long column of strings takes longer than reading it.
+    """
+    if not names:
+        return
+    groups = [
+        group
+        for group in range(file.metadata.num_row_groups)
+        if _may_hold(file.metadata.row_group(group), f"{action}.path")
+    ]
+    columns = [f"{action}.{name}" for name in names]
+    for batch in file.iter_batches(_BATCH, groups, columns, use_threads=False):
+        rows = batch.column(action)
+        if rows.null_count:
+            rows = rows.drop_null()
+        yield dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
+
+
+def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if kind != VECTOR:
+        return column.cast(kind)
+    if column.null_count == len(column):
+        return pa.nulls(len(column), kind)
+    there = {field.name: column.field(place) for place, field in enumerate(column.type)}
+    fields = [there[camel(field.name)].cast(field.type) for field in kind]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
+
+
+def _read_stats(file: pq.ParquetFile) -> pa.ChunkedArray:
+    there = _children(file, "add")
+    groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+    # Only structured where the table says `delta.checkpoint.writeStatsAsJson=false`.
+    is_text = "stats" in there and any(_may_hold(group, "add.stats") for group in groups)
+    name = "stats" if is_text or "stats_parsed" not in there else "stats_parsed"
+    if name not in there:
+        name = "path"
+    chunks = []
+    for columns in _batches(file, "add", [name]):
+        column = columns[name]
+        if name == "path":
+            chunks.append(pa.nulls(len(column), pa.string()))
+        elif is_text:
+            chunks.append(column.cast(pa.string()))
+        else:
+            chunks.append(pa.array(map(_stats_text, column.to_pylist()), pa.string()))
+    return pa.chunked_array(chunks, pa.string())
+
+
+def _children(file: pq.ParquetFile, name: str) -> list[str]:
+    schema = file.schema_arrow
+    if name not in schema.names:
+        return []
+    return [field.name for field in schema.field(name).type]
+
+
+def _stats_text(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """Spell a value of structured statistics as JSON statistics do."""
+    match value:
+        case dict():
+            return {name: _plain(item) for name, item in value.items() if item is not None}
+        case datetime():
+            text = value.isoformat(timespec="milliseconds")
+            return text.replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return float(value)
+        case bytes():
+            return value.decode("latin-1")
+        case _:
+            return value

@@ -1,0 +1,343 @@
+"""Live files as Arrow columns: those of a checkpoint, and those of a state on top of it.
+
+No file is an object of its own here until it is asked for by name. Where the columns come from is
+known to whoever made them; statistics and tombstones are read when they are first wanted.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Final, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.protocol.actions import AddFile, DeletionVector, FileKey, RemoveFile
+from headgate.protocol.data_paths import UNUSUAL, normal_path
+from headgate.protocol.log.replay import TableState
+from headgate.table.gc_pause import uncollected
+
+MAP: Final = pa.map_(pa.string(), pa.string())
+VECTOR: Final = pa.struct(
+    [
+        ("storage_type", pa.string()),
+        ("path_or_inline_dv", pa.string()),
+        ("offset", pa.int32()),
+        ("size_in_bytes", pa.int32()),
+        ("cardinality", pa.int64()),
+    ]
+)
+# What every file is known by. Statistics are a column of their own, read when they are asked for.
+FILES: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition_values", MAP),
+        ("size", pa.int64()),
+        ("modification_time", pa.int64()),
+        ("tags", MAP),
+        ("deletion_vector", VECTOR),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+        ("clustering_provider", pa.string()),
+    ]
+)
+TOMBSTONES: Final = pa.schema(
+    [
+        ("path", pa.string()),
+        ("deletion_timestamp", pa.int64()),
+        ("extended_file_metadata", pa.bool_()),
+        ("partition_values", MAP),
+        ("size", pa.int64()),
+        ("deletion_vector", VECTOR),
+        ("base_row_id", pa.int64()),
+        ("default_row_commit_version", pa.int64()),
+    ]
+)
+_CUT_OUT: Final = 1000  # up to so many removed files are cut out of the columns without a copy
+_SCANS_BEFORE_INDEX: Final = 12  # an index costs about as much as this many scans
+
+
+class FileColumns:
+    """The live files of a checkpoint. Satisfies `protocol.log.replay.Ground`."""
+
+    def __init__(
+        self,
+        table: pa.Table,
+        read_stats: Callable[[], pa.ChunkedArray],
+        read_tombstones: Callable[[], pa.Table],
+    ) -> None:
+        self.table = table
+        self._read_stats = read_stats
+        self._read_tombstones = read_tombstones
+        self._lock = threading.Lock()
+        self._stats: pa.ChunkedArray | None = None
+        self._scans = 0
+        self._index: tuple[array[int], pa.Array] | None = None
+
+    @property
+    def num_files(self) -> int:
+        return cast(int, self.table.num_rows)
+
+    @cached_property
+    def size_in_bytes(self) -> int:
+        return pc.sum(self.table["size"]).as_py() or 0
+
+    @property
+    def stats(self) -> pa.ChunkedArray:
+        """Statistics as JSON, one for each file; read once, when first asked for."""
+        with self._lock:
+            if self._stats is None:
+                self._stats = self._read_stats()
+            return self._stats
+
+    def tombstones(self) -> pa.Table:
+        """Give the removed files, for who writes a checkpoint."""
+        return self._read_tombstones()
+
+    @cached_property
+    def keys(self) -> pa.ChunkedArray:
+        """What each file is known by, as one string: see `key_text`."""
+        return key_column(self.table)
+
+    def sizes(self, keys: Collection[FileKey]) -> Mapping[FileKey, int]:
+        """Find files among all: by a scan, or by an index once that pays."""
+        wanted = list(keys)
+        if not self.num_files or not wanted:
+            return {}
+        size = self.table["size"]
+        return {key: size[row].as_py() for key, row in self._find(wanted) if row is not None}
+
+    def _find(self, wanted: Sequence[FileKey]) -> Iterator[tuple[FileKey, int | None]]:
+        texts = [key_text(key) for key in wanted]
+        with self._lock:
+            self._scans += 1
+            if self._index is None and self._scans > _SCANS_BEFORE_INDEX:
+                self._index = self._make_index()
+        if self._index is None:
+            places = pc.index_in(self.keys, value_set=pa.array(texts, pa.string()))
+            rows = pc.indices_nonzero(pc.is_valid(places))
+            found = dict(zip(places.take(rows).to_pylist(), rows.to_pylist(), strict=True))
+            yield from ((key, found.get(place)) for place, key in enumerate(wanted))
+            return
+        hashes, order = self._index
+        for key, text in zip(wanted, texts, strict=True):
+            at = bisect_left(hashes, hash(text))
+            row = None
+            while at < len(hashes) and hashes[at] == hash(text):
+                candidate = order[at].as_py()
+                if self.keys[candidate].as_py() == text:
+                    row = candidate
+                    break
+                at += 1
+            yield key, row
+
+    def _make_index(self) -> tuple[array[int], pa.Array]:
+        hashes = array("q")
+        for chunk in self.keys.chunks:
+            hashes.extend(map(hash, chunk.to_pylist()))
+        column = pa.Array.from_buffers(pa.int64(), len(hashes), [None, pa.py_buffer(hashes)])
+        order = pc.sort_indices(column)
+        taken = array("q")
+        taken.frombytes(column.take(order).buffers()[1])
+        return taken, order
+
+
+@uncollected()
+def live_files(state: TableState, *, stats: bool = False) -> pa.Table:
+    """Give all live files of a state, in no particular order."""
+    added = file_table(list(state.added()), stats=stats)
+    return pa.concat_tables([ground_files(state, stats=stats), added])
+
+
+def ground_files(state: TableState, *, stats: bool = False) -> pa.Table:
+    """Give the files of a state's checkpoint that are still live."""
+    ground = ground_of(state)
+    if ground is None:
+        return file_table([], stats=stats)
+    table = ground.table.append_column("stats", ground.stats) if stats else ground.table
+    return without_overlaid(table, ground.keys, state)
+
+
+def ground_of(state: TableState) -> FileColumns | None:
+    """Give the files of a state's checkpoint, overlaid or not."""
+    return cast("FileColumns | None", state.ground)  # the only kind there is
+
+
+def without_overlaid(table: pa.Table, keys: pa.ChunkedArray, state: TableState) -> pa.Table:
+    """Leave out the rows of which a newer action has the last word."""
+    overlaid = state.overlaid()
+    if not overlaid or not table.num_rows:
+        return table
+    gone = pc.is_in(keys, value_set=pa.array(map(key_text, overlaid), pa.string()))
+    rows = pc.indices_nonzero(gone)
+    if len(rows) > _CUT_OUT:
+        return table.filter(pc.invert(gone))
+    edges = [-1, *rows.to_pylist(), table.num_rows]
+    return pa.concat_tables(
+        [table.slice(before + 1, after - before - 1) for before, after in pairwise(edges)]
+    )
+
+
+def key_text(key: FileKey) -> str:
+    """Spell what a file is known by as one string."""
+    path, vector = key
+    return path if vector is None else f"{path}\0{vector}"
+
+
+def key_column(files: pa.Table) -> pa.ChunkedArray:
+    """Spell what each file of a table is known by as one string."""
+    path, vectors = _normal_paths(files["path"]), files["deletion_vector"]
+    if vectors.null_count == len(vectors):
+        return path
+    field = {
+        name: pc.struct_field(vectors, name)
+        for name in ("storage_type", "path_or_inline_dv", "offset")
+    }
+    is_path = pc.equal(field["storage_type"], "p")
+    where = pc.if_else(
+        is_path, _normal_paths(field["path_or_inline_dv"]), field["path_or_inline_dv"]
+    )
+    offset = pc.cast(field["offset"], pa.string())
+    at = pc.if_else(pc.is_null(offset), "", pc.binary_join_element_wise("@", offset, ""))
+    unique = pc.binary_join_element_wise(path, "\0", field["storage_type"], where, at, "")
+    return pc.if_else(pc.is_null(field["storage_type"]), path, unique)
+
+
+def _normal_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the normal form of every path; nearly all columns are in it already."""
+    return pa.chunked_array(map(_normal_chunk, paths.chunks), pa.string())
+
+
+def _normal_chunk(paths: pa.Array) -> pa.Array:
+    is_unusual = pc.match_substring_regex(paths, UNUSUAL)
+    if not pc.any(is_unusual).as_py():
+        return paths
+    normal = pa.array(map(normal_path, paths.filter(is_unusual).to_pylist()), pa.string())
+    return pc.replace_with_mask(paths, is_unusual, normal)
+
+
+def camel(name: str) -> str:
+    """Spell the name of a column as the protocol does."""
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def add_files(files: pa.Table) -> list[AddFile]:
+    """Make objects of the rows of a table of files; with statistics if it has them."""
+    columns = {name: files[name].to_pylist() for name in files.column_names}
+    nothing = [None] * files.num_rows
+    return [
+        AddFile(
+            path=path,
+            partition_values=dict(values or ()),
+            size=size,
+            modification_time=modified,
+            data_change=False,
+            stats=stats,
+            tags=None if tags is None else dict(tags),
+            deletion_vector=None if vector is None else DeletionVector(**vector),
+            base_row_id=row_id,
+            default_row_commit_version=row_version,
+            clustering_provider=provider,
+        )
+        for path, values, size, modified, stats, tags, vector, row_id, row_version, provider in zip(
+            columns["path"],
+            columns["partition_values"],
+            columns["size"],
+            columns["modification_time"],
+            columns.get("stats", nothing),
+            columns["tags"],
+            columns["deletion_vector"],
+            columns["base_row_id"],
+            columns["default_row_commit_version"],
+            columns["clustering_provider"],
+            strict=True,
+        )
+    ]
+
+
+def tombstone_table(removes: Sequence[RemoveFile]) -> pa.Table:
+    """Make columns of removed files."""
+    return pa.table(
+        {
+            "path": pa.array([r.path for r in removes], pa.string()),
+            "deletion_timestamp": pa.array([r.deletion_timestamp for r in removes], pa.int64()),
+            "extended_file_metadata": pa.array(
+                [r.extended_file_metadata for r in removes], pa.bool_()
+            ),
+            "partition_values": _map_array([r.partition_values for r in removes]),
+            "size": pa.array([r.size for r in removes], pa.int64()),
+            "deletion_vector": _vector_array([r.deletion_vector for r in removes]),
+            "base_row_id": pa.array([r.base_row_id for r in removes], pa.int64()),
+            "default_row_commit_version": pa.array(
+                [r.default_row_commit_version for r in removes], pa.int64()
+            ),
+        },
+        schema=TOMBSTONES,
+    )
+
+
+def file_table(adds: Sequence[AddFile], *, stats: bool = False) -> pa.Table:
+    """Make columns of added files."""
+    vectors = [add.deletion_vector for add in adds]
+    columns: dict[str, pa.Array] = {
+        "path": pa.array([add.path for add in adds], pa.string()),
+        "partition_values": _map_array([add.partition_values for add in adds]),
+        "size": pa.array([add.size for add in adds], pa.int64()),
+        "modification_time": pa.array([add.modification_time for add in adds], pa.int64()),
+        "tags": _map_array([add.tags for add in adds]),
+        "deletion_vector": _vector_array(vectors),
+        "base_row_id": pa.array([add.base_row_id for add in adds], pa.int64()),
+        "default_row_commit_version": pa.array(
+            [add.default_row_commit_version for add in adds], pa.int64()
+        ),
+        "clustering_provider": pa.array([add.clustering_provider for add in adds], pa.string()),
+    }
+    table = pa.table(columns, schema=FILES)
+    return table.append_column("stats", stats_column(adds)) if stats else table
+
+
+def stats_column(adds: Sequence[AddFile]) -> pa.ChunkedArray:
+    """Make a column of the statistics of added files."""
+    return pa.chunked_array([pa.array([add.stats for add in adds], pa.string())])
+
+
+def _map_array(maps: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
+    if not any(maps) and None not in maps:  # an unpartitioned table: nothing to convert
+        nothing = pa.array([], pa.string())
+        return pa.MapArray.from_arrays([0] * (len(maps) + 1), nothing, nothing)
+    if not any(maps) and all(item is None for item in maps):
+        return pa.nulls(len(maps), MAP)
+    keys: list[str] = []
+    values: list[str | None] = []
+    offsets: list[int | None] = []
+    for item in maps:
+        offsets.append(None if item is None else len(keys))
+        keys.extend(item or ())
+        values.extend((item or {}).values())
+    offsets.append(len(keys))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.array(keys, MAP.key_type), pa.array(values, MAP.item_type)
+    )
+
+
+def _vector_array(vectors: Sequence[DeletionVector | None]) -> pa.Array:
+    if not any(vectors):
+        return pa.nulls(len(vectors), VECTOR)
+    rows = [
+        vector
+        and {
+            "storage_type": vector.storage_type,
+            "path_or_inline_dv": vector.path_or_inline_dv,
+            "offset": vector.offset,
+            "size_in_bytes": vector.size_in_bytes,
+            "cardinality": vector.cardinality,
+        }
+        for vector in vectors
+    ]
+    return pa.array(rows, VECTOR)

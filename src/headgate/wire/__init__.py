@@ -1,1 +1,0 @@
-"""What travels on the native API."""
