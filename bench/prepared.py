@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import headgate
-from headgate.api.messages import Inline, Part, Proposal, Staged
-from headgate.api.port import FileKind, KnownFile, Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.clock import RandomIds, SystemClock
 from headgate.protocol.actions import AddFile, RemoveFile, TxnId, Version, encode, join
+from headgate.protocol.commit.content import Inline, Staged
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import ClassicCheckpoint, StagedCommit
 from headgate.settings import Settings
 from headgate.table.snapshots import Snapshot

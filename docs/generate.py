@@ -28,7 +28,6 @@ from typer.main import get_command  # noqa: E402
 
 from headgate import errors  # noqa: E402
 from headgate.api import (  # noqa: E402
-    messages,
     problems,
     table_states,
 )
@@ -93,9 +92,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "cli.md", command_page()
     yield DOCS / "settings.md", settings_page()
     life = DOCS / "commit-life.md"
-    text = life.read_text()
-    text = fill(text, "commit", drawing(messages.LIFECYCLE))
-    yield life, fill(text, "table", drawing(table_states.LIFECYCLE))
+    yield life, fill(life.read_text(), "table", drawing(table_states.LIFECYCLE))
     rows = all_operations(Settings())
     api = DOCS / "http.md"
     text = fill(api.read_text(), "operations", operation_table(rows))

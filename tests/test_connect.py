@@ -20,7 +20,7 @@ import pytest
 import headgate
 from headgate import _connect
 from headgate._connect import connect, init
-from headgate.api.messages import Proposal, Way
+from headgate.api.messages import Proposal
 from headgate.errors import (
     AlreadyExistsError,
     DamagedError,
@@ -35,6 +35,7 @@ from headgate.errors import (
     VersionGoneError,
 )
 from headgate.protocol.actions import TxnId
+from headgate.protocol.commit.content import Way
 from headgate.settings import Settings
 from headgate.storage import local, locations
 from tests.kit import req, shows

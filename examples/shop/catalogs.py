@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 
 import headgate
-from headgate.api.messages import Inline, Part, Proposal
-from headgate.api.port import Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.clock import RandomIds
 from headgate.errors import ConflictError
+from headgate.protocol.commit.content import Inline
 from headgate.spark import Lake
 from shop import orders
 from shop.pipeline import DAILY, check_gold

@@ -11,8 +11,7 @@ from uuid import uuid4
 import pytest
 
 from headgate._connect import embedded_catalog
-from headgate.api.messages import Inline, Part, Proposal, Put, Staged, Way
-from headgate.api.port import Answer, Resolved
+from headgate.api.messages import Answer, Part, Proposal, Resolved
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore
@@ -21,6 +20,7 @@ from headgate.clock import Clock, Ids
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
 from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations

@@ -10,8 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from headgate.api.messages import Part, Proposal
-from headgate.api.port import Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import OutcomeUnknownError, UnavailableError

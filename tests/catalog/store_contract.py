@@ -13,9 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.messages import Way
-from headgate.api.port import FileKind, KnownFile
-from headgate.api.table_states import Kind, State
+from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.decision import as_commit
 from headgate.catalog.stores.port import (
     AnswerRow,
@@ -36,6 +34,8 @@ from headgate.catalog.stores.port import (
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.storage import locations
 from tests.kit import req, shows
 from tests.kit.builders import START_MS
@@ -57,7 +57,7 @@ def table_row(number: int = 1, **changed: Any) -> TableRow:
     row = TableRow(
         key=0,
         id=table_id(number),
-        state=State.ACTIVE,
+        state=TableStatus.ACTIVE,
         location=f"file:///lake/tables/{number}",
         head=Version(-1),
         timestamp_ms=0,
@@ -387,7 +387,7 @@ class StoreContract:
     ) -> None:
         [one] = insert(store, 1)
         again = table_row(2, location=one.location)
-        purged = one._replace(state=State.PURGED)
+        purged = one._replace(state=TableStatus.PURGED)
         with store.write() as unit:
             unit.update_table(purged)
         with store.read() as unit:  # its files may still be there
@@ -544,7 +544,7 @@ class StoreContract:
             row = unit.insert_table(table_row())
         assert row.key > 0
         full = row._replace(
-            state=State.DROPPED,
+            state=TableStatus.DROPPED,
             location="file:///lake/%25/é",
             head=Version(7),
             timestamp_ms=2**53,
@@ -563,7 +563,7 @@ class StoreContract:
             created_ms=1,
             dropped_ms=START_MS,
             purged_ms=START_MS + 1,
-            kind=Kind.EXTERNAL,
+            kind=TableKind.EXTERNAL,
         )
         with store.write() as unit:
             unit.update_table(full)
@@ -571,8 +571,8 @@ class StoreContract:
             unit.set_diverged(row.key, None)
         assert found(store) == full._replace(diverged=None)
         with store.read() as unit:
-            assert unit.nameless(State.DROPPED) == [full._replace(diverged=None)]
-            assert unit.nameless(State.ACTIVE) == []
+            assert unit.nameless(TableStatus.DROPPED) == [full._replace(diverged=None)]
+            assert unit.nameless(TableStatus.ACTIVE) == []
             assert unit.table(table_id(2)) is None
 
     def test_pages_of_tables_together_are_all_tables(self, open_store: OpenStore) -> None:
@@ -601,7 +601,7 @@ class StoreContract:
         insert_commits(store, two, commit_row(0), published=0)
         dropped = insert_commits(store, three, commit_row(0))
         with store.write() as unit:
-            unit.update_table(dropped._replace(state=State.DROPPED))
+            unit.update_table(dropped._replace(state=TableStatus.DROPPED))
         with store.write() as unit:
             assert [row.id for row in unit.unpublished()] == [one.id]
             unit.record_published(one.key, Version(0), Version(0), START_MS)
@@ -615,7 +615,7 @@ class StoreContract:
         self, store: CatalogStore
     ) -> None:
         with store.write() as unit:
-            row = unit.insert_table(table_row(kind=Kind.EXTERNAL, metadata=b"declared"))
+            row = unit.insert_table(table_row(kind=TableKind.EXTERNAL, metadata=b"declared"))
             unit.begin_name(name("t"), row.id, Sequence(1))
         assert row.head == -1
         with store.read() as unit:
@@ -624,7 +624,7 @@ class StoreContract:
             assert unit.overlapping(f"{row.location}/inside") == row
             assert unit.counts().external == 1
         with store.write() as unit:
-            unit.update_table(row._replace(state=State.DROPPED))
+            unit.update_table(row._replace(state=TableStatus.DROPPED))
             assert unit.counts().external == 0
 
     @pytest.mark.parametrize(
@@ -1155,7 +1155,7 @@ class StoreContract:
         insert_commits(store, two, *map(commit_row, range(7)), published=4)
         dropped = insert_commits(store, three, commit_row(0))
         with store.write() as unit:
-            unit.update_table(dropped._replace(state=State.DROPPED))
+            unit.update_table(dropped._replace(state=TableStatus.DROPPED))
             unit.insert_rejection(RejectionRow(TxnId("x"), b"", b"", START_MS))
             unit.put_listener(ListenerRow("a", "webhook", "", Sequence(0), START_MS))
             unit.insert_token(TokenRow("a", b"1", 1))
@@ -1163,7 +1163,7 @@ class StoreContract:
         with store.read() as unit:
             counts = unit.counts()
         assert counts == (
-            {State.ACTIVE: 3, State.DROPPED: 1},
+            {TableStatus.ACTIVE: 3, TableStatus.DROPPED: 1},
             0,
             3,
             (two.id, 2),
@@ -1266,7 +1266,7 @@ STEPS = st.one_of(
     st.tuples(st.just("expire"), st.integers(0, 6)),
     st.tuples(st.just("lease"), st.sampled_from("xy"), st.sampled_from("pq"), st.integers(0, 4)),
     st.tuples(st.just("end"), st.sampled_from("xy"), st.sampled_from("pq")),
-    st.tuples(st.just("state"), NUMBERS, st.sampled_from(list(State))),
+    st.tuples(st.just("state"), NUMBERS, st.sampled_from(list(TableStatus))),
     st.tuples(st.just("set"), st.sampled_from("kl"), st.sampled_from("vw")),
     st.tuples(st.just("token"), st.sampled_from("kl"), st.integers(0, 2)),
     st.tuples(st.just("revoke"), st.sampled_from("kl"), st.integers(0, 4)),
@@ -1558,7 +1558,7 @@ def compare(unit: Reading, model: Model) -> None:
             told = unit.named(name(text), None if at is None else Sequence(at))
             assert told == (table_id(meant[0]) if meant else None)
     tails = [row.id for row in model.tables.values() if row.published < row.head]
-    active = [row.id for row in model.tables.values() if row.state is State.ACTIVE]
+    active = [row.id for row in model.tables.values() if row.state is TableStatus.ACTIVE]
     assert sorted(row.id for row in unit.unpublished()) == sorted(set(tails) & set(active))
     for txn_id in ("1", "2", "3"):
         under = {

@@ -16,8 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from headgate.api.messages import Inline, Part, Proposal, Way
-from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
+from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.catalog import decision
 from headgate.catalog.decision import NotYetError
 from headgate.protocol.actions import (
@@ -32,12 +31,20 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan
+from headgate.protocol.commit.content import Inline, Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.predicates import Compare, Operator
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import add, inline, metadata, new_txn_id, protocol, remove
-from tests.protocol.test_conflicts import ATTEMPTS, LEVELS, TABLE_OF_PAIRS, Case, cases, rejecting
+from tests.protocol.commit.test_conflicts import (
+    ATTEMPTS,
+    LEVELS,
+    TABLE_OF_PAIRS,
+    Case,
+    cases,
+    rejecting,
+)
 
 F1, F2, F9 = add("F1", low=1, high=100), add("F2", low=101, high=200), add("F9", low=901, high=999)
 P = Compare(("id",), Operator.EQ, 5)

@@ -11,9 +11,10 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.api.port import FileKind, Finding, KnownFile, Severity
+from headgate.api.messages import Finding, Severity
 from headgate.errors import UnavailableError
 from headgate.protocol.actions import TableId, Version
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     LOG,

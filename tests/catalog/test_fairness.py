@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Way
-from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
+from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.clock import SystemClock
 from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, ManualClock, add, new_txn_id, remove

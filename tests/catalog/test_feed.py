@@ -11,14 +11,14 @@ import pytest
 
 from headgate._connect import embedded_catalog
 from headgate.api.events import Event, NameChange, TableCommit
-from headgate.api.messages import Proposal, Way
-from headgate.api.port import Ratified, Rejected
+from headgate.api.messages import Proposal, Ratified, Rejected
 from headgate.catalog import event_feed
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import Reading
 from headgate.errors import InTheFutureError, InvalidArgumentError
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence
+from headgate.protocol.commit.content import Way
 from headgate.settings import Settings
 from tests.catalog.conftest import House
 from tests.kit import req

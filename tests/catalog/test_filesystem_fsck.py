@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.api.messages import Way
-from headgate.api.port import Finding, Severity
+from headgate.api.messages import Finding, Severity
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.errors import NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore

@@ -14,11 +14,11 @@ import pytest
 
 import headgate
 from headgate import failpoints
-from headgate.api.messages import Proposal, Staged, Way
-from headgate.api.port import Answer, Finding, Ratified, Resolved, Severity
+from headgate.api.messages import Answer, Finding, Proposal, Ratified, Resolved, Severity
 from headgate.catalog.publisher import Publisher
 from headgate.errors import LogAheadError, LogDivergedError, UnavailableError
 from headgate.protocol.actions import TableId, Version
+from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit, StagedCommit
 from headgate.storage import locations
 from headgate.table.log_files import DeltaLog

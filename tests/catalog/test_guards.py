@@ -12,12 +12,12 @@ from uuid import uuid4
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Staged, Way
-from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
+from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import LogAheadError, TxnIdReusedError
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, parse
 from headgate.protocol.commit import examination, row_ids
 from headgate.protocol.commit.conflicts import Isolation, Scan
+from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit

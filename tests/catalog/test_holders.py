@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from headgate.api.messages import Way
 from headgate.catalog import lease_holders
 from headgate.catalog.publisher import lease_of
+from headgate.protocol.commit.content import Way
 from tests.catalog.conftest import House
 from tests.kit.builders import ManualClock, add
 

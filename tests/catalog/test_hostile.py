@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.messages import Inline, Part, Proposal, Staged, Way
-from headgate.api.port import Answer, Ratified, Rejected
-from headgate.api.table_states import TABLE_ID_PROPERTY
+from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected
 from headgate.errors import HeadgateError
 from headgate.protocol.actions import Action, AddFile, Format, Protocol, TableId, Version
 from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.commit.content import Inline, Staged, Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.catalog.conftest import House

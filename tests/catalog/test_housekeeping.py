@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 import headgate
 from headgate import failpoints
-from headgate.api.messages import Proposal, Staged, Way
-from headgate.api.port import Answer, Ratified, Rejected, StagingTable, VersionTaken
-from headgate.api.table_states import State
+from headgate.api.messages import Answer, Proposal, Ratified, Rejected, StagingTable, VersionTaken
+from headgate.api.table_states import TableStatus
 from headgate.catalog import housekeeping, staged_file_cleanup
 from headgate.catalog.service import Catalog
 from headgate.catalog.staged_file_cleanup import Sweeper
@@ -27,6 +26,7 @@ from headgate.catalog.stores.port import AnswerRow, RejectionRow
 from headgate.clock import SystemClock
 from headgate.errors import RefusedError, VersionGoneError
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -659,7 +659,7 @@ def test_a_purge_is_refused_where_a_folder_above_the_table_became_a_link(
     with pytest.raises(RefusedError, match="link"):
         catalog.purge_table(staged.table_id)
     with catalog._store.read() as unit:  # the other one did not have to wait for it
-        [left] = [row for row in unit.nameless(State.PURGED) if row.purged_ms is None]
+        [left] = [row for row in unit.nameless(TableStatus.PURGED) if row.purged_ms is None]
     assert left.id == staged.table_id
     place.parent.unlink()
     assert catalog.purge_table(staged.table_id) == 0

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.messages import Way
 from headgate.client import maintenance
 from headgate.errors import NotFoundError, VersionGoneError
 from headgate.protocol.actions import TableId, Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.settings import Settings
 from headgate.table.snapshots import Snapshot, load

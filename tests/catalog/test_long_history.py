@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Way
-from headgate.api.port import Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.decision import Attempt, Pending
 from headgate.client import maintenance
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit import examination
+from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.local import LocalStore
 from headgate.table.snapshots import Snapshot, load

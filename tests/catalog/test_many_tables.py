@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headgate.api.messages import Proposal
-from headgate.api.port import Ratified, Rejected, VersionTaken
+from headgate.api.messages import Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import InvalidArgumentError, TooLargeError
 from headgate.protocol.actions import Sequence, TableId, TxnId
 from headgate.protocol.commit.conflicts import Isolation, Scan

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Staged, Way
-from headgate.api.port import FileKind, KnownFile, Ratified, Rejected, VersionTaken
+from headgate.api.messages import Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.catalog.decision import Pending
 from headgate.errors import HeadgateError, NotEmptyError, UnavailableError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.commit.row_ids import domain_for
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage import locations
 from headgate.storage.port import PutUnknownError

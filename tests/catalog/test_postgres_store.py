@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from headgate import failpoints
-from headgate.api.table_states import State
+from headgate.api.table_states import TableStatus
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres
 from headgate.catalog.stores import postgres_reader as reading
@@ -777,7 +777,7 @@ def test_tables_of_which_different_things_change_are_each_changed(store: Postgre
         rows[0]._replace(head=Version(3), num_files=None),
         rows[1]._replace(head=Version(4), metadata=b"\0\xff"),
         rows[2]._replace(head=Version(5)),
-        rows[3]._replace(ticket=TxnId("it's me"), state=State.DROPPED, dropped_ms=1),
+        rows[3]._replace(ticket=TxnId("it's me"), state=TableStatus.DROPPED, dropped_ms=1),
     ]
     with store.write() as unit:
         for row in changed:

@@ -18,8 +18,7 @@ import pytest
 
 from headgate import failpoints
 from headgate._connect import embedded_catalog
-from headgate.api.messages import Part, Proposal, State, Way
-from headgate.api.port import FileKind, KnownFile, Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import Reading
@@ -35,6 +34,8 @@ from headgate.errors import (
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import TableId, Version
+from headgate.protocol.commit.content import Way
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -187,7 +188,7 @@ def test_what_is_committed_is_published_soon_without_anybody_asking(
         eventually(lambda: recorded(house, table.table_id) == 3)
         assert in_log(tmp_path, table.table_id) == [0, 1, 2, 3]
         timeline = house.database.timeline(table.table_id)
-        assert {entry.commit.state for entry in timeline} == {State.PUBLISHED}
+        assert all(entry.commit.is_published for entry in timeline)
 
 
 @shows("L2")

@@ -9,8 +9,7 @@ from typing import get_args
 
 import pytest
 
-from headgate.api.messages import Proposal, Way
-from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
+from headgate.api.messages import Answer, Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import (
     NotFoundError,
     TransactionExpiredError,
@@ -18,6 +17,7 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import TxnId, Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED
 from tests.catalog.conftest import House

@@ -16,11 +16,19 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.messages import Inline, Part, Proposal, RatifiedCommit, Way
-from headgate.api.port import FileKind, KnownFile, Ratified, RatifiedCommits, Resolved
+from headgate.api.messages import (
+    Part,
+    Proposal,
+    Ratified,
+    RatifiedCommit,
+    RatifiedCommits,
+    Resolved,
+)
 from headgate.errors import InTheFutureError, NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import AddFile, RemoveFile, Sequence, TableId, Version
+from headgate.protocol.commit.content import Inline, Way
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, STAGED
 from headgate.settings import Settings
 from tests.catalog.conftest import House

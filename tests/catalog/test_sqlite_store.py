@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from headgate import failpoints
-from headgate.api.table_states import Kind
+from headgate.api.table_states import TableKind
 from headgate.catalog.stores import sqlite
 from headgate.catalog.stores.port import (
     CatalogStore,
@@ -238,7 +238,7 @@ def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds
         created_ms=7,
     )
     assert found(store) == expected
-    assert expected.kind is Kind.MANAGED
+    assert expected.kind is TableKind.MANAGED
     with store.read() as unit:
         assert unit.commits(1, Version(0), Version(9), content=True, summary=True) == [
             commit_row(0),
@@ -255,8 +255,8 @@ def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds
     ]
     assert [(len(event.begun), len(event.ended)) for event in events] == [(1, 0), (0, 0), (1, 1)]
     with store.write() as unit:
-        unit.update_table(expected._replace(kind=Kind.EXTERNAL))
-    assert found(store).kind is Kind.EXTERNAL
+        unit.update_table(expected._replace(kind=TableKind.EXTERNAL))
+    assert found(store).kind is TableKind.EXTERNAL
     assert store.describe().endswith(f"at {first_schema}, schema 4")
     store.close()
 

@@ -12,8 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from headgate.api.messages import Staged
-from headgate.api.port import Answer, Ratified, VersionTaken
+from headgate.api.messages import Answer, Ratified, VersionTaken
 from headgate.api.status import Reported
 from headgate.catalog.decision import Pending
 from headgate.catalog.stores.port import DoubtError, Writing
@@ -29,6 +28,7 @@ from headgate.errors import (
 from headgate.http.unity.table_views import in_staged_files
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
+from headgate.protocol.commit.content import Staged
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from tests.catalog.conftest import House

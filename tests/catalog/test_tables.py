@@ -11,9 +11,8 @@ import pytest
 
 import headgate
 from headgate import failpoints
-from headgate.api.messages import Inline, Way
-from headgate.api.port import Ratified, Rejected, StagingTable
-from headgate.api.table_states import TABLE_ID_PROPERTY, State
+from headgate.api.messages import Ratified, Rejected, StagingTable
+from headgate.api.table_states import TableStatus
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -34,9 +33,11 @@ from headgate.protocol.actions import (
     TableId,
     Version,
 )
+from headgate.protocol.commit.content import Inline, Way
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import PublishedCommit
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.catalog.conftest import House
@@ -653,7 +654,10 @@ def test_what_a_filesystem_catalog_cannot_do_it_refuses_by_name(tmp_path: Path) 
     ):
         with pytest.raises(UnsupportedByCatalogError):
             call()
-    assert [entry.state for entry in house.catalog.tables()] == [State.ACTIVE, State.ACTIVE]
+    assert [entry.state for entry in house.catalog.tables()] == [
+        TableStatus.ACTIVE,
+        TableStatus.ACTIVE,
+    ]
 
 
 @req("CM-13")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.api.messages import Proposal, Way
-from headgate.api.port import Ratified, Rejected, VersionTaken
+from headgate.api.messages import Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import InTheFutureError, NotFoundError
 from headgate.protocol.actions import Sequence, Version
+from headgate.protocol.commit.content import Way
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, new_txn_id

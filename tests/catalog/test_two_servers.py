@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Staged
-from headgate.api.port import Ratified, Rejected, VersionTaken
+from headgate.api.messages import Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import Writing
 from headgate.catalog.stores.postgres import PostgresStore
@@ -24,6 +23,7 @@ from headgate.clock import RandomIds, SystemClock
 from headgate.errors import OutcomeUnknownError, UnavailableError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.commit.content import Staged
 from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
 from tests.catalog.conftest import catalog_on

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import headgate
-from headgate.api.messages import Way
-from headgate.api.port import Finding, Severity
+from headgate.api.messages import Finding, Severity
 from headgate.names import SchemaName
 from headgate.protocol.actions import TableId
+from headgate.protocol.commit.content import Way
 from headgate.storage import locations
 from tests.catalog.conftest import House
 from tests.kit.builders import START_MS, ManualClock, new_table_id

@@ -14,13 +14,14 @@ from uuid import uuid4
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Staged
-from headgate.api.port import FileKind, KnownFile, Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.commit.content import Staged
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit, StagedCommit
 from headgate.settings import Settings
 from headgate.storage.local import LocalStore

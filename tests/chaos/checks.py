@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import headgate
-from headgate.api.port import Ratified, Rejected, TimelineEntry
+from headgate.api.messages import Ratified, Rejected, TimelineEntry
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.errors import HeadgateError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, RatifiedCommit, Way
-from headgate.api.port import TimelineEntry
+from headgate.api.messages import Part, Proposal, RatifiedCommit, TimelineEntry
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
 from tests.chaos import checks
 from tests.chaos.history import History, Recorder, load
 from tests.kit.builders import inline

@@ -13,8 +13,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from headgate.api.messages import Proposal
-from headgate.api.port import Answer, Ratified, Rejected
+from headgate.api.messages import Answer, Proposal, Ratified, Rejected
 from headgate.client.remote import RemotePatience
 from headgate.client.session import Session
 from headgate.client.table import Table

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.api.messages import Inline, Part, Proposal
-from headgate.api.port import Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.errors import LogAheadError
 from headgate.protocol.actions import encode, join
+from headgate.protocol.commit.content import Inline
 from tests.cli.conftest import Run
 from tests.kit import shows
 from tests.kit.builders import add

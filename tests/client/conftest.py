@@ -17,9 +17,8 @@ import pytest
 
 from headgate import _connect
 from headgate._connect import embedded_catalog
-from headgate.api.messages import Way
 from headgate.api.port import ManagingCatalog
-from headgate.api.table_states import State
+from headgate.api.table_states import TableStatus
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
@@ -28,11 +27,13 @@ from headgate.client.transaction import Patience
 from headgate.clock import Clock, Ids, RandomIds, SystemClock, uuid7
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
+from headgate.protocol.commit.content import Way
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import to_json
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.storage.port import MemoryStore, ObjectStore
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import ObjectStore
 from tests.http.conftest import serving
 from tests.kit.faulty import CountingStore
 from tests.kit.postgres import Postgres
@@ -212,7 +213,7 @@ def distant_worlds(server: RunningServer) -> Iterator[World]:
     remote = RemoteCatalog(server.address, clock=clock, ids=RandomIds(clock))
     yield World(SOCKET, remote, clock, RandomIds(clock), locations.store_for)
     for entry in remote.tables(dropped=True):
-        if entry.state is State.ACTIVE:
+        if entry.state is TableStatus.ACTIVE:
             remote.drop_table(entry.table_id)
         remote.purge_table(entry.table_id)
     for namespace in remote.namespaces():

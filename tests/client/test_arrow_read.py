@@ -35,7 +35,8 @@ from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import StructField, StructType
 from headgate.storage.local import LocalStore
 from headgate.storage.locations import mount
-from headgate.storage.port import MemoryStore, ObjectStore, encode
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import ObjectStore, encode
 from headgate.table.snapshots import Snapshot, load_path
 from tests.client.plain_tables import (
     PRIMITIVES,

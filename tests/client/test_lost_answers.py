@@ -14,7 +14,7 @@ import pytest
 
 from headgate import errors
 from headgate.api import bodies, problems
-from headgate.api.port import Ratified, TableEntry
+from headgate.api.messages import Ratified, TableEntry
 from headgate.catalog.service import Catalog
 from headgate.client.http_connections import LostError, Reply, Sender
 from headgate.client.remote import RemoteCatalog, RemotePatience

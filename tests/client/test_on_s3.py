@@ -11,11 +11,11 @@ import pytest
 
 import headgate
 from headgate._connect import init
-from headgate.api.messages import Way
-from headgate.api.port import Ratified, Severity
+from headgate.api.messages import Ratified, Severity
 from headgate.clock import SystemClock
 from headgate.errors import AlreadyExistsError, PathAccessError
 from headgate.protocol.actions import TxnId
+from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import STAGED
 from headgate.settings import Settings
 from tests.catalog.conftest import House

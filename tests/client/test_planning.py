@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from headgate.api.messages import Way
 from headgate.client.table import Table
 from headgate.client.transaction import content_of
 from headgate.errors import InvalidDataError
 from headgate.protocol.actions import Version, decode
+from headgate.protocol.commit.content import Way
 from headgate.protocol.log import replay
 from headgate.protocol.log.replay import TableState
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit

@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.client import arrow_io
 from headgate.client.session import Session
 from headgate.client.table import Table
@@ -28,6 +27,7 @@ from headgate.errors import (
 from headgate.protocol.actions import AddFile, DomainMetadata, Metadata, Protocol
 from headgate.protocol.clustering import DOMAIN
 from headgate.protocol.features import effective, is_supported
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, MODE, field_id
 from headgate.protocol.schema.types import (
     COMMENT,

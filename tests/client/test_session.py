@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.api.messages import Inline, Way
-from headgate.api.port import Cuts, Outcomes, Publishing, Registry, Resolved, Timelines
+from headgate.api.messages import Resolved
+from headgate.api.port import Cuts, Outcomes, Publishing, Registry, Timelines
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.errors import (
@@ -27,6 +27,7 @@ from headgate.errors import (
 from headgate.failpoints import FailPointError, arm
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.commit.content import Inline, Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema.text import parse_schema
 from tests.client.conftest import World, ids_in, rows

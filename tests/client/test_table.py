@@ -11,8 +11,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from headgate.api.messages import Way
-from headgate.api.port import Ref, Resolved
+from headgate.api.messages import Resolved
+from headgate.api.port import Ref
 from headgate.arguments import When, milliseconds
 from headgate.client.table import PlainTable, Table, open_path
 from headgate.client.transaction import Change, Operation
@@ -30,6 +30,7 @@ from headgate.errors import (
     VersionGoneError,
 )
 from headgate.protocol.actions import Action, Sequence, Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import Checksum, PublishedCommit
 from headgate.storage.port import ObjectStore
@@ -473,10 +474,10 @@ class TestHistory:
         full_world.staging_session().table("orders").append(rows(2))
         table.publish(upto=1)
         entries = table.log()
-        assert [(e.commit.version, e.commit.way, e.commit.state.value) for e in entries] == [
-            (0, Way.INLINE, "published"),
-            (1, Way.INLINE, "published"),
-            (2, Way.STAGED, "ratified"),
+        assert [(e.commit.version, e.commit.way, e.commit.is_published) for e in entries] == [
+            (0, Way.INLINE, True),
+            (1, Way.INLINE, True),
+            (2, Way.STAGED, False),
         ]
         assert [e.commit.version for e in table.log(first=1, last=1)] == [1]
 

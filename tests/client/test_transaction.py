@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from headgate.api.messages import Inline, Proposal, Staged, Way
-from headgate.api.port import Answer, Ratified, Ref, Rejected, Resolved, VersionTaken
+from headgate.api.messages import Answer, Proposal, Ratified, Rejected, Resolved, VersionTaken
+from headgate.api.port import Ref
 from headgate.client import arrow_io
 from headgate.client.table import Table
 from headgate.client.transaction import Change, Committer, Operation, Patience
@@ -27,6 +27,7 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import RemoveFile, Sequence, TxnId, Version, parse
 from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.commit.content import Inline, Staged, Way
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.paths import PublishedCommit, parse_staged_name
 from headgate.storage.local import LocalStore

@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate
-from headgate.api.messages import Proposal, Way
-from headgate.api.port import Answer, ManagingCatalog, RatifiedCommits, Ref, Resolved
+from headgate.api.messages import Answer, Proposal, RatifiedCommits, Resolved
+from headgate.api.port import ManagingCatalog, Ref
 from headgate.client.transaction import Patience
 from headgate.clock import RandomIds
 from headgate.protocol.actions import Sequence, TableId, Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import LOG
 from headgate.settings import Settings
 from headgate.storage import locations

@@ -10,8 +10,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 import headgate
-from headgate.api.messages import Way
 from headgate.errors import PathAccessError
+from headgate.protocol.commit.content import Way
 from tests.conformance.conftest import Lake, Story, directory, log_of, ours, rows_of
 from tests.kit import req
 from tests.kit.builders import ManualClock

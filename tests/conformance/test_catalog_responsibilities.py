@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.messages import Way
-from headgate.api.port import Resolved
+from headgate.api.messages import Resolved
 from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, encode
+from headgate.protocol.commit.content import Way
 from tests.conformance.conftest import WAYS, Lake, Story, lines, log_of
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import headgate
-from headgate.api.messages import Way
+from headgate.protocol.commit.content import Way
 from headgate.settings import Settings
 from tests.conformance.conftest import (
     WAYS,

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.api.messages import Way
 from headgate.client.arrow_io import arrow_schema
+from headgate.protocol.commit.content import Way
 from headgate.protocol.schema.text import parse_schema
 from tests.conformance.conftest import PARTS, Lake, Story, ours, published, rows_of
 from tests.kit import req

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from headgate.api.messages import Way
 from headgate.errors import HeadgateError, InTheFutureError
+from headgate.protocol.commit.content import Way
 from tests.conformance.conftest import (
     Lake,
     Story,

@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 
 import headgate
-from headgate.api.messages import Way
 from headgate.errors import HeadgateError, LogDivergedError
 from headgate.protocol.actions import Version, decode
+from headgate.protocol.commit.content import Way
 from headgate.protocol.log import replay
 from headgate.storage import locations
 from headgate.storage.local import LocalStore

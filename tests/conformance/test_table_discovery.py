@@ -4,7 +4,7 @@ reader needs; what the catalog knows is not looked for in the log."""
 import pytest
 
 import headgate
-from headgate.api.messages import Way
+from headgate.protocol.commit.content import Way
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
 from tests.conformance.conftest import Lake, Story, directory, ours, published

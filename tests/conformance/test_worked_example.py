@@ -15,13 +15,13 @@ import pytest
 
 import headgate
 from headgate._connect import embedded_catalog
-from headgate.api.messages import Inline, Part, Proposal, Staged, Way
-from headgate.api.port import Answer, Ratified, VersionTaken
+from headgate.api.messages import Answer, Part, Proposal, Ratified, VersionTaken
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.clock import RandomIds
 from headgate.names import TableName
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
+from headgate.protocol.commit.content import Inline, Staged, Way
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import to_json
 from headgate.settings import Settings

@@ -16,8 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.log.test_delta_spark_tables import TABLES
-from tests.log.test_statistics import comparable, is_as_wide, leaves, within
 
 from headgate.client.arrow_io import arrow_schema, delta_schema
 from headgate.data.arrow_types import file_schema
@@ -37,6 +35,8 @@ from headgate.protocol.schema.types import (
     StructType,
 )
 from tests.client.plain_tables import tables
+from tests.data.test_statistics import comparable, is_as_wide, leaves, within
+from tests.table.test_delta_spark_tables import TABLES
 
 ARROW = f"parquet-cpp-arrow version {pa.__version__}"
 SPARK = "parquet-mr version 1.17.0"

@@ -27,10 +27,10 @@ from headgate.protocol.expressions.predicates import Compare, IsNull, Operator, 
 from headgate.protocol.partition_values import format_partition_value
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import DOUBLE, FLOAT, StructField, StructType
-from headgate.storage.port import MemoryStore
+from headgate.storage.memory import MemoryStore
 from tests.client.plain_tables import PRIMITIVES, Plain, rows_of, table, tables, write
 
-TABLES = Path(__file__).parent / "tables"
+TABLES = Path(__file__).parents[1] / "table" / "tables"
 
 
 def gathered(columns: str, *batches: list[dict[str, Any]], **properties: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import headgate
-from headgate.api.port import Severity
+from headgate.api.messages import Severity
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session
 from headgate.errors import NotFoundError

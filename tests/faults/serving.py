@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import headgate
-from headgate.api.messages import Proposal
-from headgate.api.port import Answer
+from headgate.api.messages import Answer, Proposal
 from headgate.client import arrow_io
 from headgate.client.http_connections import Connections, Reply
 from headgate.client.remote import RemoteCatalog, RemotePatience

@@ -15,8 +15,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from headgate.api.messages import Part, Proposal, Staged
-from headgate.api.port import Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.client import maintenance
 from headgate.clock import Clock
@@ -28,6 +27,7 @@ from headgate.errors import (
 )
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.commit.content import Staged
 from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
 from headgate.storage.local import LocalStore

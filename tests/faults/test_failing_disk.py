@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.messages import Part, Proposal
-from headgate.api.port import Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.errors import OutcomeUnknownError
 from headgate.protocol.actions import TxnId, Version
 from tests.faults import failing_disk

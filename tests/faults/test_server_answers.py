@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.messages import Proposal, Staged
-from headgate.api.port import Answer, Ratified, Rejected
+from headgate.api.messages import Answer, Proposal, Ratified, Rejected
 from headgate.client.http_connections import Reply
 from headgate.client.remote import RemoteCatalog, RemotePatience
 from headgate.client.session import Session
@@ -27,6 +26,7 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.protocol.actions import TableId, Version
+from headgate.protocol.commit.content import Staged
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.table.log_files import DeltaLog

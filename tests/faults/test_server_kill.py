@@ -12,8 +12,7 @@ import pytest
 
 import headgate
 from headgate import _connect
-from headgate.api.messages import Part, Proposal
-from headgate.api.port import Ratified, VersionTaken
+from headgate.api.messages import Part, Proposal, Ratified, VersionTaken
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
 from headgate.client.session import Session

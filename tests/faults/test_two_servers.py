@@ -14,8 +14,7 @@ import pytest
 
 import headgate
 from headgate import _connect
-from headgate.api.messages import Part, Proposal
-from headgate.api.port import Ratified
+from headgate.api.messages import Part, Proposal, Ratified
 from headgate.client.session import Session
 from headgate.clock import RandomIds
 from headgate.errors import BusyError, OutcomeUnknownError

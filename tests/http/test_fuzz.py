@@ -30,8 +30,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from headgate.api.port import Severity
-from headgate.api.table_states import State
+from headgate.api.messages import Severity
+from headgate.api.table_states import TableStatus
 from headgate.clock import RandomIds
 from headgate.http import openapi
 from headgate.http.operations import Kind, Operation
@@ -96,7 +96,7 @@ class World:
         """Give all that a refusal must leave alone."""
         catalog = self.served.catalog
         with catalog._store.read() as unit:
-            clock, staging = unit.clock(), unit.nameless(State.STAGING)
+            clock, staging = unit.clock(), unit.nameless(TableStatus.STAGING)
             listeners = unit.listeners()
         return (
             clock.sequence,

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headgate.api import bodies
-from headgate.api.messages import Part, Proposal, RatifiedCommit, Staged
-from headgate.api.port import Ratified, VersionTaken
+from headgate.api.messages import Part, Proposal, Ratified, RatifiedCommit, VersionTaken
 from headgate.catalog import resolver
 from headgate.catalog.stores import sqlite_reader
 from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.commit.content import Staged
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations

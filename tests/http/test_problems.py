@@ -6,7 +6,7 @@ import pytest
 
 from headgate import errors
 from headgate.api import bodies, problems
-from headgate.api.port import Rejected, VersionTaken
+from headgate.api.messages import Rejected, VersionTaken
 from headgate.errors import (
     ConflictError,
     HeadgateError,

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import headgate
-from headgate.api.port import Severity
+from headgate.api.messages import Severity
 from headgate.client.session import Session
 from headgate.spark import session as spark_session
 from tests.kit import java

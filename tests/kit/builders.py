@@ -7,8 +7,6 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping
 
-from headgate.api.messages import Inline
-from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.clock import uuid7
 from headgate.protocol.actions import (
     Action,
@@ -21,6 +19,8 @@ from headgate.protocol.actions import (
     encode,
     join,
 )
+from headgate.protocol.commit.content import Inline
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import to_json
 

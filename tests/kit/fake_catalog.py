@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable
 from uuid import UUID
 
-from headgate.api.messages import Proposal, RatifiedCommit, Way
-from headgate.api.port import Answer, KnownFile, RatifiedCommits, Ref, Resolved
+from headgate.api.messages import Answer, Proposal, RatifiedCommit, RatifiedCommits, Resolved
+from headgate.api.port import Ref
 from headgate.protocol.actions import (
     Action,
     CommitInfo,
@@ -21,9 +21,11 @@ from headgate.protocol.actions import (
     encode,
     join,
 )
+from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log import replay
 from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import PublishedCommit, StagedCommit
 from headgate.storage.port import ObjectStore
 from headgate.table.checkpoint_writer import Form, write_checkpoint

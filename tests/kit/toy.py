@@ -15,22 +15,24 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headgate.api.messages import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
-from headgate.api.port import (
+from headgate.api.messages import (
     Answer,
-    ManagingCatalog,
+    Part,
+    Proposal,
     Ratified,
+    RatifiedCommit,
     RatifiedCommits,
-    Ref,
     Resolved,
     VersionTaken,
 )
-from headgate.api.table_states import TABLE_ID_PROPERTY
+from headgate.api.port import ManagingCatalog, Ref
 from headgate.errors import NotFoundError, OutcomeUnknownError, UnavailableError
 from headgate.names import TableName
 from headgate.protocol.actions import CommitInfo as Info
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version, parse
+from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage.port import ObjectStore
 
 

@@ -29,8 +29,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder
 from duckdb_extensions import import_extension  # type: ignore[import-untyped]  # it has none
 
-from headgate.api.messages import RatifiedCommit
-from headgate.api.port import Resolved
+from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.protocol.paths import LOG, STAGED
 from headgate.storage.locations import decode
 

@@ -23,8 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from headgate.api.messages import Proposal
-from headgate.api.port import Answer, Ratified, Rejected
+from headgate.api.messages import Answer, Proposal, Ratified, Rejected
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.sqlite import SQLiteStore
@@ -46,7 +45,8 @@ from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
-from headgate.storage.port import Folder, MemoryStore, ObjectStore, PutUnknownError
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import Folder, ObjectStore, PutUnknownError
 from tests.kit.builders import START_MS, ManualClock
 from tests.kit.faulty import FailingStore, PowerLossError
 

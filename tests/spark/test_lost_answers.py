@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.api.port import Ratified
+from headgate.api.messages import Ratified
 from headgate.client.session import Session
 from headgate.client.transaction import Patience
 from headgate.clock import RandomIds, SystemClock

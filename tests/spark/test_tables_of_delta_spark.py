@@ -9,7 +9,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql.types import VariantType
-from tests.log.test_delta_spark_tables import (
+
+from headgate.protocol.actions import Version
+from headgate.protocol.schema.types import StructType
+from headgate.spark import scan
+from headgate.spark.types import spark_schema
+from headgate.table.snapshots import load_path
+from tests.table.test_delta_spark_tables import (
     Kept,
     Located,
     about,
@@ -22,12 +28,6 @@ from tests.log.test_delta_spark_tables import (
     said,
     told,
 )
-
-from headgate.protocol.actions import Version
-from headgate.protocol.schema.types import StructType
-from headgate.spark import scan
-from headgate.spark.types import spark_schema
-from headgate.table.snapshots import load_path
 
 __all__ = ["located"]
 

@@ -3,7 +3,8 @@
 import pytest
 
 from headgate.errors import UnavailableError
-from headgate.storage.port import MemoryStore, ObjectStore, PutUnknownError
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import ObjectStore, PutUnknownError
 from tests.kit import shows
 from tests.kit.faulty import (
     CountingStore,

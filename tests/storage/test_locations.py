@@ -20,7 +20,7 @@ from headgate.storage.locations import (
     path_within,
     store_for,
 )
-from headgate.storage.port import MemoryStore
+from headgate.storage.memory import MemoryStore
 from tests.kit import shows
 from tests.storage.object_store_contract import PATHS
 

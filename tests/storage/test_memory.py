@@ -2,7 +2,8 @@
 
 import pytest
 
-from headgate.storage.port import Folder, MemoryStore, ObjectMeta
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import Folder, ObjectMeta
 from tests.storage.object_store_contract import ObjectStoreContract
 
 

@@ -15,10 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from duckdb_extensions import import_extension
-from tests.log.test_snapshots import MANAGED, add, appended, f, paths, remove
 
 from headgate import failpoints
-from headgate.api.port import FileKind, KnownFile
 from headgate.errors import NotPublishedError, UnsupportedFeatureError, VersionGoneError
 from headgate.failpoints import FailPointError
 from headgate.protocol.actions import (
@@ -35,6 +33,7 @@ from headgate.protocol.actions import (
     join,
 )
 from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.log.segment import CheckpointFiles, newest_checkpoint
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
@@ -45,7 +44,8 @@ from headgate.protocol.paths import (
     PublishedCommit,
 )
 from headgate.storage.local import LocalStore
-from headgate.storage.port import MemoryStore, ObjectStore
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import ObjectStore
 from headgate.table import checkpoints, file_columns
 from headgate.table.checkpoint_writer import Form, form_for, write_checkpoint, write_checksum
 from headgate.table.checkpoints import UnusableError, read_checkpoint
@@ -54,6 +54,7 @@ from headgate.table.snapshots import Snapshot, load_path, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty import CountingStore
+from tests.table.test_snapshots import MANAGED, add, appended, f, paths, remove
 
 WEEK = 604_800_000
 FILE_ACTIONS = ("add", "remove")

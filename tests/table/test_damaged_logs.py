@@ -9,7 +9,29 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.log.test_snapshots import (
+
+from headgate.errors import MalformedError, PathAccessError, VersionGoneError
+from headgate.protocol.actions import (
+    Action,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    SetTransaction,
+    Version,
+    Wrapped,
+    decode,
+    encode,
+    join,
+)
+from headgate.protocol.log.known_files import FileKind, KnownFile
+from headgate.protocol.log.replay import contradiction
+from headgate.protocol.paths import ClassicCheckpoint, Compaction, PublishedCommit
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import ObjectStore
+from headgate.table.checkpoint_writer import Form
+from tests.kit import req
+from tests.kit.fake_catalog import ID, LOCATION
+from tests.table.test_snapshots import (
     FIRST,
     MANAGED,
     PLAIN,
@@ -24,27 +46,6 @@ from tests.log.test_snapshots import (
     plain_store,
     remove,
 )
-
-from headgate.api.port import FileKind, KnownFile
-from headgate.errors import MalformedError, PathAccessError, VersionGoneError
-from headgate.protocol.actions import (
-    Action,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    SetTransaction,
-    Version,
-    Wrapped,
-    decode,
-    encode,
-    join,
-)
-from headgate.protocol.log.replay import contradiction
-from headgate.protocol.paths import ClassicCheckpoint, Compaction, PublishedCommit
-from headgate.storage.port import MemoryStore, ObjectStore
-from headgate.table.checkpoint_writer import Form
-from tests.kit import req
-from tests.kit.fake_catalog import ID, LOCATION
 
 COMMIT = PublishedCommit(Version(0)).path
 

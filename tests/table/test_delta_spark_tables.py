@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.log.variants import decoded
 
 from headgate.client.arrow_io import arrow_schema, to_arrow, to_batches
 from headgate.protocol.actions import Version
 from headgate.protocol.expressions.predicates import Compare, IsNull, Not, Operator
 from headgate.table.snapshots import load_path
+from tests.table.variants import decoded
 
 Located = Callable[[str], str]
 TABLES = Path(__file__).parent / "tables"

@@ -18,7 +18,7 @@ from headgate.protocol.paths import (
     PublishedCommit,
     StagedCommit,
 )
-from headgate.storage.port import MemoryStore
+from headgate.storage.memory import MemoryStore
 from headgate.table.log_files import DeltaLog, Hint, log_files
 from tests.kit import req, shows
 from tests.kit.faulty import CountingStore, NoStagedListing, ShufflingStore

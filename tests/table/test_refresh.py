@@ -3,7 +3,19 @@
 from uuid import UUID
 
 import pytest
-from tests.log.test_snapshots import (
+
+from headgate.errors import InvariantError
+from headgate.protocol.actions import Version, join
+from headgate.protocol.actions import encode as encoded
+from headgate.protocol.commit.content import Way
+from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.storage.memory import MemoryStore
+from headgate.table.checkpoint_writer import Form, write_checkpoint
+from headgate.table.snapshots import Snapshot, load, refresh
+from tests.kit import req, shows
+from tests.kit.fake_catalog import ID, FakeCatalog
+from tests.kit.faulty import CountingStore
+from tests.table.test_snapshots import (
     FIRST,
     add,
     appended,
@@ -14,18 +26,6 @@ from tests.log.test_snapshots import (
     plain_appended,
     remove,
 )
-
-from headgate.api.messages import Way
-from headgate.errors import InvariantError
-from headgate.protocol.actions import Version, join
-from headgate.protocol.actions import encode as encoded
-from headgate.protocol.paths import LOG, STAGED, PublishedCommit
-from headgate.storage.port import MemoryStore
-from headgate.table.checkpoint_writer import Form, write_checkpoint
-from headgate.table.snapshots import Snapshot, load, refresh
-from tests.kit import req, shows
-from tests.kit.fake_catalog import ID, FakeCatalog
-from tests.kit.faulty import CountingStore
 
 
 def test_nothing_new_gives_the_very_same_snapshot() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.log.test_snapshots import add, appended, counted, f, paths
 
 from headgate.errors import VersionGoneError
 from headgate.protocol.actions import CommitInfo, Sequence, Version, encode, join
@@ -12,6 +11,7 @@ from headgate.protocol.paths import LOG, ClassicCheckpoint, PublishedCommit
 from headgate.table.snapshots import SnapshotCache
 from tests.kit import req
 from tests.kit.fake_catalog import FakeCatalog
+from tests.table.test_snapshots import add, appended, counted, f, paths
 
 
 @pytest.fixture(params=[True, False], ids=["told", "not told"])

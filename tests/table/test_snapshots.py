@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.messages import Way
-from headgate.api.port import FileKind, KnownFile, Resolved
+from headgate.api.messages import Resolved
 from headgate.errors import (
     HeadgateError,
     InTheFutureError,
@@ -36,8 +35,10 @@ from headgate.protocol.actions import (
     encode,
     join,
 )
+from headgate.protocol.commit.content import Way
 from headgate.protocol.expressions.predicates import And, Compare, IsNull, Operator
 from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     LOG,
@@ -48,7 +49,8 @@ from headgate.protocol.paths import (
     PublishedCommit,
 )
 from headgate.storage.local import LocalStore
-from headgate.storage.port import MemoryStore, ObjectStore
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import ObjectStore
 from headgate.table.checkpoint_writer import Form, write_checkpoint
 from headgate.table.snapshots import Snapshot, SnapshotCache, load_path, refresh
 from tests.kit import req, shows

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction, write_deltalake
 from duckdb_extensions import import_extension
-from tests.log.test_snapshots import FIRST, add
 
 from headgate.protocol.actions import Version
 from headgate.protocol.log import checksums
@@ -23,6 +22,7 @@ from headgate.storage.locations import data_path
 from headgate.table.snapshots import Snapshot, load_path
 from tests.kit import req
 from tests.kit.fake_catalog import FakeCatalog
+from tests.table.test_snapshots import FIRST, add
 
 TABLES = Path(__file__).parent / "tables"
 

@@ -8,7 +8,25 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.log.test_snapshots import (
+
+from headgate.client.maintenance import checksum_of
+from headgate.errors import (
+    InvariantError,
+    MalformedError,
+    UnavailableError,
+    UnsupportedFeatureError,
+    VersionGoneError,
+)
+from headgate.protocol.actions import DomainMetadata, SetTransaction, Version
+from headgate.protocol.commit.content import Way
+from headgate.protocol.encoding import replaced
+from headgate.protocol.paths import LOG, PublishedCommit
+from headgate.storage.memory import MemoryStore
+from headgate.table.snapshots import Snapshot, SnapshotCache, follow, load, refresh
+from tests.kit import req, shows
+from tests.kit.fake_catalog import ID, FakeCatalog
+from tests.kit.faulty import Call, WrappedStore
+from tests.table.test_snapshots import (
     FIRST,
     MANAGED,
     add,
@@ -19,24 +37,6 @@ from tests.log.test_snapshots import (
     paths,
     remove,
 )
-
-from headgate.api.messages import Way
-from headgate.client.maintenance import checksum_of
-from headgate.errors import (
-    InvariantError,
-    MalformedError,
-    UnavailableError,
-    UnsupportedFeatureError,
-    VersionGoneError,
-)
-from headgate.protocol.actions import DomainMetadata, SetTransaction, Version
-from headgate.protocol.encoding import replaced
-from headgate.protocol.paths import LOG, PublishedCommit
-from headgate.storage.port import MemoryStore
-from headgate.table.snapshots import Snapshot, SnapshotCache, follow, load, refresh
-from tests.kit import req, shows
-from tests.kit.fake_catalog import ID, FakeCatalog
-from tests.kit.faulty import Call, WrappedStore
 
 
 def telling(count: int, way: Way = Way.INLINE) -> FakeCatalog:

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from tests.log.test_snapshots import (
+
+from headgate.client.maintenance import checksum_of
+from headgate.errors import UnavailableError
+from headgate.protocol.actions import Protocol, Version
+from headgate.protocol.encoding import replaced
+from headgate.protocol.log.checksums import VersionChecksum, to_bytes
+from headgate.protocol.log.known_files import FileKind, KnownFile
+from headgate.protocol.paths import Checksum, PublishedCommit
+from headgate.storage.port import ObjectStore
+from headgate.table.checkpoint_writer import write_checksum
+from headgate.table.snapshots import Snapshot, refresh
+from tests.kit import req
+from tests.kit.fake_catalog import FakeCatalog
+from tests.kit.faulty import CountingStore, FailingStore
+from tests.table.test_snapshots import (
     add,
     appended,
     by_path,
@@ -13,20 +27,6 @@ from tests.log.test_snapshots import (
     paths,
     plain_appended,
 )
-
-from headgate.api.port import FileKind, KnownFile
-from headgate.client.maintenance import checksum_of
-from headgate.errors import UnavailableError
-from headgate.protocol.actions import Protocol, Version
-from headgate.protocol.encoding import replaced
-from headgate.protocol.log.checksums import VersionChecksum, to_bytes
-from headgate.protocol.paths import Checksum, PublishedCommit
-from headgate.storage.port import ObjectStore
-from headgate.table.checkpoint_writer import write_checksum
-from headgate.table.snapshots import Snapshot, refresh
-from tests.kit import req
-from tests.kit.fake_catalog import FakeCatalog
-from tests.kit.faulty import CountingStore, FailingStore
 
 OTHER = Protocol(min_reader_version=1, min_writer_version=7, writer_features=["rowTracking"])
 SPOILED = {

@@ -22,7 +22,8 @@ from headgate.catalog.service import Catalog
 from headgate.catalog.stores import sqlite_reader, sqlite_writer
 from headgate.errors import UnavailableError
 from headgate.settings import Settings
-from headgate.storage.port import MemoryStore, ObjectMeta
+from headgate.storage.memory import MemoryStore
+from headgate.storage.port import ObjectMeta
 from tests.kit.builders import CountedIds, ManualClock
 
 ROOT = "memory://explored"

@@ -11,10 +11,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator
 
-from headgate.api.messages import Inline
 from headgate.protocol import paths
 from headgate.protocol.actions import TableId, TxnId
 from headgate.protocol.commit.conflicts import Isolation
+from headgate.protocol.commit.content import Inline
 from headgate.protocol.paths import STAGED
 from headgate.table import snapshots
 from headgate.table.snapshots import Snapshot

@@ -13,11 +13,12 @@ from uuid import UUID
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Way
+from headgate.api.messages import Part, Proposal
 from headgate.client.transaction import Change, Committer, Operation, content_of
 from headgate.errors import ConflictError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.table import snapshots
 from headgate.table.log_files import DeltaLog

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Put, Staged, Way
-from headgate.api.port import Ratified, Rejected
+from headgate.api.messages import Part, Proposal, Ratified, Rejected
 from headgate.catalog.publisher import lease_of
 from headgate.client import maintenance
 from headgate.errors import LogDivergedError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.commit.content import Put, Staged, Way
 from headgate.protocol.paths import StagedCommit
 from headgate.table.log_files import DeltaLog
 from tests.kit import req, shows

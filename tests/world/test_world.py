@@ -28,7 +28,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from headgate.api.messages import Part, Proposal, Put, Staged, Way
+from headgate.api.messages import Part, Proposal
 from headgate.catalog.service import Catalog
 from headgate.client import maintenance
 from headgate.client.transaction import Change, Committer, Operation, Patience
@@ -51,6 +51,7 @@ from headgate.protocol import paths
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit.conflicts import Isolation, Scan
+from headgate.protocol.commit.content import Put, Staged, Way
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
 from headgate.storage.port import PutUnknownError

@@ -16,12 +16,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headgate.api.messages import Inline, Part, Proposal, RatifiedCommit, Staged
-from headgate.api.port import Finding, Resolved, TableEntry, TimelineEntry
-from headgate.api.status import LocationEntry
+from headgate.api.events import Event
+from headgate.api.messages import (
+    Finding,
+    Part,
+    Proposal,
+    RatifiedCommit,
+    Resolved,
+    TableEntry,
+    TimelineEntry,
+)
+from headgate.api.status import ListenerEntry, LocationEntry
 from headgate.errors import MalformedError
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.conflicts import Isolation, Scan
+from headgate.protocol.commit.content import Inline, Staged
 from headgate.protocol.encoding import to_json
 
 Body = TypeVar("Body")
@@ -188,6 +197,25 @@ class Locations(_Body, frozen=True, kw_only=True):
     """The registered locations."""
 
     locations: tuple[LocationEntry, ...]
+
+
+class EventPage(_Body, frozen=True, kw_only=True):
+    """Events in order and without a gap; none: nothing happened while it was waited for."""
+
+    events: tuple[Event, ...]
+
+
+class NewListener(_Body, frozen=True, kw_only=True):
+    """Where to post events; from now on, unless `after` names a sequence."""
+
+    url: str
+    after: Sequence | None = None
+
+
+class ListenerList(_Body, frozen=True, kw_only=True):
+    """Who is told, and how far each one is."""
+
+    listeners: tuple[ListenerEntry, ...]
 
 
 class Config(_Body, frozen=True, kw_only=True):

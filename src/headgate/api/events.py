@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from headgate.api.messages import Way
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
 
 
 class TableCommit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

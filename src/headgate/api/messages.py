@@ -1,90 +1,22 @@
-"""A commit's kinds, its life, and who wins a version.
+"""The messages between a client and a catalog: one type for each thing.
 
-Proposals are values over one table or many; a commit to a single table is the case of one. What
-content may say is `admission`'s business, what stands in each other's way is `conflicts`'.
+A proposal is for one table or many; a commit to a single table is the case of one.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 
 import msgspec
 
-from headgate.errors import InvariantError
-from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.commit.conflicts import Isolation, Scan
-from headgate.protocol.paths import StagedCommit, parse_staged_name
-
-
-class State(enum.Enum):
-    """Where a commit stands."""
-
-    PROPOSED = "proposed"
-    RATIFIED = "ratified"
-    PUBLISHED = "published"
-    REJECTED = "rejected"
-
-
-class Event(enum.Enum):
-    """What can happen to a commit."""
-
-    RATIFY = "ratify"
-    REJECT = "reject"
-    PUBLISH = "publish"
-
-
-LIFECYCLE: Mapping[State, Mapping[Event, State]] = {
-    State.PROPOSED: {Event.RATIFY: State.RATIFIED, Event.REJECT: State.REJECTED},
-    State.RATIFIED: {Event.PUBLISH: State.PUBLISHED},
-    State.PUBLISHED: {Event.PUBLISH: State.PUBLISHED},  # either side may publish: twice is fine
-    State.REJECTED: {},
-}
-
-
-def step(state: State, event: Event) -> State:
-    """Make a move of the lifecycle; one that is not in the table cannot happen."""
-    try:
-        return LIFECYCLE[state][event]
-    except KeyError:
-        raise InvariantError(f"A {state.value} commit cannot {event.value}.") from None
-
-
-class Way(enum.Enum):
-    """The three ways to commit. Spec: IN-01, CM-13."""
-
-    STAGED = "staged"
-    INLINE = "inline"
-    PUT_IF_ABSENT = "put-if-absent"
-
-
-class Inline(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="inline", tag_field="way"
-):
-    """Content sent to the catalog, which writes the `commitInfo` line itself."""
-
-    commit_info: dict[str, object]
-    actions: bytes  # every other line, each ended by a newline
-
-
-class Staged(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="staged", tag_field="way"
-):
-    """Content that lies in a staged file, named without its folder. Spec: CM-01, CM-02."""
-
-    file_name: str
-    size: int
-
-    @property
-    def commit(self) -> StagedCommit | None:
-        """The file's name, understood."""
-        return parse_staged_name(self.file_name)
-
-
-class Put(msgspec.Struct, frozen=True, kw_only=True, tag="put-if-absent", tag_field="way"):
-    """Content, `commitInfo` included, for a catalog that ratifies by putting the file itself."""
-
-    content: bytes
+from headgate.api.table_states import TableKind, TableStatus
+from headgate.protocol.actions import Metadata, Sequence, TableId, TxnId, Version
+from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan
+from headgate.protocol.commit.content import Inline, Put, Staged, Way
+from headgate.protocol.commit.examination import Violation
+from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.known_files import KnownFile
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -122,5 +54,124 @@ class RatifiedCommit(
     published_ms: int | None = None  # when the catalog saw it in the log
 
     @property
-    def state(self) -> State:
-        return State.RATIFIED if self.published_ms is None else State.PUBLISHED
+    def is_published(self) -> bool:
+        """Whether the catalog has seen the commit in the log."""
+        return self.published_ms is not None
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    pass
+
+
+class Ratified(_Message, frozen=True, kw_only=True, tag="ratified"):
+    """It won, in every table it names. Spec: CM-48."""
+
+    txn_id: TxnId
+    sequence: Sequence | None = None
+    timestamp_ms: int
+    commits: dict[TableId, RatifiedCommit]
+
+
+class Rejected(_Message, frozen=True, kw_only=True, tag="rejected"):
+    """It lost for good: conflicts with winners, or content that breaks the protocol."""
+
+    txn_id: TxnId
+    conflicts: tuple[Conflict, ...] = ()
+    violations: tuple[Violation, ...] = ()
+    winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
+
+
+class VersionTaken(_Message, frozen=True, kw_only=True, tag="version-taken"):
+    """The version is gone, nothing else stands in the way: come again above `latest`.
+
+    Not an outcome: the same txnId may be proposed again with a new file. Spec: CM-14.
+    """
+
+    txn_id: TxnId
+    latest: dict[TableId, Version]
+    winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
+
+
+Answer = Ratified | Rejected | VersionTaken
+
+
+class Resolved(_Message, frozen=True, kw_only=True):
+    """All a client needs to read the table, from one instant. Spec: CM-21, CM-22."""
+
+    table_id: TableId
+    location: str
+    name: str | None = None
+    catalog_managed: bool = True
+    format: str = "delta"  # of a table that is not managed it may be another
+    ways: tuple[Way, ...] = ()
+    latest: Version  # -1 of a table that is not managed: its log must be asked
+    timestamp_ms: int  # of the latest commit
+    sequence: Sequence | None = None  # the cut this was answered from
+    clock_ms: int | None = None  # the catalog's time: what is later has not come yet
+    commits: tuple[RatifiedCommit, ...] = ()  # ascending, contiguous, up to latest; may be empty
+    # From this version on `ratified_commits` gives a content or a staged place: no LIST is needed
+    # above it. None: the catalog keeps nothing of the past.
+    held_from: Version | None = None
+    protocol: TableProtocol | None = None
+    metadata: Metadata | None = None
+    checkpoint: KnownFile | None = None
+    compactions: tuple[KnownFile, ...] = ()
+    checksum: VersionChecksum | None = None
+    checksum_file: KnownFile | None = None  # of the latest version, if the catalog did not count
+
+
+class RatifiedCommits(_Message, frozen=True, kw_only=True):
+    """A suffix of the range asked for, ascending and contiguous. Spec: CM-20."""
+
+    latest: Version
+    commits: tuple[RatifiedCommit, ...] = ()
+
+
+class StagingTable(_Message, frozen=True, kw_only=True):
+    """A place and an id, and no name yet. Spec: CM-39."""
+
+    table_id: TableId
+    location: str
+
+
+class TableEntry(_Message, frozen=True, kw_only=True):
+    """A table as a listing shows it."""
+
+    table_id: TableId
+    name: str | None
+    kind: TableKind = TableKind.MANAGED
+    state: TableStatus
+    location: str
+    latest: Version | None = None
+    published: Version | None = None
+    created_ms: int
+    dropped_ms: int | None = None
+
+
+class TimelineEntry(_Message, frozen=True, kw_only=True):
+    """One commit's life: proposed, ratified, published."""
+
+    commit: RatifiedCommit
+    proposed_ms: int
+    ratified_ms: int
+
+
+class Severity(enum.Enum):
+    """How much a finding matters."""
+
+    ERROR = "error"  # an invariant is broken
+    WARNING = "warning"  # nothing is lost, and somebody should look
+    NOTE = "note"  # how things are
+
+
+class Finding(_Message, frozen=True, kw_only=True):
+    """What a check of catalog against log found, and what to do about it."""
+
+    rule: str
+    severity: Severity
+    table: str
+    says: str
+    remedy: str = ""
+    version: Version | None = None
+    path: str | None = None
+    repaired: bool = False

@@ -1,4 +1,4 @@
-"""What a Delta client asks of a catalog, and the messages between them.
+"""The ports between a Delta client and a catalog.
 
 `ManagingCatalog` is all a table needs to be served: any catalog that has these three methods will
 do. Everything else is a capability of its own; a client that wants one the catalog lacks refuses
@@ -7,163 +7,32 @@ by its name. Spec: CA-02, CA-05.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
 from typing import Protocol, TypeVar, runtime_checkable
 
-import msgspec
-
 from headgate.api.events import Event, Listener
-from headgate.api.messages import Inline, Proposal, RatifiedCommit, Way
+from headgate.api.messages import (
+    Answer,
+    Finding,
+    Proposal,
+    Ratified,
+    RatifiedCommits,
+    Rejected,
+    Resolved,
+    StagingTable,
+    TableEntry,
+    TimelineEntry,
+)
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
-from headgate.api.table_states import Kind as TableKind
-from headgate.api.table_states import State as TableState
 from headgate.errors import UnsupportedByCatalogError
 from headgate.names import SchemaName, TableName
-from headgate.protocol.actions import Metadata, Sequence, TableId, TxnId, Version
-from headgate.protocol.actions import Protocol as TableProtocol
-from headgate.protocol.commit.conflicts import Conflict
-from headgate.protocol.commit.examination import Violation
-from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Inline
+from headgate.protocol.log.known_files import KnownFile
 
 Ref = TableName | TableId
 Capability = TypeVar("Capability")
-
-
-class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    pass
-
-
-class Ratified(_Message, frozen=True, kw_only=True, tag="ratified"):
-    """It won, in every table it names. Spec: CM-48."""
-
-    txn_id: TxnId
-    sequence: Sequence | None = None
-    timestamp_ms: int
-    commits: dict[TableId, RatifiedCommit]
-
-
-class Rejected(_Message, frozen=True, kw_only=True, tag="rejected"):
-    """It lost for good: conflicts with winners, or content that breaks the protocol."""
-
-    txn_id: TxnId
-    conflicts: tuple[Conflict, ...] = ()
-    violations: tuple[Violation, ...] = ()
-    winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
-
-
-class VersionTaken(_Message, frozen=True, kw_only=True, tag="version-taken"):
-    """The version is gone, nothing else stands in the way: come again above `latest`.
-
-    Not an outcome: the same txnId may be proposed again with a new file. Spec: CM-14.
-    """
-
-    txn_id: TxnId
-    latest: dict[TableId, Version]
-    winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
-
-
-Answer = Ratified | Rejected | VersionTaken
-
-
-class FileKind(enum.Enum):
-    """Files beside the commits that a catalog may know of. Spec: RD-04."""
-
-    CHECKPOINT = "checkpoint"
-    COMPACTION = "compaction"
-    CHECKSUM = "checksum"
-
-
-class KnownFile(_Message, frozen=True, kw_only=True):
-    """A checkpoint, compaction or checksum; a checkpoint names its head or all its parts."""
-
-    kind: FileKind
-    first: Version  # of a compaction; elsewhere the version itself
-    last: Version
-    paths: tuple[str, ...]  # relative to the table's root
-
-
-class Resolved(_Message, frozen=True, kw_only=True):
-    """All a client needs to read the table, from one instant. Spec: CM-21, CM-22."""
-
-    table_id: TableId
-    location: str
-    name: str | None = None
-    catalog_managed: bool = True
-    format: str = "delta"  # of a table that is not managed it may be another
-    ways: tuple[Way, ...] = ()
-    latest: Version  # -1 of a table that is not managed: its log must be asked
-    timestamp_ms: int  # of the latest commit
-    sequence: Sequence | None = None  # the cut this was answered from
-    clock_ms: int | None = None  # the catalog's time: what is later has not come yet
-    commits: tuple[RatifiedCommit, ...] = ()  # ascending, contiguous, up to latest; may be empty
-    # From this version on `ratified_commits` gives a content or a staged place: no LIST is needed
-    # above it. None: the catalog keeps nothing of the past.
-    held_from: Version | None = None
-    protocol: TableProtocol | None = None
-    metadata: Metadata | None = None
-    checkpoint: KnownFile | None = None
-    compactions: tuple[KnownFile, ...] = ()
-    checksum: VersionChecksum | None = None
-    checksum_file: KnownFile | None = None  # of the latest version, if the catalog did not count
-
-
-class RatifiedCommits(_Message, frozen=True, kw_only=True):
-    """A suffix of the range asked for, ascending and contiguous. Spec: CM-20."""
-
-    latest: Version
-    commits: tuple[RatifiedCommit, ...] = ()
-
-
-class StagingTable(_Message, frozen=True, kw_only=True):
-    """A place and an id, and no name yet. Spec: CM-39."""
-
-    table_id: TableId
-    location: str
-
-
-class TableEntry(_Message, frozen=True, kw_only=True):
-    """A table as a listing shows it."""
-
-    table_id: TableId
-    name: str | None
-    kind: TableKind = TableKind.MANAGED
-    state: TableState
-    location: str
-    latest: Version | None = None
-    published: Version | None = None
-    created_ms: int
-    dropped_ms: int | None = None
-
-
-class TimelineEntry(_Message, frozen=True, kw_only=True):
-    """One commit's life: proposed, ratified, published."""
-
-    commit: RatifiedCommit
-    proposed_ms: int
-    ratified_ms: int
-
-
-class Severity(enum.Enum):
-    """How much a finding matters."""
-
-    ERROR = "error"  # an invariant is broken
-    WARNING = "warning"  # nothing is lost, and somebody should look
-    NOTE = "note"  # how things are
-
-
-class Finding(_Message, frozen=True, kw_only=True):
-    """What a check of catalog against log found, and what to do about it."""
-
-    rule: str
-    severity: Severity
-    table: str
-    says: str
-    remedy: str = ""
-    version: Version | None = None
-    path: str | None = None
-    repaired: bool = False
 
 
 # How much of a long work is done, and of how much: told to whoever waits for it.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.api.port import Rejected, VersionTaken
+from headgate.api.messages import Rejected, VersionTaken
 from headgate.errors import (
     ConflictError,
     HeadgateError,

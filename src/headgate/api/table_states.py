@@ -10,28 +10,24 @@ from uuid import UUID
 from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.protocol.actions import TableId
 
-# The key under which a managed table's log names its id, shared with Unity Catalog's clients.
-TABLE_ID_PROPERTY = "io.unitycatalog.tableId"
 
-
-class Kind(enum.Enum):
+class TableKind(enum.Enum):
     """Whose a table is."""
 
     MANAGED = "managed"  # every commit passes through the catalog
     EXTERNAL = "external"  # a name for a place; the catalog knows no version of it
 
 
-class State(enum.Enum):
+class TableStatus(enum.Enum):
     """Where a table stands."""
 
     STAGING = "staging"
     ACTIVE = "active"
     DROPPED = "dropped"
     PURGED = "purged"
-    PLAIN = "plain"
 
 
-class Event(enum.Enum):
+class TableTransition(enum.Enum):
     """What can happen to a table."""
 
     REGISTER = "register"
@@ -39,19 +35,23 @@ class Event(enum.Enum):
     UNDROP = "undrop"
     PURGE = "purge"
     EXPIRE = "expire"
-    HAND_BACK = "hand back"
 
 
-LIFECYCLE: Mapping[State, Mapping[Event, State]] = {
-    State.STAGING: {Event.REGISTER: State.ACTIVE, Event.EXPIRE: State.PURGED},
-    State.ACTIVE: {Event.DROP: State.DROPPED, Event.HAND_BACK: State.PLAIN},
-    State.DROPPED: {Event.UNDROP: State.ACTIVE, Event.PURGE: State.PURGED},
-    State.PURGED: {},
-    State.PLAIN: {},
+LIFECYCLE: Mapping[TableStatus, Mapping[TableTransition, TableStatus]] = {
+    TableStatus.STAGING: {
+        TableTransition.REGISTER: TableStatus.ACTIVE,
+        TableTransition.EXPIRE: TableStatus.PURGED,
+    },
+    TableStatus.ACTIVE: {TableTransition.DROP: TableStatus.DROPPED},
+    TableStatus.DROPPED: {
+        TableTransition.UNDROP: TableStatus.ACTIVE,
+        TableTransition.PURGE: TableStatus.PURGED,
+    },
+    TableStatus.PURGED: {},
 }
 
 
-def step(state: State, event: Event) -> State:
+def step(state: TableStatus, event: TableTransition) -> TableStatus:
     """Make a move of the lifecycle; one that is not in the table cannot happen."""
     try:
         return LIFECYCLE[state][event]
@@ -59,7 +59,7 @@ def step(state: State, event: Event) -> State:
         raise InvariantError(f"A {state.value} table cannot {event.value}.") from None
 
 
-def allows(state: State, event: Event) -> bool:
+def allows(state: TableStatus, event: TableTransition) -> bool:
     """Say whether a move is in the table."""
     return event in LIFECYCLE[state]
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from headgate.api.messages import Part, Proposal, Put, Staged
-from headgate.api.port import Finding, Severity
-from headgate.api.table_states import State
+from headgate.api.messages import Finding, Part, Proposal, Severity
+from headgate.api.table_states import TableStatus
 from headgate.catalog.decision import Attempt, Decider, Pending
 from headgate.catalog.fsck import Checker, read_or_none
 from headgate.catalog.ratifier import Ratifier
@@ -26,6 +25,7 @@ from headgate.errors import InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit import examination
+from headgate.protocol.commit.content import Put, Staged
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
 from headgate.table.log_files import DeltaLog
@@ -111,7 +111,7 @@ class Adoption:
         """Yield the commits that follow on the table's head, as far as they could be ratified."""
         with self._store.read() as unit:
             row = unit.table(table.row.id)
-        if row is None or row.state is not State.ACTIVE:
+        if row is None or row.state is not TableStatus.ACTIVE:
             return
         log, version, timestamp_ms = self._log_of(row.location), row.head + 1, row.timestamp_ms
         while (content := read_or_none(log, Version(version))) is not None:

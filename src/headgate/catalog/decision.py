@@ -16,9 +16,16 @@ from types import MappingProxyType
 from typing import NamedTuple, assert_never
 from uuid import UUID
 
-from headgate.api.messages import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
-from headgate.api.port import Answer, Ratified, Rejected, VersionTaken
-from headgate.api.table_states import Kind, State
+from headgate.api.messages import (
+    Answer,
+    Part,
+    Proposal,
+    Ratified,
+    RatifiedCommit,
+    Rejected,
+    VersionTaken,
+)
+from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.ratifier import WaitError
 from headgate.catalog.stores.port import (
     Clock,
@@ -51,6 +58,7 @@ from headgate.protocol.actions import (
 from headgate.protocol.commit import admission, conflicts, inline_content, row_ids
 from headgate.protocol.commit.admission import Facts
 from headgate.protocol.commit.conflicts import Changes, Conflict, Scan
+from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.log import checksums, timestamps
@@ -238,7 +246,7 @@ class Decider:
         found: list[Conflict] = []
         for part in pending.proposal.parts:
             row = unit.table(part.table_id)
-            if row is not None and row.state in (State.DROPPED, State.PURGED):
+            if row is not None and row.state in (TableStatus.DROPPED, TableStatus.PURGED):
                 says = f"is the last there is: the table is {row.state.value}"
                 found.append(Conflict(rule="R9", table_id=row.id, version=row.head, says=says))
         return found
@@ -251,10 +259,10 @@ class Decider:
         rows: dict[TableId, TableRow] = {}
         for table_id in dict.fromkeys(ids):
             row = unit.table(table_id)
-            if row is None or row.state is not State.ACTIVE:
+            if row is None or row.state is not TableStatus.ACTIVE:
                 state = "unknown" if row is None else row.state.value
                 raise NotFoundError(f"Table {table_id} is {state}: nothing can be committed to it.")
-            if row.kind is Kind.EXTERNAL:
+            if row.kind is TableKind.EXTERNAL:
                 raise InvalidArgumentError(
                     f"Table {table_id} is external: nothing is committed to it through a catalog."
                 )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.api.port import FileKind, Finding, KnownFile, Severity
+from headgate.api.messages import Finding, Severity
 from headgate.catalog import lookup
 from headgate.catalog.fsck import RESTORE, list_log, read_or_none
 from headgate.catalog.ratifier import Ratifier
@@ -24,6 +24,7 @@ from headgate.errors import HeadgateError, MalformedError, NotFoundError, Unavai
 from headgate.protocol.actions import FileKey, TableId, Version, Wrapped, decode, join
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log import checksums, replay
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.log.segment import Gap, complete_checkpoints, plan
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headgate.api.messages import RatifiedCommit, Way
-from headgate.api.table_states import Kind
+from headgate.api.messages import RatifiedCommit
+from headgate.api.table_states import TableKind
 from headgate.catalog.decision import Decider
 from headgate.catalog.stores.port import NamedRow, Reading, TableRow, ToldRow
 from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, Sequence, Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import from_json
 
 LISTED = 100  # published commits still told of, at the most
@@ -67,7 +68,7 @@ def describe(
     """Tell of a table, and of its commits from a version on."""
     described = describe_briefly(decider, named)
     row = named.row
-    if row.kind is Kind.EXTERNAL:
+    if row.kind is TableKind.EXTERNAL:
         return described
     start = max(0, row.published - LISTED + 1)
     if first is not None:
@@ -91,7 +92,7 @@ def describe_after(
 def describe_briefly(decider: Decider, named: NamedRow) -> Described:
     """Tell of a table without its commits, as a listing needs it."""
     row, name, changed_ms = named
-    if row.kind is Kind.EXTERNAL:
+    if row.kind is TableKind.EXTERNAL:
         changed_ms = row.timestamp_ms or row.created_ms
         return Described(name, row, from_json(row.metadata, Metadata), changed_ms=changed_ms)
     assert changed_ms is not None  # version 0 is a commit too

@@ -16,15 +16,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from headgate.api.messages import Inline, Part, Proposal, Put, RatifiedCommit, Way
-from headgate.api.port import (
+from headgate.api.messages import (
     Answer,
     Finding,
-    KnownFile,
-    Progress,
+    Part,
+    Proposal,
     Ratified,
+    RatifiedCommit,
     RatifiedCommits,
-    Ref,
     Rejected,
     Resolved,
     Severity,
@@ -33,7 +32,8 @@ from headgate.api.port import (
     TimelineEntry,
     VersionTaken,
 )
-from headgate.api.table_states import State
+from headgate.api.port import Progress, Ref
+from headgate.api.table_states import TableStatus
 from headgate.catalog.filesystem_fsck import LogCheck
 from headgate.catalog.fsck import data_files
 from headgate.catalog.unknown_folders import is_fresh, unknown_folder
@@ -55,9 +55,11 @@ from headgate.protocol import features
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination, inline_content
 from headgate.protocol.commit.admission import Facts
+from headgate.protocol.commit.content import Inline, Put, Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log import timestamps
+from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -644,7 +646,7 @@ class FilesystemCatalog:
                 yield TableEntry(
                     table_id=place.table_id,
                     name=str(name),
-                    state=State.DROPPED if is_dropped else State.ACTIVE,
+                    state=TableStatus.DROPPED if is_dropped else TableStatus.ACTIVE,
                     location=place.location,
                     latest=place.latest,
                     published=place.latest,

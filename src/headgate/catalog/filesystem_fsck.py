@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headgate.api.port import Finding, KnownFile, Severity
+from headgate.api.messages import Finding, Severity
 from headgate.catalog.derived_files import (
     DerivedFiles,
     inspect_derived_files,
@@ -23,6 +23,7 @@ from headgate.protocol import features
 from headgate.protocol.actions import TxnId, Version
 from headgate.protocol.commit import examination
 from headgate.protocol.commit.examination import Examined
+from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import PublishedCommit
 from headgate.table.log_files import DeltaLog
 

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.api.messages import Way
-from headgate.api.port import Finding, Severity
-from headgate.api.table_states import TABLE_ID_PROPERTY, State
+from headgate.api.messages import Finding, Severity
+from headgate.api.table_states import TableStatus
 from headgate.catalog.decision import Decider
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
@@ -28,8 +27,10 @@ from headgate.errors import (
 from headgate.protocol import features, paths
 from headgate.protocol.actions import Metadata, TableId, Version
 from headgate.protocol.commit import examination
+from headgate.protocol.commit.content import Way
 from headgate.protocol.log.timestamps import moment
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore
 from headgate.table.log_files import DeltaLog
@@ -128,7 +129,7 @@ class Checker:
                     says=f"is in the log, and the catalog knows versions up to {row.head}: "
                     "the catalog is an older copy",
                     remedy="Run `headgate fsck --repair` to ratify what the log has."
-                    if row.state is State.ACTIVE
+                    if row.state is TableStatus.ACTIVE
                     else "Undrop it, then run `headgate fsck --repair`.",
                 )
             else:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 
-from headgate.api.table_states import State
+from headgate.api.table_states import TableStatus
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.staged_file_cleanup import Sweeper
 from headgate.catalog.stores.port import CatalogStore, Writing
@@ -72,7 +72,7 @@ class Housekeeper:
         """Do it once, now, whoever else does; say how much there was to do."""
         done = len(self._registry.expire_staging(self._settings.staging_kept_ms))
         with self._store.read() as unit:
-            unfinished = [row.id for row in unit.nameless(State.PURGED) if is_unfinished(row)]
+            unfinished = [row.id for row in unit.nameless(TableStatus.PURGED) if is_unfinished(row)]
         for table_id in unfinished:
             self._registry.finish_purge(table_id)
         self._forget()

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from headgate.api.port import Finding, Progress, Severity
-from headgate.api.table_states import Kind, State
+from headgate.api.messages import Finding, Severity
+from headgate.api.port import Progress
+from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog import lookup
 from headgate.catalog.adoption import Adoption, NamedTable
 from headgate.catalog.decision import Decider
@@ -108,18 +109,18 @@ class Inspector:
             if table_id is None:
                 tables = [(row, str(name)) for row, name, _ in unit.tables(None)]
                 # By their ids: the name may be another's by now.
-                tables += [(row, row.id) for row in unit.nameless(State.DROPPED)]
-                tables = [(row, name) for row, name in tables if row.kind is Kind.MANAGED]
+                tables += [(row, row.id) for row in unit.nameless(TableStatus.DROPPED)]
+                tables = [(row, name) for row, name in tables if row.kind is TableKind.MANAGED]
             else:
                 row = lookup.managed(lookup.active(unit, table_id))
                 tables = [(row, str(unit.name_of(table_id)))]
-            purged = unit.nameless(State.PURGED) if table_id is None else []
+            purged = unit.nameless(TableStatus.PURGED) if table_id is None else []
             purging = [row for row in purged if is_unfinished(row)]
             # Where another table lies by now, what is there is that table's.
             free = [
                 row
                 for row in purged
-                if row.kind is Kind.MANAGED
+                if row.kind is TableKind.MANAGED
                 and not is_unfinished(row)
                 and unit.overlapping(row.location) is None
             ]
@@ -172,7 +173,7 @@ class Inspector:
             others = [
                 NamedTable(row, str(name))
                 for row, name, _ in unit.tables(None)
-                if row.kind is Kind.MANAGED
+                if row.kind is TableKind.MANAGED
             ]
         found += self._adoption.adopt(tables, others)
         for table in tables:
@@ -199,7 +200,7 @@ class Inspector:
         with self._store.read() as unit:
             row = lookup.known(unit, table_id)
             # A dropped one is looked at as of now: without a sequence nobody is told of it.
-            at = unit.clock().sequence if row.state is State.DROPPED else None
+            at = unit.clock().sequence if row.state is TableStatus.DROPPED else None
         store = self._store_for(row.location)
         try:
             snapshot = self._snapshot_of(table_id, row.head, at)

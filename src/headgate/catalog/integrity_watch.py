@@ -12,7 +12,7 @@ import os
 import threading
 from typing import Final
 
-from headgate.api.port import Finding, Severity
+from headgate.api.messages import Finding, Severity
 from headgate.catalog.stores.port import CatalogStore
 from headgate.clock import Clock
 from headgate.errors import DamagedError, HeadgateError

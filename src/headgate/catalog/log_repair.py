@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from headgate.api.port import Finding, Severity
-from headgate.api.table_states import State
+from headgate.api.messages import Finding, Severity
+from headgate.api.table_states import TableStatus
 from headgate.catalog import lookup
 from headgate.catalog.fsck import (
     RESTORE,
@@ -146,7 +146,7 @@ class LogRepair:
 
         What could be is left: the catalog may be an older copy, and then it is a commit.
         """
-        if row.state is not State.ACTIVE:
+        if row.state is not TableStatus.ACTIVE:
             return
         for version in sorted(version for version in files.published if version > row.head):
             content = read_or_none(log, version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.api.port import Ref
-from headgate.api.table_states import Kind, State
+from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.stores.port import NamedRow, Reading, TableRow
 from headgate.errors import InvalidArgumentError, NotFoundError
 from headgate.names import TableName
@@ -21,7 +21,7 @@ def known(unit: Reading, table_id: TableId) -> TableRow:
 def active(unit: Reading, table_id: TableId) -> TableRow:
     """Give a table that is neither staged nor dropped."""
     row = known(unit, table_id)
-    if row.state is not State.ACTIVE:
+    if row.state is not TableStatus.ACTIVE:
         raise NotFoundError(
             f"Table {table_id} is {row.state.value}.",
             remedy="Undrop it while it is dropped: session.undrop().",
@@ -41,7 +41,7 @@ def active_by(unit: Reading, ref: Ref) -> NamedRow:
 
 def managed(row: TableRow) -> TableRow:
     """Give a table back, unless its commits do not pass through here."""
-    if row.kind is Kind.EXTERNAL:
+    if row.kind is TableKind.EXTERNAL:
         raise InvalidArgumentError(
             f"Table {row.id} is external: this catalog knows its place and nothing more.",
             remedy="Use it with the tool that writes it.",

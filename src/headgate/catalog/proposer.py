@@ -15,9 +15,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from headgate.api.messages import Inline, Part, Proposal, Put, Staged
-from headgate.api.port import Answer, Ratified, VersionTaken
-from headgate.api.table_states import State
+from headgate.api.messages import Answer, Part, Proposal, Ratified, VersionTaken
+from headgate.api.table_states import TableStatus
 from headgate.catalog import lookup
 from headgate.catalog.crowd import Crowd
 from headgate.catalog.decision import (
@@ -52,6 +51,7 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import AddFile, TableId, TxnId, Version
 from headgate.protocol.commit import examination
+from headgate.protocol.commit.content import Inline, Put, Staged
 from headgate.protocol.commit.examination import Violation
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -189,7 +189,7 @@ class Proposer:
         latest = {
             table_id: row.head
             for table_id, row in rows.items()
-            if row is not None and row.state is State.ACTIVE
+            if row is not None and row.state is TableStatus.ACTIVE
         }
         is_lost = missing.violation.rule == _STAGED_FILE_MISSING and any(
             isinstance(part.content, Staged) and part.version <= latest.get(part.table_id, -1)
@@ -507,7 +507,7 @@ class Proposer:
         while True:
             with self._store.read() as unit:
                 row = lookup.managed(lookup.known(unit, table_id))
-            if row.state is not State.ACTIVE:
+            if row.state is not TableStatus.ACTIVE:
                 return  # the decider will say so
             content = DeltaLog(self._store_for(row.location)).read_published(Version(row.head + 1))
             if content is None:
@@ -534,7 +534,7 @@ class Proposer:
                 continue
             with self._store.read() as unit:
                 row = lookup.known(unit, table_id)
-            if row.state is not State.ACTIVE:
+            if row.state is not TableStatus.ACTIVE:
                 continue
             snapshot = self._snapshot_of(table_id)
             gone = {file.key for file in attempt.examined.removes}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from headgate.api.table_states import State
+from headgate.api.table_states import TableStatus
 from headgate.catalog import lease_holders, lookup
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
@@ -455,7 +455,7 @@ def lease_of(table_id: TableId) -> str:
 
 
 def _refuse_if_purged(row: TableRow) -> None:
-    if row.state is State.PURGED:
+    if row.state is TableStatus.PURGED:
         raise NotFoundError(f"Table {row.id} is purged.")
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence as Many
 from typing import Final
 
-from headgate.api.messages import RatifiedCommit, Way
-from headgate.api.port import (
-    FileKind,
+from headgate.api.messages import (
     Ratified,
+    RatifiedCommit,
     RatifiedCommits,
-    Ref,
     Rejected,
     Resolved,
     TimelineEntry,
 )
-from headgate.api.table_states import Kind, State
+from headgate.api.port import Ref
+from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog import lookup
 from headgate.catalog.decision import Decider, as_commit, ratified_answer
 from headgate.catalog.stores.port import CatalogStore, Reading, TableRow
@@ -23,8 +22,10 @@ from headgate.clock import Clock
 from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
 from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, Metadata, Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import from_json
 from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.known_files import FileKind
 from headgate.protocol.log.timestamps import moment
 from headgate.settings import Settings
 
@@ -160,9 +161,9 @@ class Reader:
         row = unit.table(table_id) if at is not None else lookup.active(unit, table_id)
         if row is None:
             raise NotFoundError(f"There is no table {table_id}.")
-        if row.state is State.PURGED:
+        if row.state is TableStatus.PURGED:
             raise NotFoundError(f"Table {table_id} is purged.")
-        if row.kind is Kind.EXTERNAL:
+        if row.kind is TableKind.EXTERNAL:
             return self._external(unit, row, at)
         latest = row.head if at is None else unit.version_at(row.key, at)
         if latest is None:
@@ -266,7 +267,7 @@ def _held(
 ) -> tuple[TableRow, Version, Version]:
     """Give a table and the range of its commits that is held, of the one asked for."""
     row = unit.table(table_id)
-    if row is None or row.state not in (State.ACTIVE, State.DROPPED):
+    if row is None or row.state not in (TableStatus.ACTIVE, TableStatus.DROPPED):
         raise NotFoundError(f"There is no table {table_id}.")
     # All that is held, when nothing was asked for; else what is held of the range.
     start = row.held_from if first is None else max(first, row.held_from)

@@ -16,22 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.api.events import Event, Listener
-from headgate.api.messages import Inline, Proposal, Staged
-from headgate.api.port import (
+from headgate.api.messages import (
     Answer,
-    FileKind,
     Finding,
-    KnownFile,
-    Progress,
+    Proposal,
     Ratified,
     RatifiedCommits,
-    Ref,
     Rejected,
     Resolved,
     StagingTable,
     TableEntry,
     TimelineEntry,
 )
+from headgate.api.port import Progress, Ref
 from headgate.api.status import (
     CatalogRemarks,
     ListenerEntry,
@@ -41,7 +38,7 @@ from headgate.api.status import (
     Status,
     TokenEntry,
 )
-from headgate.api.table_states import State
+from headgate.api.table_states import TableStatus
 from headgate.catalog import commit_reports, descriptions, lookup, namespace_details
 from headgate.catalog.allowed_locations import AllowedLocations
 from headgate.catalog.decision import Decider
@@ -80,7 +77,9 @@ from headgate.protocol.actions import (
     TxnId,
     Version,
 )
+from headgate.protocol.commit.content import Inline, Staged
 from headgate.protocol.encoding import replaced
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore
@@ -547,9 +546,9 @@ class Catalog:
         """
         with self._store.read() as unit:
             row = lookup.known(unit, table_id)
-        if row.state not in (State.STAGING, State.ACTIVE):
+        if row.state not in (TableStatus.STAGING, TableStatus.ACTIVE):
             raise NotFoundError(f"Table {table_id} is {row.state.value}.")
-        if row.state is State.ACTIVE:
+        if row.state is TableStatus.ACTIVE:
             self.describe_published(table_id)
         return row.location
 
@@ -562,7 +561,7 @@ class Catalog:
         url = locations.normalize(location)
         with self._store.read() as unit:
             row = unit.overlapping(url)
-        if row is not None and row.state is State.ACTIVE:
+        if row is not None and row.state is TableStatus.ACTIVE:
             self.describe_published(row.id)
         return url
 

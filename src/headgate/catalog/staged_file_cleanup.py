@@ -18,8 +18,8 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from headgate.api.port import Rejected
-from headgate.api.table_states import Kind, State
+from headgate.api.messages import Rejected
+from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.decision import GIVEN_UP, file_key
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import (
@@ -103,7 +103,7 @@ class Sweeper:
             turn = _turn(before)
             tables = unit.tables(None, turn.after, _TABLES)
         for row, name, _ in tables:
-            if row.kind is Kind.MANAGED:
+            if row.kind is TableKind.MANAGED:
                 try:
                     self._sweep_table(row, turn, is_stopping)
                 except HeadgateError as error:  # the others are not to wait for this one's storage
@@ -153,7 +153,7 @@ class Sweeper:
         now_ms = self._clock.now_ms()
         with self._store.read() as unit:
             now = unit.table(row.id)
-            if now is None or now.state is not State.ACTIVE:
+            if now is None or now.state is not TableStatus.ACTIVE:
                 return lost, unproposed
             winners = _winners(unit, now, {file.commit.version for file in files})
         for file in files:
@@ -179,7 +179,7 @@ class Sweeper:
 
         def give_up(unit: Writing) -> list[_Found]:
             now = unit.table(row.id)
-            if now is None or now.state is not State.ACTIVE:
+            if now is None or now.state is not TableStatus.ACTIVE:
                 return []
             keys = {file_key(row.id, file.commit.name): file for file in files}
             unit.expect(keys, ())

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from headgate.api.messages import Inline, Way
-from headgate.api.port import Progress, Resolved, StagingTable, TableEntry
+from headgate.api.messages import Resolved, StagingTable, TableEntry
+from headgate.api.port import Progress
 from headgate.api.status import Remarks
 from headgate.api.table_states import (
-    TABLE_ID_PROPERTY,
-    Event,
-    Kind,
-    State,
+    TableKind,
+    TableStatus,
+    TableTransition,
     allows,
     parse_table_id,
     step,
@@ -54,10 +53,12 @@ from headgate.names import DEFAULT_CATALOG, SchemaName, TableName, fold
 from headgate.protocol import features
 from headgate.protocol.actions import Format, Metadata, Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination, inline_content, row_ids
+from headgate.protocol.commit.content import Inline, Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.log import checksums, timestamps
 from headgate.protocol.paths import LOG, PublishedCommit
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import types as schemas
 from headgate.settings import Settings
 from headgate.storage import locations
@@ -104,7 +105,7 @@ class ExternalTable:
     def is_told_by(self, row: TableRow) -> bool:
         """Say whether a row tells of this very table."""
         return (
-            row.kind is Kind.EXTERNAL
+            row.kind is TableKind.EXTERNAL
             and row.location == self.location
             and from_json(row.metadata, Metadata) == self.declared(row.id)
         )
@@ -350,7 +351,7 @@ class Registry:
             if _is_registered(unit, row, name):
                 _refuse_other_request(name, table_id, judge(examined))
                 return describe(unit, table_id)
-            _refuse_unless_allowed(row, Event.REGISTER)
+            _refuse_unless_allowed(row, TableTransition.REGISTER)
             now_ms = self._clock.now_ms()
             self._judge(examined, row.id, now_ms, name, txn_id=None, more=judge)
             assert examined.timestamp_ms is not None  # judged
@@ -398,8 +399,8 @@ class Registry:
                 raise AlreadyExistsError(f"There is a table {name} already.")
             self._refuse_overlap(unit, place)
             row = self._new_row(table_id, place)._replace(
-                kind=Kind.EXTERNAL,
-                state=State.ACTIVE,
+                kind=TableKind.EXTERNAL,
+                state=TableStatus.ACTIVE,
                 metadata=to_json(wanted.declared(table_id)),
             )
             unit.insert_table(row)
@@ -415,7 +416,7 @@ class Registry:
 
         def declare(unit: Writing) -> None:
             row = lookup.known(unit, table_id)
-            if row.kind is not Kind.EXTERNAL or row.state is not State.ACTIVE:
+            if row.kind is not TableKind.EXTERNAL or row.state is not TableStatus.ACTIVE:
                 raise NotFoundError(f"There is no external table {table_id}.")
             before = from_json(row.metadata, Metadata)
             after = change(row, before)
@@ -445,7 +446,7 @@ class Registry:
             if row is None:
                 self._refuse_overlap(unit, place)
                 row = unit.insert_table(self._new_row(table_id, place))
-            _refuse_unless_allowed(row, Event.REGISTER)
+            _refuse_unless_allowed(row, TableTransition.REGISTER)
             now_ms = self._clock.now_ms()
             self._judge(examined, table_id, now_ms, name, txn_id=txn_id)
             assert examined.protocol is not None  # judged
@@ -489,7 +490,7 @@ class Registry:
 
         def rename(unit: Writing) -> None:
             row = lookup.known(unit, table_id)
-            if row.state is not State.ACTIVE:
+            if row.state is not TableStatus.ACTIVE:
                 raise NotFoundError(f"Table {table_id} is {row.state.value}.")
             if unit.name_of(table_id) == name:
                 return
@@ -507,12 +508,14 @@ class Registry:
 
         def drop(unit: Writing) -> None:
             row = lookup.known(unit, table_id)
-            if row.state is State.DROPPED:
+            if row.state is TableStatus.DROPPED:
                 return
-            _refuse_unless_allowed(row, Event.DROP)
+            _refuse_unless_allowed(row, TableTransition.DROP)
             unit.end_name(table_id, self._turn(unit))
             unit.update_table(
-                row._replace(state=step(row.state, Event.DROP), dropped_ms=self._clock.now_ms())
+                row._replace(
+                    state=step(row.state, TableTransition.DROP), dropped_ms=self._clock.now_ms()
+                )
             )
 
         self._do(table_id, drop, key)
@@ -527,7 +530,7 @@ class Registry:
             row = lookup.known(unit, table_id)
             if _is_back(unit, row, name):
                 return
-            _refuse_unless_allowed(row, Event.UNDROP)
+            _refuse_unless_allowed(row, TableTransition.UNDROP)
             wanted = name or unit.last_name_of(table_id)
             assert wanted is not None  # only what had a name can be dropped
             _require_namespace(unit, wanted.namespace)
@@ -535,7 +538,9 @@ class Registry:
                 raise AlreadyExistsError(
                     f"There is another table {wanted} by now.", remedy="Undrop it under a new name."
                 )
-            unit.update_table(row._replace(state=step(row.state, Event.UNDROP), dropped_ms=None))
+            unit.update_table(
+                row._replace(state=step(row.state, TableTransition.UNDROP), dropped_ms=None)
+            )
             unit.begin_name(wanted, table_id, self._turn(unit))
 
         self._do(table_id, undrop, key)
@@ -560,22 +565,22 @@ class Registry:
             if key is not None:
                 refuse_if_answered(unit, key)
             row = lookup.known(unit, table_id)
-            if row.state is not State.PURGED:
-                _refuse_unless_allowed(row, Event.PURGE)
+            if row.state is not TableStatus.PURGED:
+                _refuse_unless_allowed(row, TableTransition.PURGE)
                 lease, now_ms = lease_of(table_id), self._clock.now_ms()
                 until_ms = now_ms + self._settings.lease_ms
                 is_free = unit.take_lease(lease, "purge", now_ms, until_ms)
                 if not is_free and self._clock.monotonic() < deadline:
                     raise WaitError  # what its publisher puts now would stay behind
                 unit.end_lease(lease, "purge")
-                row = row._replace(state=step(row.state, Event.PURGE))
+                row = row._replace(state=step(row.state, TableTransition.PURGE))
                 unit.update_table(row)
             return row
 
         row = self._do(table_id, purge)
         if not is_unfinished(row):  # told again: by now another table may lie there
             return 0
-        if row.kind is Kind.EXTERNAL:  # its files are not ours
+        if row.kind is TableKind.EXTERNAL:  # its files are not ours
             return self._do(table_id, lambda unit: self._finish_purge(unit, table_id, 0), key)
         self._refuse_if_moved(row.location)
         files = self._log_of(row.location).store
@@ -622,9 +627,9 @@ class Registry:
             return []
 
         def expire(unit: Writing) -> list[TableRow]:
-            expired = [row for row in unit.nameless(State.STAGING) if row.id in left]
+            expired = [row for row in unit.nameless(TableStatus.STAGING) if row.id in left]
             for row in expired:
-                unit.update_table(row._replace(state=step(row.state, Event.EXPIRE)))
+                unit.update_table(row._replace(state=step(row.state, TableTransition.EXPIRE)))
             return expired
 
         expired = self._do("staging", expire)
@@ -642,7 +647,7 @@ class Registry:
     def stale_staging(self, before_ms: int) -> list[TableRow]:
         """Give the staging tables from before a time: nobody registered them."""
         with self._store.read() as unit:
-            return [row for row in unit.nameless(State.STAGING) if row.created_ms < before_ms]
+            return [row for row in unit.nameless(TableStatus.STAGING) if row.created_ms < before_ms]
 
     def _is_left(self, row: TableRow, before_ms: int) -> bool:
         """Say whether nobody is at work in a staging table's place any more.
@@ -663,8 +668,10 @@ class Registry:
             found = [(row, name) for row, name, _ in unit.tables(namespace)]
             if dropped:
                 # A purge that was cut short is still to be finished, so it is shown.
-                unfinished = [row for row in unit.nameless(State.PURGED) if is_unfinished(row)]
-                rows = [*unit.nameless(State.DROPPED), *unfinished]
+                unfinished = [
+                    row for row in unit.nameless(TableStatus.PURGED) if is_unfinished(row)
+                ]
+                rows = [*unit.nameless(TableStatus.DROPPED), *unfinished]
                 gone = [(row, unit.last_name_of(row.id)) for row in rows]
                 found += [
                     (row, name)
@@ -724,7 +731,7 @@ class Registry:
         return TableRow(
             key=0,
             id=table_id,
-            state=State.STAGING,
+            state=TableStatus.STAGING,
             location=place,
             head=_NONE,
             timestamp_ms=0,
@@ -824,7 +831,7 @@ class Registry:
         is_published = way is Way.PUT_IF_ABSENT
         unit.update_table(
             row._replace(
-                state=step(row.state, Event.REGISTER),
+                state=step(row.state, TableTransition.REGISTER),
                 head=_ZERO,
                 timestamp_ms=timestamp_ms,
                 published=_ZERO if is_published else _NONE,
@@ -862,7 +869,7 @@ class Registry:
 
 def is_unfinished(row: TableRow) -> bool:
     """Say whether a purge was begun and not ended."""
-    return row.state is State.PURGED and row.purged_ms is None
+    return row.state is TableStatus.PURGED and row.purged_ms is None
 
 
 def _entry(row: TableRow, name: TableName) -> TableEntry:
@@ -908,7 +915,7 @@ def _refuse_other_request(
         )
 
 
-def _refuse_unless_allowed(row: TableRow, event: Event) -> None:
+def _refuse_unless_allowed(row: TableRow, event: TableTransition) -> None:
     if not allows(row.state, event):
         raise RefusedError(
             f"Table {row.id} is {row.state.value}: it cannot {event.value}.",
@@ -918,7 +925,7 @@ def _refuse_unless_allowed(row: TableRow, event: Event) -> None:
 
 def _is_back(unit: Reading, row: TableRow, name: TableName | None) -> bool:
     """Say whether this very undrop was carried out before: its answer may have been lost."""
-    if row.state is not State.ACTIVE:
+    if row.state is not TableStatus.ACTIVE:
         return False
     now = unit.name_of(row.id)
     return name is None or (now is not None and now.key == name.key)
@@ -926,4 +933,4 @@ def _is_back(unit: Reading, row: TableRow, name: TableName | None) -> bool:
 
 def _is_registered(unit: Reading, row: TableRow, name: TableName) -> bool:
     """Say whether this very registration was carried out before. Spec: LC-02."""
-    return row.state is State.ACTIVE and unit.named(name) == row.id
+    return row.state is TableStatus.ACTIVE and unit.named(name) == row.id

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from headgate.api.port import Finding, Severity
-from headgate.api.table_states import State
+from headgate.api.messages import Finding, Severity
+from headgate.api.table_states import TableStatus
 from headgate.catalog import namespace_details
 from headgate.catalog.allowed_locations import TABLES
 from headgate.catalog.stores.port import CatalogStore
@@ -46,7 +46,7 @@ def unknown_folders(
             )
             continue
         with store.read() as unit:
-            purged = {row.location for row in unit.nameless(State.PURGED)}
+            purged = {row.location for row in unit.nameless(TableStatus.PURGED)}
             unknown = [
                 folder
                 for folder in folders

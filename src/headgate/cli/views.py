@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.cli.render import Output, facts, later, moment, size, table
 
 if TYPE_CHECKING:  # all of these are slow to load
-    from headgate.api.port import Finding, Resolved, TableEntry, TimelineEntry
+    from headgate.api.messages import Finding, Resolved, TableEntry, TimelineEntry
     from headgate.client.table import HistoryEntry
     from headgate.protocol.actions import Version
     from headgate.table.snapshots import Snapshot
@@ -176,7 +176,7 @@ def show_log(
                 (
                     entry.commit.version,
                     entry.commit.way.value,
-                    entry.commit.state.value,
+                    "published" if entry.commit.is_published else "ratified",
                     moment(entry.proposed_ms),
                     later(entry.ratified_ms, entry.proposed_ms),
                     later(entry.commit.published_ms, entry.proposed_ms),
@@ -231,7 +231,7 @@ def _commit(entry: TimelineEntry, told: HistoryEntry | None) -> dict[str, object
     return {
         "version": commit.version,
         "way": commit.way.value,
-        "state": commit.state.value,
+        "state": "published" if commit.is_published else "ratified",
         "txnId": commit.txn_id,
         "sequence": commit.sequence,
         "timestamp": moment(commit.timestamp_ms),

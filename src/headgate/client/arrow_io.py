@@ -22,7 +22,6 @@ from headgate.data.constraints import Constraint, Filter, parse_constraint, pars
 from headgate.data.import_files import InputError, read_input
 from headgate.data.reader import Layout, read_rows
 from headgate.data.row_conversion import check_rows, conform, constraints_of
-from headgate.data.statistics import num_records
 from headgate.data.writer import TARGET_FILE_SIZE, DataFiles
 from headgate.errors import (
     InvalidArgumentError,
@@ -40,6 +39,7 @@ from headgate.protocol.schema.checks import void_problems
 from headgate.protocol.schema.column_mapping import without_mapping
 from headgate.protocol.schema.type_widening import TypeChange, is_readable, type_changes
 from headgate.protocol.schema.types import VOID, StructField, StructType, find
+from headgate.protocol.statistics import num_records
 from headgate.sql.condition_parser import condition_predicate
 from headgate.storage.port import ObjectStore
 

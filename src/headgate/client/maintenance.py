@@ -6,12 +6,13 @@ both, so that readers need not look for them. Neither needs the catalog's permis
 
 from __future__ import annotations
 
-from headgate.api.port import FileKind, KnownFile, ManagingCatalog, Publishing
+from headgate.api.port import ManagingCatalog, Publishing
 from headgate.client.transaction import content_of
 from headgate.clock import Clock, Ids
 from headgate.errors import InvalidArgumentError, NotPublishedError
 from headgate.protocol.actions import TableId
 from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import Checksum
 from headgate.table.checkpoint_writer import Form, write_checkpoint
 from headgate.table.checkpoint_writer import write_checksum as put_checksum

@@ -15,17 +15,15 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from headgate.api import bodies, problems
-from headgate.api.event_bodies import EventPage, ListenerList, NewListener
+from headgate.api.bodies import EventPage, ListenerList, NewListener
 from headgate.api.events import Event
-from headgate.api.messages import Inline, Proposal, Put, RatifiedCommit
-from headgate.api.port import (
+from headgate.api.messages import (
     Answer,
     Finding,
-    KnownFile,
-    Progress,
+    Proposal,
     Ratified,
+    RatifiedCommit,
     RatifiedCommits,
-    Ref,
     Rejected,
     Resolved,
     StagingTable,
@@ -33,6 +31,7 @@ from headgate.api.port import (
     TimelineEntry,
     VersionTaken,
 )
+from headgate.api.port import Progress, Ref
 from headgate.api.status import ListenerEntry, LocationEntry, Status
 from headgate.client.http_connections import Connections, LostError, Reply, Sender
 from headgate.clock import Clock, Ids
@@ -48,6 +47,8 @@ from headgate.errors import (
 from headgate.failpoints import fail_point
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Inline, Put
+from headgate.protocol.log.known_files import KnownFile
 
 Body = TypeVar("Body")
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from headgate.api.events import Event, Listener
-from headgate.api.messages import Inline
+from headgate.api.messages import Finding, Ratified, Rejected, Resolved, TableEntry
 from headgate.api.port import (
     Backups,
     Callables,
@@ -21,25 +21,20 @@ from headgate.api.port import (
     Cuts,
     Events,
     Externals,
-    Finding,
     Listeners,
     LocationChanges,
     Locations,
     ManagingCatalog,
     Outcomes,
     Progress,
-    Ratified,
     Ref,
     Registry,
-    Rejected,
-    Resolved,
     Statuses,
-    TableEntry,
     Tokens,
     require,
 )
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
-from headgate.api.table_states import State, parse_table_id
+from headgate.api.table_states import TableStatus, parse_table_id
 from headgate.arguments import When, checked, milliseconds
 from headgate.client import event_stream
 from headgate.client.table import PlainTable, Table, open_path
@@ -77,6 +72,7 @@ from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, 
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit import examination, inline_content
 from headgate.protocol.commit.conflicts import Isolation
+from headgate.protocol.commit.content import Inline
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema.types import to_json
 from headgate.storage.port import ObjectStore
@@ -351,7 +347,7 @@ class Session:
     def undrop(self, table: str, to: str | None = None) -> Table:
         """Bring a dropped table back by its last name or its id; of namesakes the last dropped."""
         registry = self._registry()
-        gone = self._gone(registry, table, State.DROPPED)
+        gone = self._gone(registry, table, TableStatus.DROPPED)
         found = max(gone, key=lambda entry: entry.dropped_ms or 0)
         registry.undrop_table(found.table_id, None if to is None else self._table_name(to))
         return self._open(found.table_id)
@@ -363,7 +359,7 @@ class Session:
         """
         registry = self._registry()
         # A purge that was cut short is found, too, and goes on.
-        found = self._gone(registry, table, State.DROPPED, State.PURGED)
+        found = self._gone(registry, table, TableStatus.DROPPED, TableStatus.PURGED)
         if len(found) > 1:
             ids = ", ".join(entry.table_id for entry in found)
             raise InvalidArgumentError(
@@ -575,7 +571,7 @@ class Session:
     def _as_table(self, resolved: Resolved) -> Table:
         return Table(self._committer, self._store_for, resolved, self._cache)
 
-    def _gone(self, registry: Registry, table: str, *states: State) -> list[TableEntry]:
+    def _gone(self, registry: Registry, table: str, *states: TableStatus) -> list[TableEntry]:
         entries = [e for e in registry.tables(dropped=True) if e.state in states]
         found = [entry for entry in entries if entry.table_id == table]
         if not found:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headgate.api.messages import RatifiedCommit
-from headgate.api.port import Progress, Publishing, Resolved, TimelineEntry, Timelines, require
-from headgate.api.table_states import TABLE_ID_PROPERTY
+from headgate.api.messages import RatifiedCommit, Resolved, TimelineEntry
+from headgate.api.port import Progress, Publishing, Timelines, require
 from headgate.arguments import When, checked, milliseconds
 from headgate.client import arrow_io, maintenance, table_changes
 from headgate.client.detail import TableDetail, detail_of
@@ -62,6 +61,7 @@ from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.data_paths import normal_path
 from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.expressions.predicates import Predicate
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.changes import AddedColumn, Position
 from headgate.protocol.schema.types import CONSTRAINTS, StructType, find
 from headgate.storage import locations

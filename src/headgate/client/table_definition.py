@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.arguments import shown
 from headgate.client import arrow_io
 from headgate.client.transaction import Operation, as_text
 from headgate.clock import Ids
-from headgate.data.statistics import num_records
 from headgate.errors import (
     InvalidArgumentError,
     InvalidSchemaError,
@@ -36,6 +34,7 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.checks import check
 from headgate.protocol.schema.column_mapping import (
     MAX_COLUMN_ID,
@@ -57,6 +56,7 @@ from headgate.protocol.schema.types import (
     to_json,
     type_from_object,
 )
+from headgate.protocol.statistics import num_records
 from headgate.storage.port import ObjectStore
 from headgate.table.snapshots import Snapshot
 

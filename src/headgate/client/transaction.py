@@ -14,8 +14,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from headgate.api.messages import Inline, Part, Proposal, Put, RatifiedCommit, Staged, Way
-from headgate.api.port import Answer, ManagingCatalog, Ratified, Rejected, VersionTaken
+from headgate.api.messages import (
+    Answer,
+    Part,
+    Proposal,
+    Ratified,
+    RatifiedCommit,
+    Rejected,
+    VersionTaken,
+)
+from headgate.api.port import ManagingCatalog
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     BusyError,
@@ -47,6 +55,7 @@ from headgate.protocol.actions import (
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit import conflicts, examination, inline_content, row_ids
 from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan, Winner
+from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced, to_json
 from headgate.protocol.log import checksums

@@ -18,9 +18,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import InvalidArgumentError, MalformedError
+from headgate.errors import InvalidArgumentError
 from headgate.names import fold
-from headgate.protocol.actions import AddFile
 from headgate.protocol.schema.column_mapping import Leaf, leaf_columns
 from headgate.protocol.schema.types import DATE, TIMESTAMP, TIMESTAMP_NTZ, VOID, StructType
 
@@ -46,17 +45,6 @@ def indexed_columns(
         return [leaf for leaf in leaves if any(_is_below(leaf.path, path) for path in wanted)]
     most = number(properties, _INDEXED, _DEFAULT_INDEXED)
     return leaves if most < 0 else leaves[:most]
-
-
-def num_records(add: AddFile) -> int | None:
-    """Give the number of rows in a file as its statistics tell it, deleted ones included."""
-    if add.stats is None:
-        return None
-    try:
-        found = json.loads(add.stats).get("numRecords")
-    except (ValueError, AttributeError) as error:
-        raise MalformedError(f"The statistics of {add.path} cannot be read: {error}.") from error
-    return found if isinstance(found, int) else None
 
 
 class Statistics:

@@ -29,7 +29,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.api import bodies, problems
-from headgate.api.event_bodies import EventPage
+from headgate.api.bodies import EventPage
 from headgate.catalog.decision import BacklogError, NotYetError
 from headgate.catalog.idempotency import AnsweredError, RequestKey
 from headgate.catalog.service import Catalog

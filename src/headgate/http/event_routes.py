@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from headgate.api.event_bodies import EventPage, ListenerList, NewListener
+from headgate.api.bodies import EventPage, ListenerList, NewListener
 from headgate.api.events import Event
 from headgate.api.status import ListenerEntry, Status
 from headgate.catalog.event_feed import LARGEST_PAGE

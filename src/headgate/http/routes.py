@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from headgate.api import bodies, problems
-from headgate.api.messages import Inline, Part, Proposal
-from headgate.api.port import Answer, KnownFile, Ratified, Rejected, Resolved, StagingTable
+from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, Resolved, StagingTable
 from headgate.api.status import Reported
 from headgate.catalog.idempotency import AnsweredError
 from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
@@ -17,6 +16,8 @@ from headgate.http.async_answers import Coming
 from headgate.http.operations import Call, Kind, Operation, Parameter, Pool
 from headgate.names import SchemaName, TableName, plain_name
 from headgate.protocol.actions import TxnId
+from headgate.protocol.commit.content import Inline
+from headgate.protocol.log.known_files import KnownFile
 from headgate.release import version
 from headgate.settings import Settings
 

@@ -157,3 +157,7 @@ def interval_ms(text: str) -> int | None:
     except (ValueError, KeyError):
         return None
     return found if pairs and found >= 0 else None
+
+
+# The key under which a managed table's log names its id, shared with Unity Catalog's clients.
+TABLE_ID_PROPERTY = "io.unitycatalog.tableId"

@@ -5,11 +5,13 @@ Statistics that cannot be read are none: any row may then be in the file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
 import msgspec
 
+from headgate.errors import MalformedError
 from headgate.protocol.actions import AddFile
 
 NOT_GIVEN = msgspec.Raw()
@@ -84,3 +86,14 @@ def with_loose_bounds(text: str) -> str:
 
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def num_records(add: AddFile) -> int | None:
+    """Give the number of rows in a file as its statistics tell it, deleted ones included."""
+    if add.stats is None:
+        return None
+    try:
+        found = json.loads(add.stats).get("numRecords")
+    except (ValueError, AttributeError) as error:
+        raise MalformedError(f"The statistics of {add.path} cannot be read: {error}.") from error
+    return found if isinstance(found, int) else None

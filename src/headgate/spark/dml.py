@@ -16,11 +16,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.client.transaction import Committed, Operation, as_text
-from headgate.data.statistics import num_records
 from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.schema.types import GENERATION, IDENTITY, DataType, StructField, StructType
+from headgate.protocol.statistics import num_records
 from headgate.spark import scan
 from headgate.spark.conditions import Condition, Expressions
 from headgate.spark.failures import quietly, translated

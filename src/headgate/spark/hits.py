@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
-from headgate.data.statistics import num_records
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.actions import AddFile
 from headgate.protocol.features import is_active
+from headgate.protocol.statistics import num_records
 from headgate.spark.failures import translated
 from headgate.spark.scan import FILE, ROW, Files, deleted_in
 from headgate.table.snapshots import Snapshot

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.arguments import checked as checked_arguments
 from headgate.client.transaction import Operation, as_text
-from headgate.data.statistics import num_records
 from headgate.errors import InvalidArgumentError, InvalidDataError
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.schema.types import GENERATION, StructField, StructType
+from headgate.protocol.statistics import num_records
 from headgate.spark.conditions import Expression, column_of, refuse_unrepeatable, shown
 from headgate.spark.dml import (
     Outcome,

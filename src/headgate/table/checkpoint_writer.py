@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.api.port import FileKind, KnownFile
 from headgate.errors import InvariantError, NotPublishedError, UnsupportedFeatureError
 from headgate.failpoints import fail_point
 from headgate.protocol import features
@@ -32,6 +31,7 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.encoding import to_json
 from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.log.replay import TableState, tombstones_kept_ms
 from headgate.protocol.log.segment import CheckpointFiles
 from headgate.protocol.paths import (

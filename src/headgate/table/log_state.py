@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Final, cast
 from urllib.parse import unquote
 
-from headgate.api.messages import RatifiedCommit, Way
-from headgate.api.port import KnownFile, ManagingCatalog, Resolved
-from headgate.api.table_states import TABLE_ID_PROPERTY
+from headgate.api.messages import RatifiedCommit, Resolved
+from headgate.api.port import ManagingCatalog
 from headgate.errors import (
     HeadgateError,
     InTheFutureError,
@@ -35,10 +34,12 @@ from headgate.errors import (
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol, Version, decode
+from headgate.protocol.commit.content import Way
 from headgate.protocol.log import checksums, replay
 from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.log.replay import TableState
-from headgate.protocol.log.segment import Entry, Gap, Segment, newest_checkpoint, plan
+from headgate.protocol.log.segment import Gap, Segment, newest_checkpoint, plan
 from headgate.protocol.log.timestamps import moment
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
@@ -48,11 +49,14 @@ from headgate.protocol.paths import (
     PublishedCommit,
     parse_staged_name,
 )
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.gc_pause import uncollected
 from headgate.table.log_files import DeltaLog, Listed, log_files
 from headgate.table.time_travel import TimeTravel, in_commit_timestamp
+
+Entry = RatifiedCommit | PublishedCommit | Compaction
 
 _NAMESPACE: Final = "namespace.json"  # by which a catalog without a database knows its namespaces
 _GREATEST: Final = Version(2**63 - 1)
@@ -146,7 +150,7 @@ class Source(ABC):
         found = [f"{path} cannot be used: {why}" for path, why in self.without.items() if why]
         return "".join(f" {text}" for text in found)
 
-    def read(self, segment: Segment, base: TableState | None) -> TableState:
+    def read(self, segment: Segment[RatifiedCommit], base: TableState | None) -> TableState:
         if segment.base is not None:
             assert base is not None
             state = base

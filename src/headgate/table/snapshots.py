@@ -18,10 +18,8 @@ from typing import Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.api.messages import RatifiedCommit
-from headgate.api.port import ManagingCatalog, Ref, Resolved
-from headgate.api.table_states import TABLE_ID_PROPERTY
-from headgate.data.statistics import num_records
+from headgate.api.messages import RatifiedCommit, Resolved
+from headgate.api.port import ManagingCatalog, Ref
 from headgate.errors import (
     InTheFutureError,
     InvariantError,
@@ -48,8 +46,10 @@ from headgate.protocol.log import checksums
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.replay import TableState
 from headgate.protocol.paths import PublishedCommit
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.column_mapping import physical_path, without_mapping
+from headgate.protocol.statistics import num_records
 from headgate.storage.locations import store_for as default_store_for
 from headgate.storage.port import ObjectStore
 from headgate.table import column_pruning

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.port import Severity
-from headgate.api.table_states import State
+from headgate.api.messages import Severity
+from headgate.api.table_states import TableStatus
 from headgate.http.operations import Operation
 from headgate.http.unity import preview, rest, v1
 from headgate.protocol.actions import TableId
@@ -75,7 +75,7 @@ class World:
                 self.tables[place] = make(self.http, stock.name)
         with self.served.catalog._store.read() as unit:
             if TableId(self.staged.table_id) not in [
-                row.id for row in unit.nameless(State.STAGING)
+                row.id for row in unit.nameless(TableStatus.STAGING)
             ]:
                 self.staged = stage(self.http, f"waiting{uuid.uuid4().hex}")
 
@@ -83,7 +83,7 @@ class World:
         """Give all that a refusal must leave alone."""
         catalog = self.served.catalog
         with catalog._store.read() as unit:
-            clock, staging = unit.clock(), unit.nameless(State.STAGING)
+            clock, staging = unit.clock(), unit.nameless(TableStatus.STAGING)
         return (
             clock.sequence,
             catalog.namespaces(),

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.api.table_states import State
+from headgate.api.table_states import TableStatus
 from tests.http.conftest import Served
 from tests.http.test_native_api import commit, make, propose
 from tests.http.unity.conftest import BASE, IN_DEFAULT, V1
@@ -109,7 +109,7 @@ def test_a_table_that_cannot_be_published_can_be_renamed_and_dropped(served: Ser
     assert renamed.status_code < 300
     assert served.http.delete(f"{BASE}/tables/main.default.u").status_code == 200
     [entry] = served.catalog.tables(dropped=True)
-    assert entry.state is State.DROPPED
+    assert entry.state is TableStatus.DROPPED
 
 
 def block(table: Table) -> None:

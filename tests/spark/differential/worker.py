@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-TABLES = Path(__file__).parents[2] / "log" / "tables"
+TABLES = Path(__file__).parents[2] / "table" / "tables"
 sys.path.insert(0, str(TABLES))
 
 import write_tables  # noqa: E402, F401 - it fills CASES

@@ -2,7 +2,7 @@
 
 Needs Java 17, `pip install pyspark==4.2.0 pyarrow`, and a repository Spark can resolve Delta from:
 
-    python tests/log/tables/write_tables.py OUTPUT_DIR [CASE ...]
+    python tests/table/tables/write_tables.py OUTPUT_DIR [CASE ...]
 
 Each case becomes OUTPUT_DIR/<case> with `table/`, `expected/` and `case.json` (see README.md). What
 Spark cannot be made to write is said in the `produced` line of its case. Ids, file names and times

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias, TypeVar
 
-from headgate.api.messages import RatifiedCommit, Way
-from headgate.api.table_states import Kind, State
+from headgate.api.messages import RatifiedCommit
+from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.stores.port import (
     CommitRow,
     Counts,
@@ -18,6 +18,7 @@ from headgate.catalog.stores.port import (
 )
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId
+from headgate.protocol.commit.content import Way
 
 Value = TypeVar("Value")
 # Both give what their schema says; the callers name the types.
@@ -50,7 +51,7 @@ Named = tuple[Sequence, str, str, str, TableId]  # at which sequence, and which 
 
 def as_table(row: Row) -> TableRow:
     """Make a table of its columns."""
-    return TableRow._make((*row[:2], State(row[2]), *row[3:-1], Kind(row[-1])))
+    return TableRow._make((*row[:2], TableStatus(row[2]), *row[3:-1], TableKind(row[-1])))
 
 
 def as_named(row: Row) -> NamedRow:
@@ -148,7 +149,7 @@ def counts(
     tails = list(tails)
     longest = max(tails, key=lambda tail: (tail[1], tail[0]), default=None)
     return Counts(
-        tables={State(state): count for state, count in states},
+        tables={TableStatus(state): count for state, count in states},
         external=external,
         unpublished=sum(length for _, length, _ in tails),
         longest_tail=None if longest is None else longest[:2],

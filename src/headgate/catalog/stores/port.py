@@ -13,12 +13,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from headgate.api.messages import RatifiedCommit, Way
-from headgate.api.port import KnownFile, Ref
-from headgate.api.table_states import Kind, State
+from headgate.api.messages import RatifiedCommit
+from headgate.api.port import Ref
+from headgate.api.table_states import TableKind, TableStatus
 from headgate.errors import UnavailableError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
+from headgate.protocol.log.known_files import KnownFile
 
 
 class TakenError(Exception):
@@ -56,7 +58,7 @@ class TableRow(NamedTuple):
 
     key: int
     id: TableId
-    state: State
+    state: TableStatus
     location: str
     head: Version
     timestamp_ms: int
@@ -75,7 +77,7 @@ class TableRow(NamedTuple):
     created_ms: int
     dropped_ms: int | None
     purged_ms: int | None = None  # when the last of its files was gone
-    kind: Kind = Kind.MANAGED
+    kind: TableKind = TableKind.MANAGED
 
 
 class NamedRow(NamedTuple):
@@ -182,7 +184,7 @@ class EventRow(NamedTuple):
 class Counts(NamedTuple):
     """How much there is of everything, for whoever watches a catalog."""
 
-    tables: Mapping[State, int]  # of either kind
+    tables: Mapping[TableStatus, int]  # of either kind
     external: int  # active ones
     unpublished: int  # commits of active tables
     longest_tail: tuple[TableId, int] | None  # the most of them in one table
@@ -218,7 +220,7 @@ class Reading(Protocol):
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
     ) -> list[NamedRow]: ...
-    def nameless(self, state: State) -> list[TableRow]: ...
+    def nameless(self, state: TableStatus) -> list[TableRow]: ...
     def unpublished(self) -> list[TableRow]: ...
     def overlapping(self, location: str) -> TableRow | None: ...
 

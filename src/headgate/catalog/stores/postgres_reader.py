@@ -10,8 +10,8 @@ from collections.abc import Collection
 from typing import Final, Protocol
 
 from headgate.api.messages import RatifiedCommit
-from headgate.api.port import FileKind, KnownFile, Ref
-from headgate.api.table_states import State
+from headgate.api.port import Ref
+from headgate.api.table_states import TableStatus
 from headgate.catalog.stores import assembly
 from headgate.catalog.stores.assembly import (
     NAMED,
@@ -42,6 +42,7 @@ from headgate.catalog.stores.postgres_bulk import Statement, Values, array
 from headgate.errors import InvalidArgumentError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.log.known_files import FileKind, KnownFile
 
 _LARGEST: Final = 2**63
 _COMMIT: Final = ", ".join(f"commits.{field}" for field in CommitRow._fields[:-2])
@@ -212,7 +213,7 @@ class ReadingUnit:
         rows = self._all(sql, *values)
         return [as_named(row) for row in rows]
 
-    def nameless(self, state: State) -> list[TableRow]:
+    def nameless(self, state: TableStatus) -> list[TableRow]:
         rows = self._all(f"SELECT {TABLE} FROM tables WHERE state = $1 ORDER BY key", state.value)
         return [as_table(row) for row in rows]
 

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from headgate.api.messages import Way
-from headgate.api.port import KnownFile
 from headgate.catalog.stores import postgres_bulk as bulk
 from headgate.catalog.stores.assembly import TABLE, Row, as_table
 from headgate.catalog.stores.port import (
@@ -39,6 +37,8 @@ from headgate.catalog.stores.postgres_reader import (
 from headgate.errors import HeadgateError
 from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
+from headgate.protocol.log.known_files import KnownFile
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")

@@ -8,8 +8,8 @@ from typing import Final
 import apsw
 
 from headgate.api.messages import RatifiedCommit
-from headgate.api.port import FileKind, KnownFile, Ref
-from headgate.api.table_states import State
+from headgate.api.port import Ref
+from headgate.api.table_states import TableStatus
 from headgate.catalog.stores import assembly
 from headgate.catalog.stores.assembly import (
     NAMED,
@@ -37,6 +37,7 @@ from headgate.catalog.stores.port import (
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.log.known_files import FileKind, KnownFile
 
 # A table keeps its place until a purge has ended: the last step forgets what was held.
 _HAS_PLACE: Final = "purged_ms IS NULL"
@@ -207,7 +208,7 @@ class ReadingUnit:
         rows = self._all(sql, *values, -1 if limit is None else limit)
         return [as_named(row) for row in rows]
 
-    def nameless(self, state: State) -> list[TableRow]:
+    def nameless(self, state: TableStatus) -> list[TableRow]:
         rows = self._all(f"SELECT {TABLE} FROM tables WHERE state = ? ORDER BY key", state.value)
         return [as_table(row) for row in rows]
 

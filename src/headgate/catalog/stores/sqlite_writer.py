@@ -10,7 +10,6 @@ from typing import Final
 import apsw
 
 from headgate.api.messages import RatifiedCommit
-from headgate.api.port import KnownFile
 from headgate.catalog.stores.assembly import TABLE, as_table
 from headgate.catalog.stores.port import (
     AnswerRow,
@@ -32,6 +31,7 @@ from headgate.errors import (
 )
 from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.log.known_files import KnownFile
 
 _HEARD_OF: Final = (
     "SELECT txn_id FROM commits WHERE txn_id IN (SELECT value FROM json_each(?)) "

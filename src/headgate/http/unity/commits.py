@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headgate.api.messages import Staged
-from headgate.api.port import Answer, Ratified, VersionTaken
+from headgate.api.messages import Answer, Ratified, VersionTaken
 from headgate.catalog.descriptions import Described
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import TableRow
@@ -18,6 +17,7 @@ from headgate.errors import (
 from headgate.http.unity import bodies
 from headgate.http.unity.problems import Case, SaidError
 from headgate.protocol.actions import Version
+from headgate.protocol.commit.content import Staged
 from headgate.protocol.commit.examination import Examined, Violation
 
 _COUNTS = ("version", "timestamp", "file_size", "file_modification_timestamp")

@@ -12,8 +12,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headgate.api.messages import Way
-from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.catalog.descriptions import Described
 from headgate.catalog.stores.port import ToldRow
 from headgate.errors import InvalidArgumentError
@@ -22,8 +20,10 @@ from headgate.http.unity import bodies, problems, table_views
 from headgate.http.unity.commits import heard, propose, refuse_wrong_claim
 from headgate.http.unity.problems import BASE
 from headgate.protocol.actions import Version
+from headgate.protocol.commit.content import Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.paths import PublishedCommit
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.settings import Settings
 from headgate.storage import locations
 

@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.api.messages import Inline, Way
-from headgate.api.port import StagingTable
-from headgate.api.table_states import TABLE_ID_PROPERTY, Kind, parse_table_id
+from headgate.api.messages import StagingTable
+from headgate.api.table_states import TableKind, parse_table_id
 from headgate.catalog.descriptions import Described
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import ToldRow
@@ -39,9 +38,11 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.admission import TIMESTAMPS_PROPERTY
+from headgate.protocol.commit.content import Inline, Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import from_json, to_json
 from headgate.protocol.paths import STAGED
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.types import StructType
 from headgate.settings import Settings
@@ -152,7 +153,7 @@ def load(catalog: Catalog, name: TableName) -> Described:
 
 def make_staging_folder(described: Described) -> None:
     """Make the folder for staged commits: the JVM's clients write into it and do not make it."""
-    if described.row.kind is Kind.MANAGED and described.row.location.startswith("file:"):
+    if described.row.kind is TableKind.MANAGED and described.row.location.startswith("file:"):
         staged = _folder(described.row.location) / STAGED
         with suppress(OSError):  # who cannot write there cannot stage, and can still read
             staged.mkdir(parents=True, exist_ok=True)
@@ -275,12 +276,12 @@ def in_staged_files(described: Described) -> list[ToldRow]:
 
 def kind_of(described: Described) -> str:
     """Say whose a table is."""
-    return EXTERNAL if described.row.kind is Kind.EXTERNAL else MANAGED
+    return EXTERNAL if described.row.kind is TableKind.EXTERNAL else MANAGED
 
 
 def format_of(described: Described) -> str:
     """Say how a table's files are encoded."""
-    if described.row.kind is Kind.MANAGED:
+    if described.row.kind is TableKind.MANAGED:
         return "DELTA"
     return described.metadata.format.provider.upper()
 

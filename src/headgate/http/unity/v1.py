@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headgate.api.status import FileSizes, Reported
-from headgate.api.table_states import TABLE_ID_PROPERTY, Kind
+from headgate.api.table_states import TableKind
 from headgate.catalog.descriptions import Described
 from headgate.catalog.stores.port import TableRow, ToldRow
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
@@ -24,6 +24,7 @@ from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Metadata, Version
 from headgate.protocol.commit.examination import Examined, Violation
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.settings import Settings
 
 _VERSION: Final = "1.0"
@@ -159,7 +160,7 @@ def _exists(call: Call) -> None:
 
 def _loaded(described: Described) -> bodies.LoadedTable:
     metadata = _metadata(described)
-    if described.row.kind is Kind.EXTERNAL:
+    if described.row.kind is TableKind.EXTERNAL:
         return bodies.LoadedTable(metadata=metadata)
     return bodies.LoadedTable(
         metadata=metadata,
@@ -189,7 +190,7 @@ def _metadata(described: Described) -> bodies.TableMetadata:
     row, metadata = described.row, described.metadata
     last = (row.metadata_version, described.changed_ms)
     version, timestamp_ms = (
-        last if row.kind is Kind.MANAGED else external_tables.last_commit(metadata)
+        last if row.kind is TableKind.MANAGED else external_tables.last_commit(metadata)
     )
     return bodies.TableMetadata(
         etag=_etag(row),
@@ -230,7 +231,7 @@ def _update(call: Call) -> bodies.LoadedTable:
             remedy="Load it again.",
         )
     etag = _one(body.requirements, bodies.AssertEtag)
-    if before.row.kind is Kind.EXTERNAL:
+    if before.row.kind is TableKind.EXTERNAL:
         return _declare(call, before, updates, etag)
     if _one(updates, bodies.SetSnapshotVersion) is not None:
         raise InvalidArgumentError(

@@ -13,7 +13,6 @@ from collections.abc import Sequence as Many
 
 import msgspec
 
-from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.errors import HeadgateError
 from headgate.protocol import features
 from headgate.protocol.actions import AddFile, Metadata, Protocol, TableId, TxnId, Version
@@ -21,6 +20,7 @@ from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.data_paths import normal_path
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import checks, column_mapping, types
 from headgate.protocol.statistics import parse_statistics
 

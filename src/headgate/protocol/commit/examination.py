@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 import msgspec
 
-from headgate.api.messages import Inline
 from headgate.errors import InvariantError, MalformedError
 from headgate.protocol.actions import (
     AddCdcFile,
@@ -34,6 +33,7 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.commit import strict_json
 from headgate.protocol.commit.conflicts import Changes, summarize
+from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.commit.strict_json import (
     COMMIT_INFO,

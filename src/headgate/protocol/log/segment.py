@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import cast
+from typing import Generic, Protocol, TypeVar, cast
 
-from headgate.api.messages import RatifiedCommit
-from headgate.api.port import FileKind, KnownFile
 from headgate.protocol.actions import Version
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import (
     Checkpoint,
     ClassicCheckpoint,
@@ -26,7 +25,15 @@ from headgate.protocol.paths import (
     parse,
 )
 
-Entry = RatifiedCommit | PublishedCommit | Compaction
+
+class Commit(Protocol):
+    """A commit that the catalog holds."""
+
+    @property
+    def version(self) -> Version: ...
+
+
+Held = TypeVar("Held", bound=Commit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +49,13 @@ class CheckpointFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Generic[Held]):
     """What to read for `version`: a state in hand or a checkpoint or nothing, then the entries."""
 
     version: Version
     base: Version | None
     checkpoint: CheckpointFiles | None
-    entries: tuple[Entry, ...]
+    entries: tuple[Held | PublishedCommit | Compaction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +74,19 @@ class Gap:
 def plan(
     version: Version,
     *,
-    ratified: Iterable[RatifiedCommit] = (),
+    ratified: Iterable[Held] = (),
     known: Iterable[KnownFile] = (),
     listed: Iterable[LogFile] = (),
     base: Version | None = None,
     without: Collection[str] = (),
-) -> Segment | Gap:
+) -> Segment[Held] | Gap:
     """Say what to read for `version`, or the first run of versions that is missing.
 
     `known` is what the catalog told of checkpoints and compactions, `base` a state in hand to go
     on from, `without` the paths that turned out to be unusable. Spec: CM-17, CM-18, RD-05, RD-06.
     """
     listed, known = list(listed), list(known)
-    commits: dict[Version, Entry] = {
+    commits: dict[Version, Held | PublishedCommit] = {
         file.version: file
         for file in listed
         if isinstance(file, PublishedCommit)
@@ -169,14 +176,14 @@ def _compactions(
 def _join(
     start: Version,
     version: Version,
-    commits: dict[Version, Entry],
+    commits: dict[Version, Held | PublishedCommit],
     compactions: dict[Version, Compaction],
-) -> tuple[Entry, ...] | Gap:
+) -> tuple[Held | PublishedCommit | Compaction, ...] | Gap:
     if not compactions:  # nearly always, and there may be many commits
         straight = tuple(map(commits.get, map(Version, range(start + 1, version + 1))))
         if None not in straight:
-            return cast("tuple[Entry, ...]", straight)
-    entries: list[Entry] = []
+            return cast("tuple[Held, ...]", straight)
+    entries: list[Held | PublishedCommit | Compaction] = []
     at = start + 1
     while at <= version:
         compaction = compactions.get(Version(at))

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.api.messages import Inline
-from headgate.api.table_states import TABLE_ID_PROPERTY
 from headgate.errors import InvariantError, MalformedError
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import (
@@ -38,15 +36,17 @@ from headgate.protocol.actions import (
     parse,
 )
 from headgate.protocol.commit.admission import PARTITIONING_CHANGED, Facts, judge, judge_first
+from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.examination import Examined, Violation, examine, examine_file
 from headgate.protocol.commit.inline_content import compose
 from headgate.protocol.commit.strict_json import Limits
+from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.column_mapping import MAPPING_ID, MAPPING_NAME
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import StructField, StructType, to_json
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, file_content, inline, metadata, protocol, remove
-from tests.protocol import fuzz_commits as fuzz
+from tests.protocol.commit import fuzz_commits as fuzz
 
 TABLE = TableId("11111111-1111-4111-8111-111111111111")
 OTHER = TableId("22222222-2222-4222-8222-222222222222")

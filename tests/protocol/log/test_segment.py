@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.api.messages import RatifiedCommit, Way
-from headgate.api.port import FileKind, KnownFile
+from headgate.api.messages import RatifiedCommit
 from headgate.protocol.actions import Sequence, TxnId, Version
+from headgate.protocol.commit.content import Way
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.log.segment import CheckpointFiles, Gap, Segment, newest_checkpoint, plan
 from headgate.protocol.paths import (
     LOG,

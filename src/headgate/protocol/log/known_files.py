@@ -1,0 +1,26 @@
+"""Files beside the commits of a log that a catalog may know of."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from headgate.protocol.actions import Version
+
+
+class FileKind(enum.Enum):
+    """Files beside the commits that a catalog may know of. Spec: RD-04."""
+
+    CHECKPOINT = "checkpoint"
+    COMPACTION = "compaction"
+    CHECKSUM = "checksum"
+
+
+class KnownFile(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A checkpoint, compaction or checksum; a checkpoint names its head or all its parts."""
+
+    kind: FileKind
+    first: Version  # of a compaction; elsewhere the version itself
+    last: Version
+    paths: tuple[str, ...]  # relative to the table's root

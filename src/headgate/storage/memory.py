@@ -1,0 +1,99 @@
+"""Objects in memory, for tests and for lakes that need not outlive their process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from headgate.storage.port import (
+    ObjectMeta,
+    check_batch,
+    check_folder,
+    check_path,
+    check_range,
+    copy_and_delete,
+    missing,
+    upto_false,
+)
+
+
+class MemoryStore:
+    """Objects in this process, gone with it. Safe for many threads."""
+
+    def __init__(self, url: str = "memory://store", now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.url = url
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._objects: dict[str, tuple[bytes, int]] = {}
+
+    def get(self, path: str) -> bytes:
+        found = self._objects.get(check_path(path))
+        if found is None:
+            raise missing(self.url, path)
+        return found[0]
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        check_range(start, length)
+        return self.get(path)[start : start + length]
+
+    def head(self, path: str) -> ObjectMeta | None:
+        found = self._objects.get(check_path(path))
+        return found and ObjectMeta(path, len(found[0]), found[1])
+
+    def list(
+        self, prefix: str, start_after: str | None = None, recursive: bool = False
+    ) -> Iterator[ObjectMeta]:
+        for path, (content, modified_ms) in self._within(prefix):
+            nested = "/" in path[len(prefix.removesuffix("/")) :].removeprefix("/")
+            if (recursive or not nested) and (start_after is None or path > start_after):
+                yield ObjectMeta(path, len(content), modified_ms)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        depth = check_folder(prefix).count("/") + 1 if prefix.removesuffix("/") else 0
+        paths = (path.split("/") for path, _ in self._within(prefix))
+        yield from sorted({"/".join(p[: depth + 1]) for p in paths if len(p) > depth + 1})
+
+    def put_if_absent(self, path: str, content: bytes) -> bool:
+        stored = (bytes(content), self._now_ms())
+        with self._lock:
+            return self._objects.setdefault(check_path(path), stored) is stored
+
+    def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
+        check_batch(items)
+        return upto_false(self.put_if_absent(path, content) for path, content in items)
+
+    def put(self, path: str, content: bytes) -> None:
+        with self._lock:
+            self._objects[check_path(path)] = (bytes(content), self._now_ms())
+
+    def delete(self, path: str) -> None:
+        with self._lock:
+            self._objects.pop(check_path(path), None)
+
+    def set_aside(self, path: str, target: str) -> bool:
+        return copy_and_delete(self, path, target)
+
+    def sync(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            check_path(path)
+
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        check_folder(prefix)
+        return 0
+
+    def remove_link(self, folder: str = "") -> bool:
+        check_folder(folder)
+        return False
+
+    def remove_folders(self) -> None:
+        pass  # a folder is there as long as an object is in it
+
+    def local_path(self, path: str) -> str | None:
+        check_path(path)
+        return None
+
+    def _within(self, prefix: str) -> Sequence[tuple[str, tuple[bytes, int]]]:
+        folder = check_folder(prefix)
+        with self._lock:
+            held = list(self._objects.items())
+        return [item for item in held if not folder or item[0].startswith(folder + "/")]
