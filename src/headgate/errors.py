@@ -1,30 +1,30 @@
-"""Every error Headgate raises, in one tree.
+"""Every error that Headgate raises, in one tree.
 
     HeadgateError
-      RefusedError            understood, and not allowed: the same again is refused again
+      RefusedError            the request is not allowed; the same request is refused again
         NotFoundError  AlreadyExistsError  NotEmptyError  PermissionDeniedError
-        MaintenanceNotPermittedError  InvalidNameError  InvalidSchemaError  InvalidArgumentError
-        InvalidDataError      rows that break the table's schema or constraints
+        InvalidNameError  InvalidSchemaError  InvalidArgumentError
+        InvalidDataError      rows that do not fit the table's schema or constraints
         InvalidCommitError    carries every violation
         VetoedError           carries the policy and its reason
-        NotPublishedError  ProtectedCheckpointError  UnsupportedFeatureError  PathAccessError
+        NotPublishedError  UnsupportedFeatureError  PathAccessError
         VersionGoneError  InTheFutureError
-        TransactionExpiredError  TransactionEndedError  TxnIdReusedError  KeyReusedError
-        SyntaxRefusedError
+        TransactionExpiredError  TxnIdReusedError  KeyReusedError
+        SyntaxRefusedError    carries line and column
         TooLargeError  UnsupportedMediaTypeError  NotAuthenticatedError  LogAheadError
         UnsupportedByCatalogError
-      ConflictError           gave up rebasing; carries the conflicts
-      MalformedError          bytes are not what the protocol says
-      UnavailableError        storage or server cannot be reached; nothing happened
-        BusyError             held back for a while; the same again may pass
-        TooSlowError          a request that did not come in time
-      OutcomeUnknownError     proposed, no answer; carries the txnId to ask with
-      DamagedError            the catalog's own database is not what was written
+      ConflictError           the commit conflicts with others; carries the conflicts
+      MalformedError          a file or request does not follow its format
+      UnavailableError        storage or server cannot be reached; nothing was changed
+        BusyError             refused for now; the same request may succeed later
+        TooSlowError          the request did not arrive in time
+      OutcomeUnknownError     no answer to a proposal; carries its txnId
+      DamagedError            the catalog's database is corrupt
       InvariantError          catalog and log contradict each other
-        LogDivergedError      a published file holds other bytes than were ratified
+        LogDivergedError      a published file differs from the ratified commit
 
-Each has a stable `code`, a `remedy` (what to do next) and `retry` (whether to come again). Callers
-decide on `retry` and `code`, never on text. Nothing here knows of HTTP.
+Each error has a stable `code`, a `remedy` (what to do next) and `retry` (whether another try can
+help). Callers decide on `code` and `retry`, never on the text. This module knows nothing of HTTP.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from collections.abc import Sequence
 
 
 class Retry(enum.Enum):
-    """Whether sending the same again can help."""
+    """Whether another try can help.
+
+    `after-refresh` means after reading the table again, `same-again` with the same request.
+    """
 
     NEVER = "never"
     AFTER_REFRESH = "after-refresh"
@@ -42,7 +45,7 @@ class Retry(enum.Enum):
 
 
 class HeadgateError(Exception):
-    """The root: a message that says what was found, then the remedy, then the code."""
+    """The base class. Its text is the message, then the remedy, then the code."""
 
     code = "error"
     retry = Retry.NEVER
@@ -56,49 +59,42 @@ class HeadgateError(Exception):
 
 
 class RefusedError(HeadgateError):
-    """Understood, and not allowed: the same again is refused again."""
+    """The request was understood and is not allowed. The same request is refused again."""
 
     code = "refused"
     remedy = "Correct the request."
 
 
 class NotFoundError(RefusedError):
-    """No table, namespace, version or transaction answers to this name."""
+    """The table, namespace, version or transaction does not exist."""
 
     code = "not-found"
-    remedy = "Check the name: session.tables(), or `headgate show`."
+    remedy = "Check the name: session.tables() or `headgate show` list what exists."
 
 
 class AlreadyExistsError(RefusedError):
-    """The name or the location is taken."""
+    """The name or the location is already in use."""
 
     code = "already-exists"
-    remedy = "Choose another name, or drop the one that is there."
+    remedy = "Choose another name, or drop the existing one."
 
 
 class NotEmptyError(RefusedError):
-    """Something that must be empty is not."""
+    """A namespace or directory that must be empty is not."""
 
     code = "not-empty"
-    remedy = "Empty it first, or choose another place."
+    remedy = "Empty it first, or choose another one."
 
 
 class PermissionDeniedError(RefusedError):
-    """The principal may not do this."""
+    """The principal lacks the privilege for this operation."""
 
     code = "permission-denied"
     remedy = "Ask the table's owner for the privilege."
 
 
-class MaintenanceNotPermittedError(RefusedError):
-    """The catalog does not permit this maintenance job. Spec: CM-30."""
-
-    code = "maintenance-not-permitted"
-    remedy = "Ask the catalog's administrator to permit it."
-
-
 class InvalidNameError(RefusedError):
-    """A name that cannot be one."""
+    """A name contains characters that are not allowed, or has too many parts."""
 
     code = "invalid-name"
     remedy = (
@@ -107,44 +103,44 @@ class InvalidNameError(RefusedError):
 
 
 class InvalidSchemaError(RefusedError):
-    """A schema that no Delta table can have."""
+    """The schema is not valid for a Delta table."""
 
     code = "invalid-schema"
-    remedy = "Correct the schema: columns as `name type`, types as Delta names them."
+    remedy = "Correct the schema: write columns as `name type`, with the type names of Delta."
 
 
 class InvalidArgumentError(RefusedError):
-    """A value outside what this call takes."""
+    """An argument has the wrong type or an invalid value."""
 
     code = "invalid-argument"
     remedy = "Correct the argument."
 
 
 class InvalidDataError(RefusedError):
-    """Rows that do not fit the table: another type, NULL where none may be, a constraint broken."""
+    """Rows do not fit the table: a wrong type, an unexpected NULL or a violated constraint."""
 
     code = "invalid-data"
-    remedy = "Correct the rows, then write them again. Nothing was committed."
+    remedy = "Correct the rows and write them again. Nothing was committed."
 
 
 class InvalidCommitError(RefusedError):
-    """A commit whose content breaks the protocol; carries every violation. Spec: AU-02."""
+    """The content of a commit breaks the protocol. Carries every violation. Spec: AU-02."""
 
     code = "invalid-commit"
-    remedy = "Correct the commit: every violation is listed. Nothing was recorded."
+    remedy = "Correct all listed violations. Nothing was recorded."
 
     def __init__(self, table: str, violations: Sequence[object]) -> None:
         self.table = table
         self.violations = tuple(violations)
-        said = "; ".join(str(violation) for violation in self.violations)
-        super().__init__(f"The commit to {table} is invalid: {said}.")
+        listed = "; ".join(str(violation) for violation in self.violations)
+        super().__init__(f"The commit to {table} is invalid: {listed}.")
 
 
 class VetoedError(RefusedError):
-    """A policy said no. Spec: AU-06."""
+    """A policy refused the commit. Spec: AU-06."""
 
     code = "vetoed"
-    remedy = "Read the policy's reason; the veto is final for this commit."
+    remedy = "Read the policy's reason. The veto is final for this commit."
 
     def __init__(self, policy: str, reason: str) -> None:
         self.policy = policy
@@ -153,7 +149,7 @@ class VetoedError(RefusedError):
 
 
 class NotPublishedError(RefusedError):
-    """A version must be in the log before this can be done. Spec: CM-27."""
+    """The operation needs a version that is not published yet. Spec: CM-27."""
 
     code = "not-published"
     retry = Retry.AFTER_REFRESH
@@ -163,74 +159,60 @@ class NotPublishedError(RefusedError):
         super().__init__(f"{table} version {version} is ratified but not published.")
 
 
-class ProtectedCheckpointError(RefusedError):
-    """A checkpoint that checkpoint protection keeps. Spec: CP-01."""
-
-    code = "protected-checkpoint"
-    remedy = "Clean up all versions before the protected boundary in one operation, or none."
-
-
 class UnsupportedFeatureError(RefusedError):
-    """A table feature, type or form this client does not know."""
+    """A table feature, data type or file format is not supported."""
 
     code = "unsupported-feature"
     remedy = "Use a client that supports it, or drop the feature from the table."
 
 
 class PathAccessError(RefusedError):
-    """A catalog-managed table was opened by path. Spec: RD-02."""
+    """A catalog-managed table was opened by its path. Spec: RD-02."""
 
     code = "path-access"
     remedy = "Open it through its catalog: headgate.connect(ADDRESS).table(NAME)."
 
 
 class VersionGoneError(RefusedError):
-    """A version, or an event, was there and is deleted: it is past its retention."""
+    """The version or event was deleted because its retention period is over."""
 
     code = "version-gone"
     remedy = "Read a later version."
 
 
 class InTheFutureError(RefusedError):
-    """A time or version that has not come yet."""
+    """The requested time, version or sequence is later than the latest one."""
 
     code = "in-the-future"
-    remedy = "Ask for the latest instead."
+    remedy = "Read the latest version instead."
 
 
 class TransactionExpiredError(RefusedError):
-    """Its lease lapsed and cleanup has passed it. Spec: MT-17."""
+    """The transaction or request is too old: earlier answers may be deleted. Spec: MT-17."""
 
     code = "transaction-expired"
     remedy = "Begin a new transaction and run it again."
 
 
-class TransactionEndedError(RefusedError):
-    """The transaction is over; nothing more can be done in it."""
-
-    code = "transaction-ended"
-    remedy = "Begin a new transaction."
-
-
 class TxnIdReusedError(RefusedError):
-    """A txnId that another commit was ratified or rejected under. Spec: CM-42."""
+    """The txnId belongs to another commit, ratified or rejected before. Spec: CM-42."""
 
     code = "txn-id-reused"
-    remedy = "Make a new txnId for a new commit."
+    remedy = "Use a new txnId for a new commit."
 
 
 class KeyReusedError(RefusedError):
-    """An idempotency key that another request was answered under."""
+    """The idempotency key belongs to another request."""
 
     code = "key-reused"
-    remedy = "Make a new key for a new request."
+    remedy = "Use a new key for a new request."
 
 
 class SyntaxRefusedError(RefusedError):
-    """SQL that cannot be understood; carries the line and column, both counted from 1."""
+    """A SQL statement is invalid. Carries line and column, both counted from 1."""
 
     code = "syntax"
-    remedy = "Correct the statement at the place named."
+    remedy = "Correct the statement at this position."
 
     def __init__(
         self,
@@ -246,89 +228,89 @@ class SyntaxRefusedError(RefusedError):
 
 
 class TooLargeError(RefusedError):
-    """More than the limit named in the message."""
+    """A request exceeds the limit named in the message."""
 
     code = "too-large"
-    remedy = "Send less at once, or stage the commit."
+    remedy = "Send smaller requests, or stage the commit."
 
 
 class UnsupportedMediaTypeError(RefusedError):
-    """A request body that is not declared as JSON."""
+    """The body of a request is not declared as JSON."""
 
     code = "unsupported-media-type"
     remedy = "Send the body with `Content-Type: application/json`."
 
 
 class NotAuthenticatedError(RefusedError):
-    """No token, or one the server does not know."""
+    """The token is missing, or the server does not know it."""
 
     code = "not-authenticated"
     remedy = "Pass token=, or set HEADGATE_TOKEN."
 
 
 class LogAheadError(RefusedError):
-    """The log holds versions the catalog does not know: the catalog is an older copy."""
+    """The log has versions that the catalog does not know: its database is an older copy."""
 
     code = "log-ahead"
     remedy = "Run `headgate fsck TABLE --repair`, then try again."
 
 
 class UnsupportedByCatalogError(RefusedError):
-    """A kind of catalog that cannot do it. Spec: CA-01, CA-05."""
+    """The operation is not supported by this kind of catalog. Spec: CA-01, CA-05."""
 
     code = "unsupported-by-catalog"
-    remedy = "Use an embedded, database or server catalog for this."
+    remedy = "Use an embedded catalog, a PostgreSQL database or a server."
 
 
 class ConflictError(HeadgateError):
-    """Others' commits stand in the way; carries the conflicts."""
+    """The commit conflicts with commits ratified since. Carries the conflicts."""
 
     code = "conflict"
     retry = Retry.AFTER_REFRESH
-    remedy = "Read the table again and run it again."
+    remedy = "Read the table again and repeat the operation."
 
     def __init__(self, table: str, conflicts: Sequence[object]) -> None:
         self.table = table
         self.conflicts = tuple(conflicts)
-        said = "; ".join(str(conflict) for conflict in self.conflicts)
-        super().__init__(f"The commit to {table} conflicts: {said}.")
+        listed = "; ".join(str(conflict) for conflict in self.conflicts)
+        super().__init__(f"The commit to {table} conflicts: {listed}.")
 
 
 class MalformedError(HeadgateError):
-    """Bytes that are not what the protocol says."""
+    """A file or request does not follow the Delta protocol or the format of its API."""
 
     code = "malformed"
-    remedy = "Write the file or the request as the Delta protocol says."
+    remedy = "Correct the file or the request."
 
 
 class UnavailableError(HeadgateError):
-    """Storage or server cannot be reached; nothing happened."""
+    """Storage, database or server cannot be reached. Nothing was changed."""
 
     code = "unavailable"
     retry = Retry.SAME_AGAIN
-    remedy = "Try again when it is back."
+    remedy = "Try again when it can be reached."
 
 
 class BusyError(UnavailableError):
-    """Held back for a while; the same again may pass."""
+    """The request was refused because of load. The same request may succeed later."""
 
     code = "busy"
-    remedy = "Wait a moment, then send the same again."
+    remedy = "Wait a moment, then send the same request again."
 
 
 class TooSlowError(UnavailableError):
-    """A request whose body did not come in time; nothing of it was done."""
+    """The body of a request did not arrive in time. Nothing was changed."""
 
     code = "too-slow"
     remedy = "Send the whole request without pauses."
 
 
 class OutcomeUnknownError(HeadgateError):
-    """Proposed, and no answer: it may have been ratified. Spec: CM-43."""
+    """A proposal got no answer: it may have been ratified. Spec: CM-43."""
 
     code = "outcome-unknown"
     retry = Retry.SAME_AGAIN
-    remedy = "Keep all files and ask again with the same txnId."
+    remedy = "Keep all files and propose again with the same txnId."
 
     def __init__(self, txn_id: str, why: str) -> None:
         self.txn_id = txn_id
@@ -336,7 +318,7 @@ class OutcomeUnknownError(HeadgateError):
 
 
 class DamagedError(HeadgateError):
-    """The catalog's own database is not what was written; nothing more can be done with it."""
+    """The catalog's database is corrupt and cannot be used."""
 
     code = "damaged"
     remedy = "Restore it from a backup."
@@ -350,7 +332,7 @@ class InvariantError(HeadgateError):
 
 
 class LogDivergedError(InvariantError):
-    """A published file holds other bytes than were ratified. Spec: PB-02."""
+    """A file in the log differs from the commit ratified at its version. Spec: PB-02."""
 
     code = "log-diverged"
     remedy = (

@@ -321,7 +321,7 @@ def test_the_line_is_shown_with_a_caret_under_the_place() -> None:
         "`=` was expected, not `+`, at line 3, column 8:\n"
         "  \tSET a + 1;\n"
         "  \t      ^\n"
-        " Correct the statement at the place named. [syntax]"
+        " Correct the statement at this position. [syntax]"
     )
 
 
