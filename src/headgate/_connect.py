@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from headgate.api.port import ManagingCatalog
 from headgate.arguments import When, checked
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import CatalogStore, Writing
+from headgate.catalog.stores.port import CatalogStore, WriteUnit
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.stores.sqlite_file import make_private_folder
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
@@ -361,7 +361,7 @@ def _root_of(store: CatalogStore, root: str | None, clock: Clock) -> str:
         )
     wanted = root
 
-    def begin(unit: Writing) -> str:
+    def begin(unit: WriteUnit) -> str:
         known = unit.setting(_ROOT)  # another process may have been faster
         if known is not None:
             return known

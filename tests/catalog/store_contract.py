@@ -17,20 +17,20 @@ from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.decision import as_commit
 from headgate.catalog.stores.port import (
     AnswerRow,
+    CatalogClock,
     CatalogStore,
-    Clock,
+    CommitHeader,
     CommitRow,
     EventRow,
     ListenerRow,
     LocationRow,
-    NamedRow,
-    Reading,
+    NamedTableRow,
+    ReadUnit,
     RejectionRow,
+    StoreConstraintError,
     TableRow,
-    TakenError,
     TokenRow,
-    ToldRow,
-    Writing,
+    WriteUnit,
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
@@ -151,18 +151,18 @@ class StoreContract:
         with store.read() as unit:
             assert unit.clock() == (0, 0)
             with other.write() as writing:
-                writing.advance_clock(Clock(Sequence(1), 5), None)
+                writing.advance_clock(CatalogClock(Sequence(1), 5), None)
                 writing.insert_commit(row.key, commit_row(0))
                 writing.update_table(row._replace(head=Version(0)))
-                writing.begin_name(name("t"), row.id, Sequence(1))
+                writing.assign_name(name("t"), row.id, Sequence(1))
             assert unit.clock() == (0, 0)
             assert unit.table(row.id) == row
             assert unit.commits(row.key, Version(0), Version(9), content=True) == []
-            assert unit.named(name("t")) is None
+            assert unit.table_id_of(name("t")) is None
         with store.read() as unit:
             assert unit.clock() == (1, 5)
             assert unit.table(row.id) == row._replace(head=Version(0))
-            assert unit.named(name("t")) == row.id
+            assert unit.table_id_of(name("t")) == row.id
 
     def test_a_unit_reads_what_it_wrote_and_nobody_else_does_until_it_ends(
         self, store: CatalogStore, open_store: OpenStore
@@ -183,14 +183,14 @@ class StoreContract:
         with pytest.raises(UndoneError), store.write() as unit:  # noqa: PT012
             row = unit.insert_table(table_row())
             unit.insert_commit(row.key, commit_row(0))
-            unit.begin_name(name("t"), row.id, Sequence(1))
-            unit.advance_clock(Clock(Sequence(1), 5), None)
+            unit.assign_name(name("t"), row.id, Sequence(1))
+            unit.advance_clock(CatalogClock(Sequence(1), 5), None)
             unit.set_setting("key", "value")
             raise UndoneError
         with store.read() as unit:
             assert unit.clock() == (0, 0)
             assert unit.table(table_id(1)) is None
-            assert unit.named(name("t")) is None
+            assert unit.table_id_of(name("t")) is None
             assert unit.setting("key") is None
             assert unit.clock_at(10) is None
         insert(store, 1)
@@ -227,7 +227,7 @@ class StoreContract:
         with store.write() as unit:
             row = unit.insert_table(table_row())
             unit.insert_commit(row.key, commit_row(0))
-            with pytest.raises(TakenError), unit.savepoint():  # noqa: PT012
+            with pytest.raises(StoreConstraintError), unit.savepoint():  # noqa: PT012
                 unit.set_setting("key", "value")
                 unit.insert_commit(row.key, commit_row(0, txn="another"))
             unit.insert_commit(row.key, commit_row(1))
@@ -243,14 +243,14 @@ class StoreContract:
         [row] = insert(store, 1)
         a, b = TxnId("a"), TxnId("b")
 
-        def ratify(unit: Writing, version: int, txn_id: TxnId) -> None:
+        def ratify(unit: WriteUnit, version: int, txn_id: TxnId) -> None:
             sequence = Sequence(version + 1)
             unit.insert_commit(row.key, commit_row(version, sequence, txn_id))
             unit.update_table(row._replace(head=Version(version)))
-            unit.advance_clock(Clock(sequence, version), txn_id)
+            unit.advance_clock(CatalogClock(sequence, version), txn_id)
 
         with store.write() as unit:
-            unit.expect([a, b], [row.id])
+            unit.prefetch([a, b], [row.id])
             ratify(unit, 0, a)
             unit.set_setting("outer", "kept")
             with pytest.raises(UndoneError), unit.savepoint():  # noqa: PT012
@@ -265,7 +265,7 @@ class StoreContract:
                 raise UndoneError
             assert unit.clock() == (1, 0)
             assert unit.table(row.id) == row._replace(head=Version(0))
-            assert unit.ratified_under(b) == []
+            assert unit.transaction_commits(b) == []
             if is_read:
                 assert unit.tokens() == []
             ratify(unit, 1, b)
@@ -298,7 +298,7 @@ class StoreContract:
             for _ in range(10):
                 with stores[number % 2].write() as unit:
                     before = unit.clock()
-                    unit.advance_clock(Clock(Sequence(before.sequence + 1), 0), None)
+                    unit.advance_clock(CatalogClock(Sequence(before.sequence + 1), 0), None)
 
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(count, range(6)))
@@ -319,13 +319,13 @@ class StoreContract:
     ) -> None:
         [row] = insert(store, 1)
         other = open_store("one")
-        with store.look() as look:
+        with store.read_latest() as look:
             assert (look.clock(), look.table(row.id)) == ((0, 0), row)
             with other.write() as writing:
-                writing.advance_clock(Clock(Sequence(1), 5), None)
-                writing.begin_name(name("t"), row.id, Sequence(1))
-            assert (look.clock(), look.named(name("t"))) == ((1, 5), row.id)
-            with store.look() as inner, store.read() as unit:
+                writing.advance_clock(CatalogClock(Sequence(1), 5), None)
+                writing.assign_name(name("t"), row.id, Sequence(1))
+            assert (look.clock(), look.table_id_of(name("t"))) == ((1, 5), row.id)
+            with store.read_latest() as inner, store.read() as unit:
                 assert inner.events(Sequence(0), 9) == unit.events(Sequence(0), 9) != []
                 assert look.counts() == unit.counts()
 
@@ -337,7 +337,7 @@ class StoreContract:
         one, two = insert(store, 1, 2)
         insert_commits(store, one, commit_row(0))
         insert_commits(store, two, commit_row(0))
-        with pytest.raises(TakenError), store.write() as unit:
+        with pytest.raises(StoreConstraintError), store.write() as unit:
             unit.insert_commit(one.key, commit_row(0, sequence=2, txn="another"))
         with store.read() as unit:
             [kept] = unit.commits(one.key, Version(0), Version(9), content=True)
@@ -348,7 +348,7 @@ class StoreContract:
         one, two = insert(store, 1, 2)
         insert_commits(store, one, commit_row(0, txn="x"))
         insert_commits(store, two, commit_row(0, txn="x"))
-        with pytest.raises(TakenError), store.write() as unit:
+        with pytest.raises(StoreConstraintError), store.write() as unit:
             unit.insert_commit(one.key, commit_row(1, txn="x"))
 
     @pytest.mark.parametrize(
@@ -360,24 +360,24 @@ class StoreContract:
     ) -> None:
         one, two = insert(store, 1, 2)
         with store.write() as unit:
-            unit.begin_name(name(taken), one.id, Sequence(1))
-        with pytest.raises(TakenError), store.write() as unit:
-            unit.begin_name(name(other), two.id, Sequence(2))
+            unit.assign_name(name(taken), one.id, Sequence(1))
+        with pytest.raises(StoreConstraintError), store.write() as unit:
+            unit.assign_name(name(other), two.id, Sequence(2))
         with store.read() as unit:
-            assert unit.named(name(other)) == one.id
+            assert unit.table_id_of(name(other)) == one.id
             assert unit.name_of(one.id) == name(taken)  # and keeps its case
 
     def test_a_table_has_one_current_name(self, store: CatalogStore) -> None:
         [one] = insert(store, 1)
         with store.write() as unit:
-            unit.begin_name(name("t"), one.id, Sequence(1))
-        with pytest.raises(TakenError), store.write() as unit:
-            unit.begin_name(name("u"), one.id, Sequence(2))
+            unit.assign_name(name("t"), one.id, Sequence(1))
+        with pytest.raises(StoreConstraintError), store.write() as unit:
+            unit.assign_name(name("u"), one.id, Sequence(2))
 
     def test_an_id_and_a_place_are_taken_once(self, store: CatalogStore) -> None:
         [one] = insert(store, 1)
         for taken in (table_row(2, location=one.location), table_row(1, location="file:///x")):
-            with pytest.raises(TakenError), store.write() as unit:
+            with pytest.raises(StoreConstraintError), store.write() as unit:
                 unit.insert_table(taken)
         with store.write() as unit:
             unit.insert_table(table_row(2))
@@ -391,38 +391,38 @@ class StoreContract:
         with store.write() as unit:
             unit.update_table(purged)
         with store.read() as unit:  # its files may still be there
-            assert unit.overlapping(one.location) == purged
-        with pytest.raises(TakenError), store.write() as unit:
+            assert unit.overlapping_table(one.location) == purged
+        with pytest.raises(StoreConstraintError), store.write() as unit:
             unit.insert_table(again)
         with store.write() as unit:
             unit.update_table(purged._replace(purged_ms=7))  # the last step of a purge
-            assert unit.overlapping(one.location) is None
+            assert unit.overlapping_table(one.location) is None
             unit.insert_table(again)
         assert found(store, 2).location == one.location
 
     def test_a_namespace_is_taken_whatever_its_case(self, store: CatalogStore) -> None:
         with store.write() as unit:
             unit.insert_namespace(SchemaName("Main", "Sales"), 1)
-        with pytest.raises(TakenError), store.write() as unit:
+        with pytest.raises(StoreConstraintError), store.write() as unit:
             unit.insert_namespace(SchemaName("main", "SALES"), 1)
         with store.write() as unit:
             assert unit.namespaces() == [SchemaName("Main", "Sales")]
-            assert unit.namespaces_made_ms() == {SchemaName("Main", "Sales"): 1}
+            assert unit.namespace_creation_times() == {SchemaName("Main", "Sales"): 1}
             unit.delete_namespace(SchemaName("MAIN", "sales"))
             assert unit.namespaces() == []
 
     def test_a_sequence_is_taken_once(self, store: CatalogStore) -> None:
         with store.write() as unit:
-            unit.advance_clock(Clock(Sequence(1), 5), None)
-        with pytest.raises(TakenError), store.write() as unit:
-            unit.advance_clock(Clock(Sequence(1), 6), None)
+            unit.advance_clock(CatalogClock(Sequence(1), 5), None)
+        with pytest.raises(StoreConstraintError), store.write() as unit:
+            unit.advance_clock(CatalogClock(Sequence(1), 6), None)
         with store.read() as unit:
             assert unit.clock() == (1, 5)
 
     def test_more_than_the_head_cannot_be_published(self, store: CatalogStore) -> None:
         [row] = insert(store, 1)
         row = insert_commits(store, row, commit_row(0))
-        with pytest.raises(TakenError), store.write() as unit:
+        with pytest.raises(StoreConstraintError), store.write() as unit:
             unit.record_published(row.key, Version(0), Version(1), START_MS)
         assert found(store).published == -1
 
@@ -432,16 +432,19 @@ class StoreContract:
         one, two = insert(store, 1, 2)
         t, u = name("t"), name("u")
         with store.write() as unit:
-            unit.begin_name(t, one.id, Sequence(2))
-            unit.end_name(one.id, Sequence(4))  # renamed
-            unit.begin_name(u, one.id, Sequence(4))
-            unit.begin_name(t, two.id, Sequence(6))  # made anew by another
-            unit.end_name(one.id, Sequence(7))  # dropped
+            unit.assign_name(t, one.id, Sequence(2))
+            unit.release_name(one.id, Sequence(4))  # renamed
+            unit.assign_name(u, one.id, Sequence(4))
+            unit.assign_name(t, two.id, Sequence(6))  # made anew by another
+            unit.release_name(one.id, Sequence(7))  # dropped
         with store.read() as unit:
-            meant = [(unit.named(t, Sequence(at)), unit.named(u, Sequence(at))) for at in range(9)]
+            meant = [
+                (unit.table_id_of(t, Sequence(at)), unit.table_id_of(u, Sequence(at)))
+                for at in range(9)
+            ]
             called = [unit.name_of(one.id, Sequence(at)) for at in range(9)]
-            assert unit.named(t) == two.id
-            assert unit.named(u) is None
+            assert unit.table_id_of(t) == two.id
+            assert unit.table_id_of(u) is None
             assert unit.name_of(one.id) is None
             assert unit.last_name_of(one.id) == u
             assert unit.name_of(two.id) == unit.last_name_of(two.id) == t
@@ -456,11 +459,11 @@ class StoreContract:
     def test_ending_a_name_that_is_over_changes_nothing(self, store: CatalogStore) -> None:
         [one] = insert(store, 1)
         with store.write() as unit:
-            unit.begin_name(name("t"), one.id, Sequence(1))
-            unit.end_name(one.id, Sequence(3))
-            unit.end_name(one.id, Sequence(9))
-            assert unit.named(name("t"), Sequence(2)) == one.id
-            assert unit.named(name("t"), Sequence(3)) is None
+            unit.assign_name(name("t"), one.id, Sequence(1))
+            unit.release_name(one.id, Sequence(3))
+            unit.release_name(one.id, Sequence(9))
+            assert unit.table_id_of(name("t"), Sequence(2)) == one.id
+            assert unit.table_id_of(name("t"), Sequence(3)) is None
 
     def test_names_in_different_namespaces_are_different_and_listings_are_in_order(
         self, store: CatalogStore
@@ -469,9 +472,9 @@ class StoreContract:
         names = [name("b.t"), name("a.T"), name("a.b"), name("other.a.t")]
         with store.write() as unit:
             for number, row in enumerate(rows):
-                unit.begin_name(names[number], row.id, Sequence(1))
-            unit.begin_name(name("gone"), unit.insert_table(table_row(5)).id, Sequence(1))
-            unit.end_name(table_id(5), Sequence(2))
+                unit.assign_name(names[number], row.id, Sequence(1))
+            unit.assign_name(name("gone"), unit.insert_table(table_row(5)).id, Sequence(1))
+            unit.release_name(table_id(5), Sequence(2))
         with store.read() as unit:
             listed = unit.tables(None)
             assert [(row.id, str(of)) for row, of, _ in listed] == [
@@ -490,25 +493,27 @@ class StoreContract:
         one, two = insert(store, 1, 2)
         one = one._replace(head=Version(2), metadata_version=Version(1))
         with store.write() as unit:
-            unit.begin_name(name("t"), one.id, Sequence(1))
+            unit.assign_name(name("t"), one.id, Sequence(1))
             for version in range(3):
                 unit.insert_commit(one.key, commit_row(version))
             unit.update_table(one)
-            wanted = NamedRow(one, name("t"), START_MS + 1)
+            wanted = NamedTableRow(one, name("t"), START_MS + 1)
             assert (
-                unit.current(name("T")) == unit.current(one.id) == wanted
+                unit.named_table(name("T")) == unit.named_table(one.id) == wanted
             )  # what is under way too
         with store.read() as unit:
-            assert unit.current(name("T")) == unit.current(one.id) == wanted
+            assert unit.named_table(name("T")) == unit.named_table(one.id) == wanted
             assert unit.tables(None) == [wanted]
-            assert unit.current(two.id) is None
-            assert unit.current(name("two")) is None
+            assert unit.named_table(two.id) is None
+            assert unit.named_table(name("two")) is None
         with store.write() as unit:
-            unit.end_name(one.id, Sequence(3))
-            unit.begin_name(name("t"), two.id, Sequence(3))
+            unit.release_name(one.id, Sequence(3))
+            unit.assign_name(name("t"), two.id, Sequence(3))
         with store.read() as unit:
-            assert unit.current(one.id) is None
-            assert unit.current(name("t")) == NamedRow(two, name("t"), None)  # without a commit
+            assert unit.named_table(one.id) is None
+            assert unit.named_table(name("t")) == NamedTableRow(
+                two, name("t"), None
+            )  # without a commit
 
     def test_what_was_staged_is_held_until_it_is_published_and_what_came_inline_longer(
         self, store: CatalogStore
@@ -523,11 +528,11 @@ class StoreContract:
             unit.record_published(row.key, Version(0), Version(1), START_MS)
         with store.read() as unit:
             commits = unit.commits(row.key, Version(0), Version(2), content=True)
-            told = unit.told(row.key, Version(0), Version(2))
+            told = unit.commit_headers(row.key, Version(0), Version(2))
         assert [commit.content for commit in commits] == [b"held", None, b"held"]
         assert [commit.published_ms for commit in commits] == [START_MS, START_MS, None]
         assert [tuple(one) for one in told] == [
-            tuple(getattr(commit, field) for field in ToldRow._fields) for commit in commits
+            tuple(getattr(commit, field) for field in CommitHeader._fields) for commit in commits
         ]
 
     def test_settings_are_kept_and_replaced(self, store: CatalogStore) -> None:
@@ -571,8 +576,8 @@ class StoreContract:
             unit.set_diverged(row.key, None)
         assert found(store) == full._replace(diverged=None)
         with store.read() as unit:
-            assert unit.nameless(TableStatus.DROPPED) == [full._replace(diverged=None)]
-            assert unit.nameless(TableStatus.ACTIVE) == []
+            assert unit.tables_in_state(TableStatus.DROPPED) == [full._replace(diverged=None)]
+            assert unit.tables_in_state(TableStatus.ACTIVE) == []
             assert unit.table(table_id(2)) is None
 
     def test_pages_of_tables_together_are_all_tables(self, open_store: OpenStore) -> None:
@@ -582,7 +587,7 @@ class StoreContract:
             unit.insert_namespace(SCHEMA, START_MS)
             for number, table in enumerate(names, 1):
                 row = unit.insert_table(table_row(number))
-                unit.begin_name(table, row.id, Sequence(1))
+                unit.assign_name(table, row.id, Sequence(1))
         with store.read() as unit:
             whole = [named.name for named in unit.tables(None)]
             assert sorted(map(str, whole)) == sorted(map(str, names))
@@ -603,25 +608,25 @@ class StoreContract:
         with store.write() as unit:
             unit.update_table(dropped._replace(state=TableStatus.DROPPED))
         with store.write() as unit:
-            assert [row.id for row in unit.unpublished()] == [one.id]
+            assert [row.id for row in unit.unpublished_tables()] == [one.id]
             unit.record_published(one.key, Version(0), Version(0), START_MS)
-            assert [row.id for row in unit.unpublished()] == [one.id]
+            assert [row.id for row in unit.unpublished_tables()] == [one.id]
             unit.record_published(one.key, Version(1), Version(1), START_MS)
-            assert unit.unpublished() == []
+            assert unit.unpublished_tables() == []
             unit.update_table(dropped)
-            assert unit.unpublished() == [dropped]
+            assert unit.unpublished_tables() == [dropped]
 
     def test_an_external_table_has_a_name_and_a_place_and_nothing_to_publish(
         self, store: CatalogStore
     ) -> None:
         with store.write() as unit:
             row = unit.insert_table(table_row(kind=TableKind.EXTERNAL, metadata=b"declared"))
-            unit.begin_name(name("t"), row.id, Sequence(1))
+            unit.assign_name(name("t"), row.id, Sequence(1))
         assert row.head == -1
         with store.read() as unit:
-            assert unit.tables(None) == [NamedRow(row, name("t"), None)]
-            assert unit.unpublished() == []
-            assert unit.overlapping(f"{row.location}/inside") == row
+            assert unit.tables(None) == [NamedTableRow(row, name("t"), None)]
+            assert unit.unpublished_tables() == []
+            assert unit.overlapping_table(f"{row.location}/inside") == row
             assert unit.counts().external == 1
         with store.write() as unit:
             unit.update_table(row._replace(state=TableStatus.DROPPED))
@@ -667,14 +672,14 @@ class StoreContract:
             for number, ending in enumerate("-./0b~é".replace("/", "_")):
                 place = locations.normalize(f"file:///q/b{ending}c")
                 unit.insert_table(table_row(4 + number, location=place))
-            there = unit.overlapping(locations.normalize(location))
+            there = unit.overlapping_table(locations.normalize(location))
         assert (there is not None) is overlaps
 
     def test_nothing_lies_beside_a_table_that_is_the_whole_disk(self, store: CatalogStore) -> None:
         with store.write() as unit:
             row = unit.insert_table(table_row(1, location=locations.normalize("/")))
-            assert unit.overlapping(locations.normalize("/a/b")) == row
-            assert unit.overlapping("s3://bucket/a") is None
+            assert unit.overlapping_table(locations.normalize("/a/b")) == row
+            assert unit.overlapping_table("s3://bucket/a") is None
 
     # Commits
 
@@ -695,7 +700,7 @@ class StoreContract:
         insert_commits(store, row, commit_row(0), staged, put)
         with store.read() as unit:
             kept = unit.commits(row.key, Version(0), Version(2), content=True, summary=True)
-            told = unit.ratified(row.key, Version(0), Version(2))
+            told = unit.ratified_commits(row.key, Version(0), Version(2))
         assert kept == [commit_row(0), staged, put]
         assert told == tuple(as_commit(commit) for commit in kept)
 
@@ -721,7 +726,7 @@ class StoreContract:
                         one.key, Version(first), Version(last), content=content, summary=summary
                     )
                     assert kept == expected[max(first, 0) : last + 1]
-                    told = unit.ratified(one.key, Version(first), Version(last))
+                    told = unit.ratified_commits(one.key, Version(first), Version(last))
                     assert list(told) == [as_commit(row) for row in rows[max(first, 0) : last + 1]]
 
     def test_the_version_at_every_sequence_is_the_last_one_not_later(
@@ -741,7 +746,7 @@ class StoreContract:
         ticks = [(1, 10), (2, 10), (3, 12), (4, 12), (5, 12), (6, 20)]
         with store.write() as unit:
             for sequence, clock_ms in ticks:
-                unit.advance_clock(Clock(Sequence(sequence), clock_ms), TxnId(str(sequence)))
+                unit.advance_clock(CatalogClock(Sequence(sequence), clock_ms), TxnId(str(sequence)))
         with store.read() as unit:
             told = {ms: unit.clock_at(ms) for ms in (0, 9, 10, 11, 12, 13, 19, 20, 10**15)}
         assert told == {
@@ -779,7 +784,9 @@ class StoreContract:
             for first in range(9):
                 for last in range(9):
                     for most in (-1, 0, 1, 3, 7, 8, 10, 18, 19, 30):
-                        found = unit.fitting(one.key, Version(first), Version(last), most)
+                        found = unit.last_version_within(
+                            one.key, Version(first), Version(last), most
+                        )
                         assert found == fitting(first, last, most), (first, last, most)
 
     def test_what_was_ratified_under_a_txn_id_is_known_after_its_content_was_forgotten(
@@ -790,21 +797,21 @@ class StoreContract:
             insert_commits(store, row, commit_row(0, txn="x"), commit_row(1, txn=f"y{row.key}"))
         insert_commits(store, three, commit_row(0, txn="z"))
         with store.write() as unit:
-            assert dict(unit.ratified_under(TxnId("x"))) == {
+            assert dict(unit.transaction_commits(TxnId("x"))) == {
                 row.id: commit_row(0, txn="x") for row in (one, two)
             }
             unit.record_published(one.key, Version(0), Version(1), START_MS)
             published = commit_row(0, txn="x", published_ms=START_MS)
-            assert dict(unit.ratified_under(TxnId("x")))[one.id] == published
-            unit.forget_content(one.key, Version(1))
-            assert dict(unit.ratified_under(TxnId("x")))[one.id].content is None
+            assert dict(unit.transaction_commits(TxnId("x")))[one.id] == published
+            unit.delete_content(one.key, Version(1))
+            assert dict(unit.transaction_commits(TxnId("x")))[one.id].content is None
         with store.read() as unit:
-            ratified = dict(unit.ratified_under(TxnId("x")))
+            ratified = dict(unit.transaction_commits(TxnId("x")))
             assert ratified == {
                 one.id: commit_row(0, txn="x", content=None, published_ms=START_MS),
                 two.id: commit_row(0, txn="x"),
             }
-            assert unit.ratified_under(TxnId("nobody")) == []
+            assert unit.transaction_commits(TxnId("nobody")) == []
 
     @shows("S7")
     @pytest.mark.parametrize("other", [{}, {"sequence": 9}, {"timestamp_ms": START_MS + 9}])
@@ -816,7 +823,7 @@ class StoreContract:
         insert_commits(store, two, commit_row(0, txn="x")._replace(**other))  # type: ignore[arg-type]
         insert_commits(store, three, commit_row(0, txn="z"))
         with store.read() as unit:
-            assert unit.torn() == (["x"] if other else [])
+            assert unit.inconsistent_transactions() == (["x"] if other else [])
 
     @req("CM-47")
     def test_a_rejection_is_kept_until_it_is_old_and_is_not_replaced(
@@ -827,12 +834,12 @@ class StoreContract:
         with store.write() as unit:
             unit.insert_rejection(old)
             unit.insert_rejection(new)
-            unit.forget_rejections(START_MS)
+            unit.delete_rejections(START_MS)
             assert unit.rejection(old.txn_id) == old
-        with pytest.raises(TakenError), store.write() as unit:
+        with pytest.raises(StoreConstraintError), store.write() as unit:
             unit.insert_rejection(old._replace(answer=b"another"))
         with store.write() as unit:
-            unit.forget_rejections(START_MS + 1)
+            unit.delete_rejections(START_MS + 1)
             assert unit.rejection(old.txn_id) is None
             assert unit.rejection(new.txn_id) == new
 
@@ -858,8 +865,8 @@ class StoreContract:
         for row in (one, two):
             insert_commits(store, row, *(commit_row(version) for version in range(5)))
         with store.write() as unit:
-            unit.forget_content(one.key, Version(2))
-            unit.forget_content(one.key, Version(0))
+            unit.delete_content(one.key, Version(2))
+            unit.delete_content(one.key, Version(0))
         assert found(store).held_from == 3
         with store.read() as unit:
             kept = unit.commits(one.key, Version(0), Version(9), content=True, summary=True)
@@ -874,10 +881,10 @@ class StoreContract:
     ) -> None:
         [row] = insert(store, 1)
         with store.write() as unit:
-            unit.expect([TxnId("txn-0"), TxnId("txn-6")], [row.id])
+            unit.prefetch([TxnId("txn-0"), TxnId("txn-6")], [row.id])
             unit.insert_commit(row.key, commit_row(0))
             unit.update_table(row._replace(head=Version(5)))
-            unit.forget_content(row.key, Version(9))
+            unit.delete_content(row.key, Version(9))
             unit.record_published(row.key, Version(0), Version(5), START_MS)
             unit.insert_commit(row.key, commit_row(6))
             unit.insert_commit(row.key, commit_row(3, txn="late"))
@@ -935,11 +942,11 @@ class StoreContract:
     def test_a_lease_is_its_holders_until_it_lapses_or_ends(self, store: CatalogStore) -> None:
         def take(holder: str, now_ms: int, lease: str = "a") -> bool:
             with store.write() as unit:
-                return unit.take_lease(lease, holder, now_ms, now_ms + 10)
+                return unit.acquire_lease(lease, holder, now_ms, now_ms + 10)
 
         def holder(lease: str) -> str | None:
             with store.read() as unit:
-                return unit.holder_of(lease)
+                return unit.lease_holder(lease)
 
         assert holder("a") is None
         assert take("me", 100)
@@ -953,20 +960,20 @@ class StoreContract:
         assert take("you", 115)  # lapsed
         assert not take("me", 116)
         with store.write() as unit:
-            unit.end_lease("a", "me")  # not mine to end
+            unit.release_lease("a", "me")  # not mine to end
         assert not take("me", 117)
         with store.write() as unit:
-            unit.end_lease("a", "you")
-            unit.end_lease("never", "you")
+            unit.release_lease("a", "you")
+            unit.release_lease("never", "you")
         assert holder("a") is None
         assert take("me", 117)
 
     def test_a_lease_refused_changes_nothing(self, store: CatalogStore) -> None:
         with store.write() as unit:
-            assert unit.take_lease("a", "me", 100, 110)
-            assert not unit.take_lease("a", "you", 105, 10**9)
-            assert not unit.take_lease("a", "you", 109, 10**9)
-            assert unit.take_lease("a", "you", 110, 120)
+            assert unit.acquire_lease("a", "me", 100, 110)
+            assert not unit.acquire_lease("a", "you", 105, 10**9)
+            assert not unit.acquire_lease("a", "you", 109, 10**9)
+            assert unit.acquire_lease("a", "you", 110, 120)
 
     # What a server keeps
 
@@ -996,7 +1003,7 @@ class StoreContract:
     ) -> None:
         with store.write() as unit:
             unit.insert_token(TokenRow("a", b"1", 1))
-            with pytest.raises(TakenError), unit.savepoint():
+            with pytest.raises(StoreConstraintError), unit.savepoint():
                 unit.insert_token(taken)
             unit.insert_token(TokenRow("c", b"3", 3))
         with store.read() as unit:
@@ -1012,16 +1019,16 @@ class StoreContract:
             unit.insert_answer(old)
             assert unit.answer("old") == old
             unit.insert_answer(new)
-            unit.forget_answers(START_MS)
+            unit.delete_answers(START_MS)
             assert unit.answer("old") == old
-        with pytest.raises(TakenError), store.write() as unit:
+        with pytest.raises(StoreConstraintError), store.write() as unit:
             unit.insert_answer(old._replace(answer=b"another"))
-        with pytest.raises(TakenError), store.write() as unit:  # noqa: PT012
+        with pytest.raises(StoreConstraintError), store.write() as unit:  # noqa: PT012
             assert unit.answer("old") == old
             unit.insert_answer(old._replace(answer=b"another"))
         with store.write() as unit:
             assert unit.answer("old") == old
-            unit.forget_answers(START_MS + 1)
+            unit.delete_answers(START_MS + 1)
             assert unit.answer("old") is None
             assert unit.answer("new") == new
         with store.read() as unit:
@@ -1034,7 +1041,7 @@ class StoreContract:
                 unit.insert_location(row)
         with store.read() as unit:
             assert unit.locations() == rows
-        with pytest.raises(TakenError), store.write() as unit:
+        with pytest.raises(StoreConstraintError), store.write() as unit:
             unit.insert_location(rows[0])
         with store.write() as unit:
             unit.delete_location("file:///b")
@@ -1076,22 +1083,22 @@ class StoreContract:
         t, u = name("t"), name("U")
         creating, moving = TxnId("creating"), TxnId("moving")
         with store.write() as unit:
-            unit.advance_clock(Clock(Sequence(1), 10), creating)
+            unit.advance_clock(CatalogClock(Sequence(1), 10), creating)
             unit.insert_commit(one.key, commit_row(0, 1, creating))
-            unit.begin_name(t, one.id, Sequence(1))
+            unit.assign_name(t, one.id, Sequence(1))
         with store.write() as unit:
-            unit.advance_clock(Clock(Sequence(2), 20), moving)
+            unit.advance_clock(CatalogClock(Sequence(2), 20), moving)
             unit.insert_commit(one.key, commit_row(1, 2, moving))
             unit.insert_commit(two.key, commit_row(0, 2, moving))
-            unit.advance_clock(Clock(Sequence(3), 20), None)  # a rename
-            unit.end_name(one.id, Sequence(3))
-            unit.begin_name(u, one.id, Sequence(3))
-            unit.advance_clock(Clock(Sequence(4), 30), None)  # a drop
-            unit.end_name(one.id, Sequence(4))
+            unit.advance_clock(CatalogClock(Sequence(3), 20), None)  # a rename
+            unit.release_name(one.id, Sequence(3))
+            unit.assign_name(u, one.id, Sequence(3))
+            unit.advance_clock(CatalogClock(Sequence(4), 30), None)  # a drop
+            unit.release_name(one.id, Sequence(4))
             # Mended from a log, a transaction's second part has a sequence of its own.
-            unit.advance_clock(Clock(Sequence(5), 31), creating)
+            unit.advance_clock(CatalogClock(Sequence(5), 31), creating)
             unit.insert_commit(two.key, commit_row(1, 5, creating))
-            unit.advance_clock(Clock(Sequence(6), 32), TxnId("of nothing"))
+            unit.advance_clock(CatalogClock(Sequence(6), 32), TxnId("of nothing"))
 
         def told(version: int, sequence: int, txn: str) -> CommitRow:
             return commit_row(version, sequence, txn, content=None, summary=None)
@@ -1121,29 +1128,29 @@ class StoreContract:
     def test_old_events_are_deleted_and_the_newest_stays(self, store: CatalogStore) -> None:
         with store.write() as unit:
             assert unit.oldest_event() is None
-            unit.forget_events(Sequence(5))
+            unit.delete_events(Sequence(5))
             for sequence in range(1, 6):
                 txn_id = TxnId(f"txn {sequence}")
-                unit.advance_clock(Clock(Sequence(sequence), 10 * sequence), txn_id)
+                unit.advance_clock(CatalogClock(Sequence(sequence), 10 * sequence), txn_id)
         for last, oldest in ((0, 1), (2, 3), (1, 3), (9, 5)):
             with store.write() as unit:
-                unit.forget_events(Sequence(last))
+                unit.delete_events(Sequence(last))
             with store.read() as unit:
-                assert unit.oldest_event() == Clock(Sequence(oldest), 10 * oldest)
-                assert unit.clock() == Clock(Sequence(5), 50)
+                assert unit.oldest_event() == CatalogClock(Sequence(oldest), 10 * oldest)
+                assert unit.clock() == CatalogClock(Sequence(5), 50)
                 kept = [event.sequence for event in unit.events(Sequence(0), 9)]
                 assert kept == list(range(oldest, 6))
                 assert unit.clock_at(10 * oldest - 1) is None
-                assert unit.clock_at(59) == Clock(Sequence(5), 50)
+                assert unit.clock_at(59) == CatalogClock(Sequence(5), 50)
 
     def test_an_event_of_the_unit_that_deletes_the_others_stays(self, store: CatalogStore) -> None:
         with store.write() as unit:
-            unit.advance_clock(Clock(Sequence(1), 10), TxnId("a"))
+            unit.advance_clock(CatalogClock(Sequence(1), 10), TxnId("a"))
         with store.write() as unit:
-            unit.advance_clock(Clock(Sequence(2), 20), TxnId("b"))
-            unit.forget_events(Sequence(2))
-            assert unit.oldest_event() == unit.clock() == Clock(Sequence(2), 20)
-            unit.advance_clock(Clock(Sequence(3), 30), TxnId("c"))
+            unit.advance_clock(CatalogClock(Sequence(2), 20), TxnId("b"))
+            unit.delete_events(Sequence(2))
+            assert unit.oldest_event() == unit.clock() == CatalogClock(Sequence(2), 20)
+            unit.advance_clock(CatalogClock(Sequence(3), 30), TxnId("c"))
         with store.read() as unit:
             assert [event.txn_id for event in unit.events(Sequence(1), 9)] == ["b", "c"]
 
@@ -1180,18 +1187,18 @@ class StoreContract:
         with store.write() as unit:
             unit.insert_rejection(no)
         with store.write() as unit:
-            unit.expect([TxnId("x"), TxnId("no"), TxnId("new")], [one.id, table_id(2)])
+            unit.prefetch([TxnId("x"), TxnId("no"), TxnId("new")], [one.id, table_id(2)])
             assert unit.table(one.id) == one
             assert unit.table(table_id(2)) is None
-            assert unit.ratified_under(TxnId("x")) == [(one.id, commit_row(0, txn="x"))]
-            assert unit.ratified_under(TxnId("new")) == []
+            assert unit.transaction_commits(TxnId("x")) == [(one.id, commit_row(0, txn="x"))]
+            assert unit.transaction_commits(TxnId("new")) == []
             assert unit.rejection(TxnId("no")) == no
             assert unit.rejection(TxnId("new")) is None
-            unit.expect([], [])
+            unit.prefetch([], [])
             unit.insert_commit(one.key, commit_row(1, txn="new"))
             unit.update_table(one._replace(head=Version(1)))
-            unit.expect([TxnId("new")], [one.id])
-            assert unit.ratified_under(TxnId("new")) == [(one.id, commit_row(1, txn="new"))]
+            unit.prefetch([TxnId("new")], [one.id])
+            assert unit.transaction_commits(TxnId("new")) == [(one.id, commit_row(1, txn="new"))]
             assert unit.table(one.id) == one._replace(head=Version(1))
 
     # Anything, in any order
@@ -1297,7 +1304,7 @@ def apply(store: CatalogStore, model: Model, unit: Unit) -> None:
                         if not survives:
                             raise UndoneError
                     trial = attempt
-                except (UndoneError, TakenError):
+                except (UndoneError, StoreConstraintError):
                     compare(writing, trial)
             if not is_kept:
                 raise UndoneError
@@ -1308,15 +1315,15 @@ def apply(store: CatalogStore, model: Model, unit: Unit) -> None:
         compare(reading, model)
 
 
-def do(unit: Writing, model: Model, step: Step) -> None:
+def do(unit: WriteUnit, model: Model, step: Step) -> None:
     """Do a step to both; what one refuses the other refuses."""
     step = spelled_out(model, step)
     try:
         told = think(model, step)
     except Impossible:
-        with pytest.raises(TakenError):
+        with pytest.raises(StoreConstraintError):
             play(unit, step)
-        raise TakenError from None
+        raise StoreConstraintError from None
     assert play(unit, step) == told
 
 
@@ -1451,11 +1458,11 @@ def think(model: Model, step: Step) -> object:
     return None
 
 
-def play(unit: Writing, step: Step) -> object:
+def play(unit: WriteUnit, step: Step) -> object:
     """Do a step to the store."""
     match step:
         case "tick", sequence, clock_ms, txn_id:
-            unit.advance_clock(Clock(sequence, clock_ms), txn_id)
+            unit.advance_clock(CatalogClock(sequence, clock_ms), txn_id)
         case "table", number:
             unit.insert_table(table_row(number))
         case "commit", number, CommitRow() as commit:
@@ -1463,27 +1470,27 @@ def play(unit: Writing, step: Step) -> object:
             unit.insert_commit(0 if row is None else row.key, commit)
             assert row is not None
             unit.update_table(row._replace(head=commit.version))
-            unit.advance_clock(Clock(commit.sequence, unit.clock().clock_ms), commit.txn_id)
+            unit.advance_clock(CatalogClock(commit.sequence, unit.clock().clock_ms), commit.txn_id)
         case "publish", number, upto:
             unit.record_published(key_of(unit, number), Version(0), Version(upto), 7)
         case "forget", number, upto:
-            unit.forget_content(key_of(unit, number), Version(upto))
+            unit.delete_content(key_of(unit, number), Version(upto))
         case "name", number, of, since:
-            unit.begin_name(of, table_id(number), since)
+            unit.assign_name(of, table_id(number), since)
         case "unname", number, until:
-            unit.end_name(table_id(number), until)
+            unit.release_name(table_id(number), until)
         case "file", number, last:
             unit.insert_file(key_of(unit, number), known_file(last))
         case "reject", number:
             unit.insert_rejection(rejection(number))
         case "expire", last:
-            unit.forget_events(Sequence(last))
+            unit.delete_events(Sequence(last))
         case "pardon", before_ms:
-            unit.forget_rejections(before_ms)
+            unit.delete_rejections(before_ms)
         case "lease", lease, holder, now_ms:
-            return unit.take_lease(lease, holder, now_ms, now_ms + 2)
+            return unit.acquire_lease(lease, holder, now_ms, now_ms + 2)
         case "end", lease, holder:
-            unit.end_lease(lease, holder)
+            unit.release_lease(lease, holder)
         case "state", number, state:
             row = unit.table(table_id(number))
             if row is not None:
@@ -1497,7 +1504,7 @@ def play(unit: Writing, step: Step) -> object:
         case "answer", number:
             unit.insert_answer(kept_answer(number))
         case "unanswer", before_ms:
-            unit.forget_answers(before_ms)
+            unit.delete_answers(before_ms)
         case "listener", key, position:
             unit.put_listener(listener(key, position))
         case "advance", key, position:
@@ -1509,7 +1516,7 @@ def play(unit: Writing, step: Step) -> object:
     return None
 
 
-def key_of(unit: Reading, number: int) -> int:
+def key_of(unit: ReadUnit, number: int) -> int:
     """Give a table's key; of one that is not there, a key that no table has."""
     row = unit.table(table_id(number))
     return 0 if row is None else row.key
@@ -1533,7 +1540,7 @@ def listener(key: str, position: int) -> ListenerRow:
     return ListenerRow(key, "webhook", f"to {position}", Sequence(position), position)
 
 
-def compare(unit: Reading, model: Model) -> None:
+def compare(unit: ReadUnit, model: Model) -> None:
     """Hold all a store tells against the model."""
     assert unit.clock() == model.clock
     assert unit.oldest_event() == (model.ticks[0][:2] if model.ticks else None)
@@ -1555,11 +1562,11 @@ def compare(unit: Reading, model: Model) -> None:
         here = [entry for entry in model.names if entry[0].key == name(text).key]
         for at in (None, *range(model.clock[0] + 2)):
             meant = [n for _, n, since, to in here if is_current(since, to, at)]
-            told = unit.named(name(text), None if at is None else Sequence(at))
+            told = unit.table_id_of(name(text), None if at is None else Sequence(at))
             assert told == (table_id(meant[0]) if meant else None)
     tails = [row.id for row in model.tables.values() if row.published < row.head]
     active = [row.id for row in model.tables.values() if row.state is TableStatus.ACTIVE]
-    assert sorted(row.id for row in unit.unpublished()) == sorted(set(tails) & set(active))
+    assert sorted(row.id for row in unit.unpublished_tables()) == sorted(set(tails) & set(active))
     for txn_id in ("1", "2", "3"):
         under = {
             table_id(number): commit
@@ -1567,10 +1574,10 @@ def compare(unit: Reading, model: Model) -> None:
             for commit in commits
             if commit.txn_id == txn_id
         }
-        assert dict(unit.ratified_under(TxnId(txn_id))) == under
+        assert dict(unit.transaction_commits(TxnId(txn_id))) == under
 
 
-def compare_events(unit: Reading, model: Model) -> None:
+def compare_events(unit: ReadUnit, model: Model) -> None:
     events = unit.events(Sequence(0), 1000)
     assert [event[:3] for event in events] == model.ticks
     for event in events:
@@ -1581,7 +1588,7 @@ def compare_events(unit: Reading, model: Model) -> None:
             if commit.sequence == event.sequence
         ]
         assert sorted(event.commits) == sorted(commits)
-        for told, end in ((event.begun, 2), (event.ended, 3)):
+        for told, end in ((event.names_assigned, 2), (event.names_released, 3)):
             names = [
                 (str(entry[0]), table_id(entry[1]))
                 for entry in model.names
@@ -1590,7 +1597,7 @@ def compare_events(unit: Reading, model: Model) -> None:
             assert sorted((str(of), number) for of, number in told) == sorted(names)
 
 
-def compare_table(unit: Reading, model: Model, number: int) -> None:
+def compare_table(unit: ReadUnit, model: Model, number: int) -> None:
     row, expected = unit.table(table_id(number)), model.tables.get(number)
     if expected is None:
         assert row is None

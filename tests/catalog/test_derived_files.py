@@ -212,7 +212,7 @@ def test_an_altered_commit_is_not_taken_for_what_a_checkpoint_covers(inline_lake
     table_id = published_table(inline_lake)
     file = checkpoint(inline_lake, table_id, 4)
     inline_lake.database._ratifier.submit(
-        table_id, lambda unit: unit.forget_content(key_of(inline_lake, table_id), Version(4))
+        table_id, lambda unit: unit.delete_content(key_of(inline_lake, table_id), Version(4))
     ).result()
     on_disk(inline_lake, table_id, PublishedCommit(Version(1)).path).write_bytes(b"{}\n")
     cut(on_disk(inline_lake, table_id, file.paths[0]))

@@ -14,7 +14,7 @@ from headgate.api.events import Event, NameChange, TableCommit
 from headgate.api.messages import Proposal, Ratified, Rejected
 from headgate.catalog import event_feed
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import Reading
+from headgate.catalog.stores.port import ReadUnit
 from headgate.errors import InTheFutureError, InvalidArgumentError
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence
@@ -169,7 +169,7 @@ def test_those_who_wait_for_the_same_are_answered_by_one_look(
     pages: list[Sequence] = []
     page = event_feed.page
 
-    def counted(unit: Reading, after: Sequence, limit: int) -> event_feed.Events:
+    def counted(unit: ReadUnit, after: Sequence, limit: int) -> event_feed.Events:
         pages.append(after)
         return page(unit, after, limit)
 

@@ -85,7 +85,7 @@ def test_a_dead_publishers_lease_is_taken_over_at_once(tmp_path: Path) -> None:
 
         def taken_by(holder: str) -> None:
             with store.write() as unit:
-                assert unit.take_lease(lease, holder, now_ms, now_ms + 10**9)
+                assert unit.acquire_lease(lease, holder, now_ms, now_ms + 10**9)
 
         publisher = house.database._publisher
         with another() as (process, holder):
@@ -95,6 +95,6 @@ def test_a_dead_publishers_lease_is_taken_over_at_once(tmp_path: Path) -> None:
             process.wait()
             assert publisher.publish(table.table_id, wait=False) == 1
         with store.read() as unit:
-            assert unit.holder_of(lease) is None
+            assert unit.lease_holder(lease) is None
     finally:
         house.close()

@@ -253,7 +253,7 @@ def test_another_that_keeps_house_already_is_not_helped(inline_lake: House) -> N
     inline_lake.clock.ms += 2 * DAY_MS
     now_ms = inline_lake.clock.ms
     taken = catalog._ratifier.submit(
-        "lease", lambda unit: unit.take_lease("housekeeping", "another", now_ms, now_ms + 1000)
+        "lease", lambda unit: unit.acquire_lease("housekeeping", "another", now_ms, now_ms + 1000)
     )
     assert taken.result()
     assert catalog.keep_house() == 0
@@ -268,7 +268,7 @@ def test_a_lease_taken_by_a_clock_that_was_ahead_stops_nobody_for_long(inline_la
     clock.ms += 2 * DAY_MS
     ahead_ms = clock.ms + 365 * DAY_MS
     catalog._ratifier.submit(
-        "lease", lambda unit: unit.take_lease("housekeeping", "another", clock.ms, ahead_ms)
+        "lease", lambda unit: unit.acquire_lease("housekeeping", "another", clock.ms, ahead_ms)
     ).result()
     assert catalog.keep_house() == 0
     clock.waited_s += HOUR_MS / 1000
@@ -659,7 +659,7 @@ def test_a_purge_is_refused_where_a_folder_above_the_table_became_a_link(
     with pytest.raises(RefusedError, match="link"):
         catalog.purge_table(staged.table_id)
     with catalog._store.read() as unit:  # the other one did not have to wait for it
-        [left] = [row for row in unit.nameless(TableStatus.PURGED) if row.purged_ms is None]
+        [left] = [row for row in unit.tables_in_state(TableStatus.PURGED) if row.purged_ms is None]
     assert left.id == staged.table_id
     place.parent.unlink()
     assert catalog.purge_table(staged.table_id) == 0

@@ -116,7 +116,7 @@ def test_a_listener_whose_events_are_deleted_fails_until_it_is_put_elsewhere(
     catalog = catalog_of(session)
     session.put_listener("down", "https://example.com/", 0)
     with catalog._store.write() as unit:
-        unit.forget_events(Sequence(2))
+        unit.delete_events(Sequence(2))
     ear = Ear()
     catalog.deliver(WEBHOOK, lambda target: ear)
     eventually(lambda: the(session, "down").failing is not None)

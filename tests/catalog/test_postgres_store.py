@@ -21,7 +21,13 @@ from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres
 from headgate.catalog.stores import postgres_reader as reading
 from headgate.catalog.stores import postgres_writer as writing
-from headgate.catalog.stores.port import CatalogStore, Clock, DoubtError, TakenBackError, Writing
+from headgate.catalog.stores.port import (
+    CatalogClock,
+    CatalogStore,
+    InDoubtError,
+    RolledBackError,
+    WriteUnit,
+)
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import SystemClock
 from headgate.errors import (
@@ -320,27 +326,27 @@ def test_text_that_postgresql_cannot_keep_is_refused_alone(store: PostgresStore,
     [row] = insert(store, 1)
     bad = TxnId(text)
     with store.write() as unit:
-        unit.expect({bad, TxnId("good")}, {TableId(text), row.id})
+        unit.prefetch({bad, TxnId("good")}, {TableId(text), row.id})
         for ask in (
-            lambda: unit.ratified_under(bad),
+            lambda: unit.transaction_commits(bad),
             lambda: unit.rejection(bad),
             lambda: unit.table(TableId(text)),
             lambda: unit.answer(text),
-            lambda: unit.overlapping(f"file:///{text}"),
+            lambda: unit.overlapping_table(f"file:///{text}"),
             lambda: unit.set_setting("key", text),
-            lambda: unit.advance_clock(Clock(Sequence(1), 1), bad),
+            lambda: unit.advance_clock(CatalogClock(Sequence(1), 1), bad),
             lambda: unit.insert_commit(row.key, commit_row(0, txn=text)),
             lambda: unit.update_table(row._replace(diverged=text)),
-            lambda: unit.take_lease(text, "me", 1, 2),
+            lambda: unit.acquire_lease(text, "me", 1, 2),
         ):
             with pytest.raises(InvalidArgumentError, match="cannot keep"), unit.savepoint():
                 ask()
-        assert unit.ratified_under(TxnId("good")) == []
+        assert unit.transaction_commits(TxnId("good")) == []
         unit.insert_commit(row.key, commit_row(0, txn="good"))
     with store.read() as reading:
-        assert len(reading.ratified_under(TxnId("good"))) == 1
+        assert len(reading.transaction_commits(TxnId("good"))) == 1
         with pytest.raises(InvalidArgumentError, match="cannot keep"):
-            reading.ratified_under(bad)
+            reading.transaction_commits(bad)
         assert reading.clock() == (0, 0)
 
 
@@ -392,7 +398,7 @@ def test_a_lock_of_somebody_else_undoes_the_unit_and_the_next_one_works(
     [row] = insert(store, 1)
     with postgres_server.connect() as other, other.transaction():
         other.execute(f"LOCK TABLE {store._schema}.commits".encode())
-        with pytest.raises(TakenBackError, match="held"):
+        with pytest.raises(RolledBackError, match="held"):
             insert_commits(store, row, commit_row(0))
     assert found(store).head == -1
     insert_commits(store, row, commit_row(0))
@@ -414,7 +420,7 @@ def test_a_victim_of_a_deadlock_is_undone_and_can_be_run_again(
             def wait_for_the_clock() -> None:
                 other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
 
-            with pytest.raises(TakenBackError, match="deadlock"), store.write() as unit:  # noqa: PT012
+            with pytest.raises(RolledBackError, match="deadlock"), store.write() as unit:  # noqa: PT012
                 waiting = pool.submit(wait_for_the_clock)
                 time.sleep(0.3)
                 unit.insert_commit(row.key, commit_row(0))
@@ -439,7 +445,7 @@ def test_work_that_was_the_victim_of_a_deadlock_is_done_all_the_same(
             other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
             other.execute("ROLLBACK")
 
-        def work(unit: Writing) -> str:
+        def work(unit: WriteUnit) -> str:
             nonlocal tries
             tries += 1
             if tries == 1:
@@ -573,12 +579,12 @@ def test_a_connection_lost_in_the_middle_of_the_commit_leaves_it_open_and_the_ro
         address = postgres_server.address().replace(str(postgres_server.port), str(proxy.port))
         store = open_postgres(address=address)
         proxy.cut_next(where)
-        with pytest.raises(DoubtError) as doubt:
+        with pytest.raises(InDoubtError) as doubt:
             insert_commits(store, row, commit_row(0, txn="x"))
-        assert doubt.value.can_go_on
+        assert doubt.value.is_store_usable
         assert proxy.has_cut
         with store.write() as unit:  # by a new connection, and after the other's end
-            settled = unit.ratified_under(TxnId("x"))
+            settled = unit.transaction_commits(TxnId("x"))
         assert len(settled) == (where is Cut.AFTER)
         if not settled:
             insert_commits(store, row, commit_row(0, txn="x"))
@@ -638,10 +644,10 @@ def test_a_commit_that_a_standby_may_not_have_is_in_doubt(
         altered(postgres_server, "synchronous_standby_names", "nobody"),
     ):
         cancelling = pool.submit(cancel_when_it_waits)
-        with pytest.raises(DoubtError, match="synchronous replication") as doubt:
+        with pytest.raises(InDoubtError, match="synchronous replication") as doubt:
             insert(store, 1)
         cancelling.result()
-    assert doubt.value.can_go_on
+    assert doubt.value.is_store_usable
     insert(store, 2)
 
 
@@ -660,7 +666,7 @@ def test_what_was_acknowledged_is_there_after_the_whole_server_was_killed(
         while True:
             try:
                 now = insert_commits(store, now, commit_row(version))
-            except (DoubtError, UnavailableError):
+            except (InDoubtError, UnavailableError):
                 assert is_killed.is_set()
                 return
             acknowledged.append(version)
@@ -708,10 +714,10 @@ def test_a_batch_costs_as_many_round_trips_as_one_commit(
     trips = Counted(monkeypatch)
     with store.write() as unit:
         txns = [TxnId(f"txn-{number}") for number in range(60)]
-        unit.expect([*txns, TxnId("never")], rows.keys())
+        unit.prefetch([*txns, TxnId("never")], rows.keys())
         for number, txn in enumerate(txns):
             with unit.savepoint():
-                assert unit.ratified_under(txn) == []
+                assert unit.transaction_commits(txn) == []
                 assert unit.rejection(txn) is None
                 row = unit.table(list(rows)[number % 3])
                 assert row is not None
@@ -719,12 +725,12 @@ def test_a_batch_costs_as_many_round_trips_as_one_commit(
                 head = Version(row.head + 1)
                 unit.insert_commit(row.key, commit_row(head, sequence, txn))
                 unit.update_table(row._replace(head=head))
-                unit.advance_clock(Clock(Sequence(sequence), number), txn)
+                unit.advance_clock(CatalogClock(Sequence(sequence), number), txn)
             with pytest.raises(ZeroDivisionError), unit.savepoint():  # noqa: PT012
-                unit.ratified_under(TxnId("never"))
+                unit.transaction_commits(TxnId("never"))
                 unit.insert_commit(row.key, commit_row(head + 1, sequence + 1, "never"))
                 unit.update_table(row._replace(head=Version(99)))
-                unit.advance_clock(Clock(Sequence(99), 99), TxnId("never"))
+                unit.advance_clock(CatalogClock(Sequence(99), 99), TxnId("never"))
                 raise ZeroDivisionError
     assert trips.count == 2  # one to ask, one to tell
     with store.read() as reading:
@@ -733,7 +739,7 @@ def test_a_batch_costs_as_many_round_trips_as_one_commit(
         events = reading.events(Sequence(0), 100)
         assert [event.txn_id for event in events] == txns
         assert all(len(event.commits) == 1 for event in events)
-        assert reading.ratified_under(TxnId("never")) == []
+        assert reading.transaction_commits(TxnId("never")) == []
 
 
 STRANGE = ["NULL", "", " ", '"', "\\", '\\"', "{}", "{a,b}", "a,b", "'", "\n\t", "é😀", "$1", "%s"]
@@ -758,11 +764,11 @@ def test_rows_that_were_gathered_come_back_as_they_were(store: PostgresStore, le
         for version, text in enumerate(STRANGE[:5] if length > 9999 else STRANGE)
     ]
     with store.write() as unit:
-        unit.expect([commit.txn_id for commit in commits], [row.id])
+        unit.prefetch([commit.txn_id for commit in commits], [row.id])
         for commit in commits:
             unit.insert_commit(row.key, commit)
             unit.update_table(row._replace(head=commit.version, diverged=commit.txn_id))
-            unit.advance_clock(Clock(commit.sequence, commit.version), commit.txn_id)
+            unit.advance_clock(CatalogClock(commit.sequence, commit.version), commit.txn_id)
     assert found(store).diverged == commits[-1].txn_id
     with store.read() as reading:
         kept = reading.commits(row.key, Version(0), Version(99), content=True, summary=True)
@@ -792,7 +798,7 @@ def test_what_clashes_in_spite_of_all_undoes_the_whole_unit(
     [row] = insert(store, 1)
     with pytest.raises(UnavailableError, match="duplicate key"), store.write() as unit:  # noqa: PT012
         assert unit.table(row.id) == row
-        assert unit.ratified_under(TxnId("x")) == []
+        assert unit.transaction_commits(TxnId("x")) == []
         with postgres_server.connect() as intruder:  # by hand, and without the lock
             intruder.execute(
                 f"INSERT INTO {store._schema}.commits VALUES "
@@ -802,7 +808,7 @@ def test_what_clashes_in_spite_of_all_undoes_the_whole_unit(
         unit.set_setting("key", "value")
     with store.read() as reading:
         assert reading.setting("key") is None
-        assert reading.ratified_under(TxnId("x")) == []
+        assert reading.transaction_commits(TxnId("x")) == []
 
 
 def test_what_is_asked_first_of_an_empty_lake_does_not_read_all_of_it_when_it_is_full(
@@ -811,7 +817,7 @@ def test_what_is_asked_first_of_an_empty_lake_does_not_read_all_of_it_when_it_is
     [row] = insert(store, 1)
     for number in range(20):  # so often that the statement is prepared, and its plan kept
         with store.write() as unit:
-            unit.expect([TxnId(f"txn-{number}")], [row.id])
+            unit.prefetch([TxnId(f"txn-{number}")], [row.id])
     assert store._writer is not None
     [[name, kept]] = store._writer.execute(
         "SELECT name, generic_plans FROM pg_prepared_statements WHERE statement = $1",

@@ -21,7 +21,7 @@ from headgate._connect import embedded_catalog
 from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import Reading
+from headgate.catalog.stores.port import ReadUnit
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.workers import FEW
 from headgate.clock import SystemClock
@@ -522,16 +522,16 @@ def test_a_turn_looks_at_the_store_twice(
     with opened(tmp_path, publisher=False) as house:
         table = house.create()
         commit(house, table.table_id, 3)
-        look, looks = SQLiteStore.look, 0
+        look, looks = SQLiteStore.read_latest, 0
 
-        def counted(store: SQLiteStore) -> AbstractContextManager[Reading]:
+        def counted(store: SQLiteStore) -> AbstractContextManager[ReadUnit]:
             nonlocal looks
             looks += 1
             return look(store)
 
         with monkeypatch.context() as patch:
             patch.setattr(SQLiteStore, "read", None)
-            patch.setattr(SQLiteStore, "look", counted)
+            patch.setattr(SQLiteStore, "read_latest", counted)
             assert house.database._publisher.publish(table.table_id, wait=False) == 3
         assert looks == 2  # for how far it is, and for the commits
         assert recorded(house, table.table_id) == 3
@@ -551,7 +551,9 @@ def test_a_table_another_publisher_works_on_is_left_to_it_until_its_lease_lapses
 
         def take() -> bool:
             with house.database._store.write() as unit:
-                return unit.take_lease(lease, "another", now_ms, now_ms + house.settings.lease_ms)
+                return unit.acquire_lease(
+                    lease, "another", now_ms, now_ms + house.settings.lease_ms
+                )
 
         eventually(take)  # once our own publisher has given it back
         commit(house, table.table_id)
@@ -600,7 +602,7 @@ def test_the_lease_of_a_publisher_that_died_is_passed_over_when_nothing_moves(
         clock = house.clock
         take = house.database._ratifier.submit(
             "lease",
-            lambda unit: unit.take_lease(
+            lambda unit: unit.acquire_lease(
                 lease_of(table.table_id), "died", clock.now_ms(), clock.now_ms() + NEVER
             ),
         )
@@ -1066,7 +1068,7 @@ def test_a_purge_does_not_wait_for_ever_for_a_publisher_that_died(tmp_path: Path
         house.database.drop_table(table.table_id)
         with house.database._store.write() as unit:
             now_ms = house.clock.ms
-            unit.take_lease(f"publish:{table.table_id}", "another", now_ms, now_ms + 50)
+            unit.acquire_lease(f"publish:{table.table_id}", "another", now_ms, now_ms + 50)
         house.database.purge_table(table.table_id)
         with pytest.raises(NotFoundError, match="purged"):
             house.catalog.publish(table.table_id)

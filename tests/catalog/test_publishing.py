@@ -261,7 +261,7 @@ def test_the_latest_version_is_known_when_all_is_published_and_forgotten(lake: H
     with lake.database._store.write() as unit:
         row = unit.table(table.table_id)
         assert row is not None
-        unit.forget_content(row.key, row.head)
+        unit.delete_content(row.key, row.head)
     lake.restart()
     assert lake.catalog.ratified_commits(table.table_id).latest == 1
     assert lake.catalog.ratified_commits(table.table_id).commits == ()
@@ -325,7 +325,7 @@ def test_a_file_that_is_not_what_it_is_called_is_refused(
 def _seized(house: House, table_id: TableId) -> bool:
     now_ms = house.clock.now_ms()
     with house.database._store.write() as unit:
-        return unit.take_lease(f"publish:{table_id}", "another", now_ms, now_ms + 10**9)
+        return unit.acquire_lease(f"publish:{table_id}", "another", now_ms, now_ms + 10**9)
 
 
 def _append_many(house: House, table_id: TableId) -> None:

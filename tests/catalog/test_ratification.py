@@ -109,7 +109,7 @@ def test_the_first_answer_is_given_after_publishing_and_after_the_content_was_fo
     with lake.database._store.write() as unit:
         row = unit.table(table.table_id)
         assert row is not None
-        unit.forget_content(row.key, row.head)
+        unit.delete_content(row.key, row.head)
     lake.restart()
     again = lake.catalog.propose(proposal)
     assert isinstance(again, Ratified)

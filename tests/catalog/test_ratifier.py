@@ -14,10 +14,10 @@ from headgate import failpoints
 from headgate.catalog.ratifier import Ratifier, WaitError
 from headgate.catalog.stores.port import (
     CatalogStore,
-    DoubtError,
-    Reading,
-    TakenBackError,
-    Writing,
+    InDoubtError,
+    ReadUnit,
+    RolledBackError,
+    WriteUnit,
 )
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
@@ -47,17 +47,17 @@ class WatchedStore:
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[], None] = lambda: None
 
-    def read(self) -> AbstractContextManager[Reading]:
+    def read(self) -> AbstractContextManager[ReadUnit]:
         return self.inner.read()
 
-    def look(self) -> AbstractContextManager[Reading]:
-        return self.inner.look()
+    def read_latest(self) -> AbstractContextManager[ReadUnit]:
+        return self.inner.read_latest()
 
     @contextmanager
-    def write(self) -> Iterator[Writing]:
+    def write(self) -> Iterator[WriteUnit]:
         self.before_begin()
         with self.inner.write() as unit:
-            unit.expect = self._hear  # type: ignore[method-assign]
+            unit.prefetch = self._hear  # type: ignore[method-assign]
             yield unit
             self.before_commit()
         self.commits += 1
@@ -66,7 +66,7 @@ class WatchedStore:
     def describe(self) -> str:
         return self.inner.describe()
 
-    def integrity(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         return []
 
     def backup(self, target: Path) -> None:
@@ -97,20 +97,20 @@ def ratifier(store: WatchedStore) -> Iterator[Ratifier]:
     made.close()
 
 
-def keep(key: object) -> Callable[[Writing], str]:
+def keep(key: object) -> Callable[[WriteUnit], str]:
     """Work that leaves a trace."""
 
-    def do(unit: Writing) -> str:
+    def do(unit: WriteUnit) -> str:
         unit.set_setting(str(key), "kept")
         return f"answer {key}"
 
     return do
 
 
-def refuse(key: object) -> Callable[[Writing], str]:
+def refuse(key: object) -> Callable[[WriteUnit], str]:
     """Work that leaves a trace and is refused then."""
 
-    def do(unit: Writing) -> str:
+    def do(unit: WriteUnit) -> str:
         unit.set_setting(str(key), "kept")
         raise NotFoundError(f"There is no {key}.")
 
@@ -128,7 +128,7 @@ class Gate:
     def open(self) -> None:
         self._opened.set()
 
-    def _pass(self, _: Writing) -> None:
+    def _pass(self, _: WriteUnit) -> None:
         self._reached.set()
         assert self._opened.wait(PATIENCE)
 
@@ -148,7 +148,7 @@ def test_the_answer_comes_after_the_commit_and_never_before(
     store.before_commit = lambda: seen.append(answer.done())
     submitted = threading.Event()
 
-    def wait_and_keep(unit: Writing) -> str:
+    def wait_and_keep(unit: WriteUnit) -> str:
         submitted.wait(PATIENCE)
         return keep(1)(unit)
 
@@ -206,7 +206,7 @@ def test_work_runs_in_the_order_it_came_and_sees_what_came_before_it(
 ) -> None:
     gate = Gate(ratifier)
 
-    def count(unit: Writing) -> str:
+    def count(unit: WriteUnit) -> str:
         number = int(unit.setting("count") or 0) + 1
         unit.set_setting("count", str(number))
         return str(number)
@@ -234,7 +234,7 @@ def test_a_refusal_undoes_itself_alone_and_the_batch_goes_on(
 def test_an_error_of_no_kind_we_know_is_answered_and_undone_too(
     store: WatchedStore, ratifier: Ratifier
 ) -> None:
-    def stumble(unit: Writing) -> str:
+    def stumble(unit: WriteUnit) -> str:
         unit.set_setting("1", "kept")
         raise ZeroDivisionError
 
@@ -260,7 +260,7 @@ def test_a_batch_takes_at_most_20_ms(store: WatchedStore) -> None:
     ratifier = Ratifier(store, clock, Settings())
     gate = Gate(ratifier)
 
-    def slow(_: Writing) -> str:
+    def slow(_: WriteUnit) -> str:
         clock.sleep(0.005)
         return ""
 
@@ -277,7 +277,7 @@ def test_doubt_about_the_commit_makes_every_answer_unknown_and_stops_the_catalog
     store: WatchedStore, ratifier: Ratifier
 ) -> None:
     def doubt() -> None:
-        raise DoubtError("the sync failed")
+        raise InDoubtError("the sync failed")
 
     store.after_commit = doubt
     gate = Gate(ratifier)
@@ -308,7 +308,7 @@ def test_whoever_runs_it_is_told_that_it_stopped_and_not_that_it_was_closed(
     assert told == []
 
     def doubt() -> None:
-        raise DoubtError("the sync failed")
+        raise InDoubtError("the sync failed")
 
     store.after_commit = doubt
     heard = threading.Event()
@@ -328,7 +328,7 @@ def test_what_waits_behind_a_batch_in_doubt_is_told_that_nothing_happened(
     store: WatchedStore,
 ) -> None:
     def doubt() -> None:
-        raise DoubtError("the sync failed")
+        raise InDoubtError("the sync failed")
 
     store.before_commit = doubt
     ratifier = Ratifier(store, ManualClock(), Settings(batch_proposals=2))
@@ -349,7 +349,7 @@ def test_doubt_about_a_lost_connection_is_told_to_its_batch_and_the_rest_goes_on
 ) -> None:
     def lose() -> None:
         store.after_commit = lambda: None
-        raise DoubtError("the connection was lost", can_go_on=True)
+        raise InDoubtError("the connection was lost", is_store_usable=True)
 
     store.after_commit = lose
     ratifier = Ratifier(store, ManualClock(), Settings(batch_proposals=2))
@@ -410,7 +410,7 @@ def test_who_let_others_go_first_is_refused_with_its_batch_and_not_done_later(
 
     tries = 0
 
-    def wait_once(unit: Writing) -> str:
+    def wait_once(unit: WriteUnit) -> str:
         nonlocal tries
         tries += 1
         if tries == 1:
@@ -436,7 +436,7 @@ def test_a_real_disk_that_fills_up_in_mid_batch_refuses_the_batch_and_the_next_o
     inner._writer.execute(f"PRAGMA max_page_count = {pages}")
     gate = Gate(ratifier)
 
-    def large(unit: Writing) -> str:
+    def large(unit: WriteUnit) -> str:
         unit.set_setting("2", "x" * 1_000_000)
         return ""
 
@@ -464,7 +464,7 @@ def test_a_database_held_by_others_is_told_to_who_waited_longest_and_the_rest_go
         store.before_begin = lambda: None
         raise UnavailableError("Other processes held it.")
 
-    def arm(_: Writing) -> str:
+    def arm(_: WriteUnit) -> str:
         store.before_begin = hold
         return ""
 
@@ -486,7 +486,7 @@ def test_a_unit_that_the_database_took_back_is_run_again_in_its_order(
         nonlocal times
         times += 1
         if times < 3:
-            raise TakenBackError("A deadlock was found.")
+            raise RolledBackError("A deadlock was found.")
 
     store.before_commit = take_back
     gate = Gate(ratifier)
@@ -512,7 +512,7 @@ def test_what_the_database_takes_back_for_too_long_is_told_to_have_not_happened(
 
     def take_back() -> None:
         clock.sleep(0.3)
-        raise TakenBackError("A deadlock was found.")
+        raise RolledBackError("A deadlock was found.")
 
     store.before_commit = take_back
     [told] = settled(ratifier.submit("1", keep(1)))
@@ -530,14 +530,14 @@ def test_work_that_must_wait_lets_others_go_first_and_comes_back(
     order: list[str] = []
     gate = Gate(ratifier)
 
-    def wait_for_two(unit: Writing) -> str:
+    def wait_for_two(unit: WriteUnit) -> str:
         unit.set_setting("1", "kept")
         if "2" not in order:
             raise WaitError
         order.append("1")
         return "answer 1"
 
-    def two(_: Writing) -> str:
+    def two(_: WriteUnit) -> str:
         order.append("2")
         return "answer 2"
 
@@ -555,7 +555,7 @@ def test_while_all_there_is_must_wait_the_ratifier_rests_and_undoes_their_traces
     ratifier = Ratifier(store, clock, Settings())
     tries = 0
 
-    def third_time(unit: Writing) -> str:
+    def third_time(unit: WriteUnit) -> str:
         nonlocal tries
         tries += 1
         unit.set_setting(str(tries), "kept")
@@ -586,7 +586,7 @@ def test_closing_answers_all_that_waits(store: WatchedStore, ratifier: Ratifier)
 def test_closing_does_not_wait_for_those_who_let_others_go_first(ratifier: Ratifier) -> None:
     has_waited = threading.Event()
 
-    def always_wait(_: Writing) -> str:
+    def always_wait(_: WriteUnit) -> str:
         has_waited.set()
         raise WaitError
 
@@ -686,7 +686,7 @@ def test_a_thread_that_dies_anywhere_leaves_nobody_hanging(store: WatchedStore, 
 def test_work_that_raises_what_no_code_catches_stops_the_thread_and_nobody_hangs(
     store: WatchedStore, ratifier: Ratifier
 ) -> None:
-    def interrupt(_: Writing) -> str:
+    def interrupt(_: WriteUnit) -> str:
         raise KeyboardInterrupt
 
     gate = Gate(ratifier)

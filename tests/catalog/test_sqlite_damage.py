@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.catalog.stores.port import Clock, DoubtError
+from headgate.catalog.stores.port import CatalogClock, InDoubtError
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.errors import DamagedError
@@ -74,7 +74,7 @@ def test_a_database_that_is_deleted_or_replaced_takes_no_further_change(
         insert(store, 2)
     with pytest.raises(DamagedError):
         found(store)
-    assert store.integrity() != []
+    assert store.check_integrity() != []
 
 
 @pytest.mark.parametrize("damage", REPLACED)
@@ -83,12 +83,12 @@ def test_a_commit_that_went_into_a_file_without_a_name_is_in_doubt(
 ) -> None:
     def commit() -> None:
         with store.write() as unit:
-            unit.advance_clock(Clock(Sequence(1), 1), None)
+            unit.advance_clock(CatalogClock(Sequence(1), 1), None)
             damage(path)
 
-    with pytest.raises(DoubtError) as doubt:
+    with pytest.raises(InDoubtError) as doubt:
         commit()
-    assert doubt.value.can_go_on  # the store refuses what comes next by itself
+    assert doubt.value.is_store_usable  # the store refuses what comes next by itself
     with pytest.raises(DamagedError):
         insert(store, 2)
 
@@ -111,7 +111,7 @@ def test_the_working_directory_may_change_under_a_relative_path(
     store = SQLiteStore("headgate.db", SystemClock())
     monkeypatch.chdir(os.sep)
     insert(store, 1)
-    assert store.integrity() == []
+    assert store.check_integrity() == []
     store.close()
 
 
@@ -145,16 +145,16 @@ def test_a_database_that_another_program_made_smaller_is_no_damage(
     store._writer.wal_checkpoint()
     assert path.stat().st_size < before
     insert(store, 10)
-    assert store.integrity() == []
+    assert store.check_integrity() == []
 
 
 def test_overwritten_pages_are_found_and_end_all_use(store: SQLiteStore, path: Path) -> None:
     large(store)
-    assert store.integrity() == []
+    assert store.check_integrity() == []
     with path.open("r+b") as file:  # another process: its locks are not ours
         file.seek(4096 * 3)
         file.write(b"\xa5" * 4096 * 40)
-    assert store.integrity() != []
+    assert store.check_integrity() != []
     with pytest.raises(DamagedError, match="damaged"):
         insert(store, 9)
     with pytest.raises(DamagedError):
@@ -168,10 +168,10 @@ def test_an_older_copy_written_over_the_database_is_found(store: SQLiteStore, pa
     with store.write() as unit:
         unit.insert_commit(row.key, commit_row(0, 1))
         unit.update_table(row._replace(head=Version(0)))
-        unit.advance_clock(Clock(Sequence(5), 5), TxnId("one"))
+        unit.advance_clock(CatalogClock(Sequence(5), 5), TxnId("one"))
     store._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     path.write_bytes(copy.read_bytes())
-    assert store.integrity() != []
+    assert store.check_integrity() != []
     with pytest.raises(DamagedError):
         insert(store, 3)
 

@@ -16,12 +16,12 @@ from headgate import failpoints
 from headgate.api.table_states import TableKind
 from headgate.catalog.stores import sqlite
 from headgate.catalog.stores.port import (
+    CatalogClock,
     CatalogStore,
-    Clock,
-    DoubtError,
-    Reading,
+    InDoubtError,
+    ReadUnit,
+    StoreConstraintError,
     TableRow,
-    TakenError,
 )
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
@@ -245,15 +245,19 @@ def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds
             commit_row(1),
         ]
         events = unit.events(Sequence(0), 9)
-        assert unit.clock() == Clock(Sequence(3), 12)
-        assert unit.clock_at(11) == Clock(Sequence(2), 11)
-        assert unit.unpublished() == [expected]
+        assert unit.clock() == CatalogClock(Sequence(3), 12)
+        assert unit.clock_at(11) == CatalogClock(Sequence(2), 11)
+        assert unit.unpublished_tables() == [expected]
     assert [(event.txn_id, len(event.commits)) for event in events] == [
         (TxnId("txn-0"), 1),
         (TxnId("txn-1"), 1),
         (None, 0),
     ]
-    assert [(len(event.begun), len(event.ended)) for event in events] == [(1, 0), (0, 0), (1, 1)]
+    assert [(len(event.names_assigned), len(event.names_released)) for event in events] == [
+        (1, 0),
+        (0, 0),
+        (1, 1),
+    ]
     with store.write() as unit:
         unit.update_table(expected._replace(kind=TableKind.EXTERNAL))
     assert found(store).kind is TableKind.EXTERNAL
@@ -527,7 +531,7 @@ def test_what_a_feed_and_a_status_ask_costs_what_it_gives_and_not_what_there_is(
         connection = store._lent[-1]
         unit.events(Sequence(0), 1)
     with store.write() as unit:
-        unit.advance_clock(Clock(Sequence(1), 1), None)
+        unit.advance_clock(CatalogClock(Sequence(1), 1), None)
     with store.read() as unit:
         assert connection is store._lent[-1]
         connection.exec_trace = explain
@@ -551,7 +555,7 @@ def test_a_sync_that_failed_leaves_the_commit_in_doubt(path: Path) -> None:
         store = SQLiteStore(str(path), SystemClock(), vfs="failing")
         insert(store, 1)
         disk.is_failing = True
-        with pytest.raises(DoubtError):
+        with pytest.raises(InDoubtError):
             insert(store, 2)
         disk.is_failing = False
         store.close()
@@ -568,7 +572,7 @@ def test_a_commit_writes_no_more_pages_than_it_has_rows_and_unique_keys(
     with store.write() as unit:
         unit.insert_commit(row.key, commit_row(1, 2))
         unit.update_table(row._replace(head=Version(1)))
-        unit.advance_clock(Clock(Sequence(2), 2), TxnId("txn-1"))
+        unit.advance_clock(CatalogClock(Sequence(2), 2), TxnId("txn-1"))
     pages, _ = store._writer.wal_checkpoint()
     assert pages == 5  # of sequences, tables, and commits with their two keys
 
@@ -576,7 +580,7 @@ def test_a_commit_writes_no_more_pages_than_it_has_rows_and_unique_keys(
 # What one unit leaves to the next
 
 
-def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[Clock, int, Version]:
+def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[CatalogClock, int, Version]:
     """Look, in a unit of change, at what is decided upon."""
     with store.write() as unit:
         row = unit.table(table_id(number))
@@ -602,35 +606,35 @@ def test_the_publishers_rows_are_written_with_those_of_proposals_and_all_in_orde
     asked: list[str] = []
     store._writer.exec_trace = lambda _, sql, __: not asked.append(sql)  # type: ignore[func-returns-value]
     with store.write() as unit:
-        unit.expect({TxnId("txn-1"), TxnId("txn-2")}, {row.id})
+        unit.prefetch({TxnId("txn-1"), TxnId("txn-2")}, {row.id})
         for step in (
-            lambda: unit.take_lease("a", "me", 0, 10),
+            lambda: unit.acquire_lease("a", "me", 0, 10),
             lambda: unit.insert_commit(row.key, commit_row(1, 2)),
             lambda: unit.update_table(row._replace(head=Version(1))),
             lambda: unit.record_published(row.key, Version(0), Version(0), 7),
-            lambda: unit.end_lease("b", "me"),
+            lambda: unit.release_lease("b", "me"),
         ):
             with unit.savepoint():
                 step()
     assert not [sql for sql in asked if "SAVEPOINT" in sql]
     # What hangs together is sent before the next of it.
     with store.write() as unit:
-        unit.end_lease("c", "me")
-        unit.end_lease("a", "me")
-        unit.take_lease("b", "me", 0, 10)
-        unit.end_lease("b", "me")
-        unit.expect({TxnId("txn-2")}, ())
+        unit.release_lease("c", "me")
+        unit.release_lease("a", "me")
+        unit.acquire_lease("b", "me", 0, 10)
+        unit.release_lease("b", "me")
+        unit.prefetch({TxnId("txn-2")}, ())
         unit.insert_commit(row.key, commit_row(2, 3))
         unit.update_table(found_in(unit)._replace(head=Version(2)))
         unit.record_published(row.key, Version(1), Version(2), 8)
     with store.read() as unit:
-        assert unit.holder_of("a") is unit.holder_of("b") is None
+        assert unit.lease_holder("a") is unit.lease_holder("b") is None
         assert found_in(unit).published == 2
         commits = unit.commits(row.key, Version(0), Version(2), content=False)
         assert [commit.published_ms for commit in commits] == [7, 8, 8]
 
 
-def found_in(unit: Reading) -> TableRow:
+def found_in(unit: ReadUnit) -> TableRow:
     row = unit.table(table_id(1))
     assert row is not None
     return row
@@ -650,7 +654,7 @@ def test_what_another_process_wrote_is_seen_by_the_next_unit_that_knew_better(
         row = insert_commits(one, row, commit_row(version, version + 1))
         assert seen_by_next(two) == seen_by_next(one) != before
         # And what it took is taken.
-        with two.write() as unit, pytest.raises(TakenError), unit.savepoint():
+        with two.write() as unit, pytest.raises(StoreConstraintError), unit.savepoint():
             unit.insert_commit(row.key, commit_row(version, txn="late"))
     other.close()
 
@@ -661,7 +665,7 @@ def test_a_unit_that_was_undone_leaves_nothing_to_the_next(store: SQLiteStore) -
     with pytest.raises(ZeroDivisionError), store.write() as unit:  # noqa: PT012
         unit.update_table(row._replace(timestamp_ms=99))
         unit.clock()
-        unit.advance_clock(Clock(Sequence(1), 1), TxnId("x"))
+        unit.advance_clock(CatalogClock(Sequence(1), 1), TxnId("x"))
         raise ZeroDivisionError
     assert seen_by_next(store) == before
 

@@ -15,7 +15,7 @@ import pytest
 from headgate.api.messages import Answer, Ratified, VersionTaken
 from headgate.api.status import Reported
 from headgate.catalog.decision import Pending
-from headgate.catalog.stores.port import DoubtError, Writing
+from headgate.catalog.stores.port import InDoubtError, WriteUnit
 from headgate.errors import (
     DamagedError,
     InvalidCommitError,
@@ -238,7 +238,7 @@ def test_a_log_that_diverged_is_not_told_to_who_reads_files(inline_lake: House) 
 def test_what_cannot_be_published_in_time_is_not_told(inline_lake: House) -> None:
     table = inline_lake.create()
     with inline_lake.database._store.write() as unit:
-        unit.take_lease(
+        unit.acquire_lease(
             f"publish:{table.table_id}",
             "another",
             inline_lake.clock.ms,
@@ -291,7 +291,7 @@ class DoubtfulStore:
         return getattr(self._inner, name)
 
     @contextmanager
-    def write(self) -> Iterator[Writing]:
+    def write(self) -> Iterator[WriteUnit]:
         if not self.doubts and self.is_over:
             raise UnavailableError("The database is away.")
         with ExitStack() as stack:
@@ -299,10 +299,10 @@ class DoubtfulStore:
             yield unit
             if self.doubts and not self._happens:
                 self.doubts -= 1
-                raise DoubtError("the connection was lost", can_go_on=True)
+                raise InDoubtError("the connection was lost", is_store_usable=True)
         if self.doubts:
             self.doubts -= 1
-            raise DoubtError("the connection was lost", can_go_on=True)
+            raise InDoubtError("the connection was lost", is_store_usable=True)
 
 
 @pytest.mark.parametrize("happens", [True, False])
@@ -342,7 +342,7 @@ def test_a_doubt_followed_by_a_refusal_stays_a_doubt(inline_lake: House, damage:
     staged = put(inline_lake, table_id, 1)
     judged = inline_lake.database._decider.decide
 
-    def decide(unit: Writing, pending: Pending) -> Answer:
+    def decide(unit: WriteUnit, pending: Pending) -> Answer:
         answer = judged(unit, pending)
         (inline_lake.root / damage).unlink()
         return answer

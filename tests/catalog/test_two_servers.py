@@ -17,7 +17,7 @@ import pytest
 
 from headgate.api.messages import Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import Writing
+from headgate.catalog.stores.port import WriteUnit
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import OutcomeUnknownError, UnavailableError
@@ -254,7 +254,7 @@ def test_a_server_that_stops_in_mid_batch_is_passed_over_and_finds_out(site: Sit
     table_id = create(other)
     is_in, go_on = threading.Event(), threading.Event()
 
-    def stop(unit: Writing) -> None:
+    def stop(unit: WriteUnit) -> None:
         unit.set_setting("late", "I am")
         is_in.set()
         assert go_on.wait(PATIENCE)

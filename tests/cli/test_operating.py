@@ -63,7 +63,7 @@ def test_deleted_events_are_refused_and_the_others_shown(orders: Run, tmp_path: 
     with headgate.connect(tmp_path / "lake", publisher=False) as session:
         assert isinstance(session.catalog, Catalog)
         with session.catalog._store.write() as unit:
-            unit.forget_events(Sequence(1))
+            unit.delete_events(Sequence(1))
     assert orders("events").lines == shown[1:]
     refused = orders("events", "--after", "0")
     assert (refused.code, refused.out) == (1, "")

@@ -381,6 +381,6 @@ def be_a_slow_publisher(lake: Path, table_id: TableId, ms: int) -> None:
     with headgate.connect(lake, publisher=False) as session:
         assert isinstance(session.catalog, Catalog)
         taken = session.catalog._ratifier.submit(
-            lease, lambda unit: unit.take_lease(lease, "slow", now_ms, now_ms + ms)
+            lease, lambda unit: unit.acquire_lease(lease, "slow", now_ms, now_ms + ms)
         )
         assert taken.result()

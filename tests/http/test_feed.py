@@ -142,7 +142,7 @@ def test_who_was_further_than_the_catalog_is_told_so(served: Served) -> None:
 def test_deleted_events_are_410_and_the_answer_names_where_to_go_on(served: Served) -> None:
     served.commit("a")
     with served.catalog._store.write() as unit:
-        unit.forget_events(Sequence(1))
+        unit.delete_events(Sequence(1))
     for wait in ("", "&wait=5"):
         response = served.http.get(f"/v1/events?after=0{wait}")
         assert (response.status_code, response.json()["code"]) == (410, "version-gone")

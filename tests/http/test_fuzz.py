@@ -96,7 +96,7 @@ class World:
         """Give all that a refusal must leave alone."""
         catalog = self.served.catalog
         with catalog._store.read() as unit:
-            clock, staging = unit.clock(), unit.nameless(TableStatus.STAGING)
+            clock, staging = unit.clock(), unit.tables_in_state(TableStatus.STAGING)
             listeners = unit.listeners()
         return (
             clock.sequence,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog.stores.port import DoubtError
+from headgate.catalog.stores.port import InDoubtError
 from headgate.clock import RandomIds
 from headgate.errors import UnavailableError
 from headgate.http import event_routes
@@ -325,7 +325,7 @@ def test_a_server_that_can_decide_nothing_any_more_is_not_healthy(
     assert served.http.get("/health").status_code == 200
 
     def doubt() -> None:
-        raise DoubtError("the sync failed")
+        raise InDoubtError("the sync failed")
 
     monkeypatch.setattr(served.catalog._store, "_commit", doubt)
     answer = propose(served, table_id, commit(1))

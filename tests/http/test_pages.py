@@ -116,7 +116,7 @@ def test_what_is_forgotten_between_two_pages_leaves_no_gap(small: Served) -> Non
 
             def forget(unit: object) -> None:
                 row = unit.table(table_id)  # type: ignore[attr-defined]
-                unit.forget_content(row.key, Version(40))  # type: ignore[attr-defined]
+                unit.delete_content(row.key, Version(40))  # type: ignore[attr-defined]
 
             small.catalog._ratifier.submit("forget", forget).result()
         return send(method, path, *rest)  # type: ignore[arg-type]

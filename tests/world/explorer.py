@@ -122,7 +122,7 @@ class Process:
         yield self.ask("read rows", lambda shared: (shared, shared)).unit()
 
     @contextmanager
-    def look(self) -> Iterator[Any]:
+    def read_latest(self) -> Iterator[Any]:
         yield _Look(self)
 
     def close(self) -> None:

@@ -96,7 +96,7 @@ def publisher(*tables: TableId) -> Callable[[Process], Any]:
 
 
 def forget(process: Process, key: int, upto: Version) -> None:
-    process.catalog._ratifier.submit("forget", lambda unit: unit.forget_content(key, upto)).result()
+    process.catalog._ratifier.submit("forget", lambda unit: unit.delete_content(key, upto)).result()
 
 
 def client_that_publishes(process: Process) -> None:

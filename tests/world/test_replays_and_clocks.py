@@ -142,7 +142,7 @@ def test_a_dead_publishers_lease_does_not_last_an_hour_because_the_clock_was_set
     assert store is not None
     with store.write() as unit:  # as a publisher does that dies before it gives it back
         until_ms = now_ms + story.world.settings.lease_ms
-        assert unit.take_lease(lease_of(table_id), "the dead one", now_ms, until_ms)
+        assert unit.acquire_lease(lease_of(table_id), "the dead one", now_ms, until_ms)
     story.world.clock.ms -= HOUR
     publisher = story.world.catalog._publisher  # type: ignore[union-attr]
     patience = 8 * story.world.settings.lease_ms / 1000

@@ -19,7 +19,7 @@ from headgate.api.table_states import TableStatus
 from headgate.catalog.decision import Attempt, Decider, Pending
 from headgate.catalog.fsck import Checker, read_or_none
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, TableRow, TakenError, Writing
+from headgate.catalog.stores.port import CatalogStore, StoreConstraintError, TableRow, WriteUnit
 from headgate.clock import Clock
 from headgate.errors import InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
@@ -148,7 +148,7 @@ class Adoption:
                 return
         try:
             self._submit(together)
-        except (InvalidCommitError, MalformedError, TakenError) as error:
+        except (InvalidCommitError, MalformedError, StoreConstraintError) as error:
             for commit in together:
                 with self._store.read() as unit:
                     now = unit.table(commit.table.row.id)
@@ -187,7 +187,7 @@ class Adoption:
             self._clock.now_ms(),
         )
 
-        def adopt(unit: Writing) -> None:
+        def adopt(unit: WriteUnit) -> None:
             for commit in together:
                 now = unit.table(commit.table.row.id)
                 if now is None or now.head + 1 != commit.version or now.published != now.head:

@@ -13,7 +13,7 @@ from typing import Final
 
 from headgate.api.status import LocationEntry
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, LocationRow, Writing
+from headgate.catalog.stores.port import CatalogStore, LocationRow, WriteUnit
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
@@ -59,7 +59,7 @@ class AllowedLocations:
         self._store_for(url)  # raises if nothing in the environment says how to open it
         now_ms = self._clock.now_ms()
 
-        def add(unit: Writing) -> LocationEntry:
+        def add(unit: WriteUnit) -> LocationEntry:
             for row in unit.locations():
                 if row.url == url:
                     return _entry(row)
@@ -73,7 +73,7 @@ class AllowedLocations:
         """Remove a registered location; tables that are there already stay."""
         url = locations.without_links(location)
 
-        def remove(unit: Writing) -> None:
+        def remove(unit: WriteUnit) -> None:
             if all(row.url != url for row in unit.locations()):
                 raise NotFoundError(
                     f"No location {url} is registered.", remedy="See `headgate location list`."

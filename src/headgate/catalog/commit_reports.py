@@ -6,18 +6,18 @@ It is their word, kept for whoever decides on maintenance; nothing else hangs on
 from __future__ import annotations
 
 from headgate.api.status import FileSizes, Reported
-from headgate.catalog.stores.port import Reading, Writing
+from headgate.catalog.stores.port import ReadUnit, WriteUnit
 from headgate.protocol.actions import TableId
 from headgate.protocol.encoding import from_json, to_json
 
 
-def read(unit: Reading, table_id: TableId) -> Reported:
+def read(unit: ReadUnit, table_id: TableId) -> Reported:
     """Give what was reported of a table so far."""
     kept = unit.setting(_key(table_id))
     return Reported() if kept is None else from_json(kept.encode(), Reported)
 
 
-def write(unit: Writing, table_id: TableId, told: Reported) -> None:
+def write(unit: WriteUnit, table_id: TableId, told: Reported) -> None:
     """Keep what was reported of a table."""
     unit.set_setting(_key(table_id), to_json(told).decode())
 

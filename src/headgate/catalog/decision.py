@@ -28,14 +28,14 @@ from headgate.api.messages import (
 from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.ratifier import WaitError
 from headgate.catalog.stores.port import (
-    Clock,
+    CatalogClock,
     CommitRow,
-    Reading,
+    ReadUnit,
     RejectionRow,
     TableRow,
-    Writing,
+    WriteUnit,
 )
-from headgate.clock import Clock as WallClock
+from headgate.clock import Clock
 from headgate.errors import (
     InvalidArgumentError,
     InvalidCommitError,
@@ -143,7 +143,7 @@ class Pending(NamedTuple):
 class Decider:
     """Decides proposals, one at a time, each in the unit of work it is given."""
 
-    def __init__(self, clock: WallClock, settings: Settings) -> None:
+    def __init__(self, clock: Clock, settings: Settings) -> None:
         self._clock = clock
         self._settings = settings
         self._required = features.with_requirements(features.named(settings.required_features))
@@ -151,7 +151,7 @@ class Decider:
         self._understood: OrderedDict[tuple[bytes, bytes], tuple[Protocol, Metadata]]
         self._understood = OrderedDict()
 
-    def decide(self, unit: Writing, pending: Pending) -> Answer:
+    def decide(self, unit: WriteUnit, pending: Pending) -> Answer:
         """Ratify every part, or none and say what stood in the way. Spec: MT-01."""
         proposal = pending.proposal
         first = first_answer(unit, pending)
@@ -178,7 +178,7 @@ class Decider:
             return self._reject(unit, pending, answer, now_ms)
         return self._ratify(unit, pending, rows, now_ms)
 
-    def adopt(self, unit: Writing, pending: Pending) -> Ratified:
+    def adopt(self, unit: WriteUnit, pending: Pending) -> Ratified:
         """Ratify what stands in the log as the next version, unless it cannot be that."""
         rows = self.rows(unit, pending)
         now_ms = self._clock.now_ms()
@@ -192,12 +192,12 @@ class Decider:
         return self._ratify(unit, pending, rows, now_ms)
 
     def _conflicts(
-        self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
+        self, unit: ReadUnit, pending: Pending, rows: Mapping[TableId, TableRow]
     ) -> list[Conflict]:
         return [] if pending.by_version_alone else self.conflicts_of(unit, pending, rows)
 
     def conflicts_of(
-        self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
+        self, unit: ReadUnit, pending: Pending, rows: Mapping[TableId, TableRow]
     ) -> list[Conflict]:
         """List what winners did that the proposal cannot be moved past, in every table."""
         found: list[Conflict] = []
@@ -230,7 +230,7 @@ class Decider:
             )
         return found
 
-    def refuse(self, unit: Writing, proposal: Proposal, violation: Violation) -> Answer:
+    def refuse(self, unit: WriteUnit, proposal: Proposal, violation: Violation) -> Answer:
         """Record that a proposal was refused before its content could be understood."""
         ratified = ratified_answer(unit, proposal.txn_id)
         if ratified is not None:
@@ -241,7 +241,7 @@ class Decider:
         answer = Rejected(txn_id=proposal.txn_id, violations=(violation,))
         return self._reject(unit, Pending(proposal, (), 0), answer, self._clock.now_ms())
 
-    def _gone(self, unit: Reading, pending: Pending) -> list[Conflict]:
+    def _gone(self, unit: ReadUnit, pending: Pending) -> list[Conflict]:
         """Name the tables that were dropped meanwhile; the answer stays, also if one comes back."""
         found: list[Conflict] = []
         for part in pending.proposal.parts:
@@ -251,7 +251,7 @@ class Decider:
                 found.append(Conflict(rule="R9", table_id=row.id, version=row.head, says=says))
         return found
 
-    def rows(self, unit: Reading, pending: Pending) -> dict[TableId, TableRow]:
+    def rows(self, unit: ReadUnit, pending: Pending) -> dict[TableId, TableRow]:
         """Give the rows of every table the proposal writes or read."""
         proposal = pending.proposal
         ids = [part.table_id for part in proposal.parts]
@@ -269,7 +269,7 @@ class Decider:
             rows[table_id] = row
         return rows
 
-    def _rows(self, unit: Writing, pending: Pending, now_ms: int) -> dict[TableId, TableRow]:
+    def _rows(self, unit: WriteUnit, pending: Pending, now_ms: int) -> dict[TableId, TableRow]:
         rows = self.rows(unit, pending)
         for row in rows.values():
             if row.ticket is None or row.ticket == pending.proposal.txn_id:
@@ -332,7 +332,7 @@ class Decider:
         return lost
 
     def _taken_answer(
-        self, unit: Writing, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
+        self, unit: WriteUnit, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
     ) -> VersionTaken:
         txn_id = pending.proposal.txn_id
         if self._count_lost(txn_id) >= self._settings.ticket_after:
@@ -347,7 +347,7 @@ class Decider:
             winners=self._winners(unit, pending, rows),
         )
 
-    def _given_up(self, unit: Reading, pending: Pending) -> list[Violation]:
+    def _given_up(self, unit: ReadUnit, pending: Pending) -> list[Violation]:
         """Name the staged files that were given up: they may be gone at any moment. Spec: MN-02."""
         found: list[Violation] = []
         for part in pending.proposal.parts:
@@ -400,7 +400,7 @@ class Decider:
         return found
 
     def _ratify(
-        self, unit: Writing, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
+        self, unit: WriteUnit, pending: Pending, rows: Mapping[TableId, TableRow], now_ms: int
     ) -> Ratified:
         """Take the next sequence and write every part at the head of its table. Spec: MT-16."""
         txn_id = pending.proposal.txn_id
@@ -434,7 +434,7 @@ class Decider:
             unit.insert_commit(row.key, commit)
             unit.update_table(changed)
             commits[row.id] = _as_answered(commit)
-        unit.advance_clock(Clock(sequence, clock_ms), txn_id)
+        unit.advance_clock(CatalogClock(sequence, clock_ms), txn_id)
         self._taken.pop(txn_id, None)
         return Ratified(
             txn_id=txn_id, sequence=sequence, timestamp_ms=timestamp_ms, commits=commits
@@ -531,13 +531,13 @@ class Decider:
             changes = replaced(changes, neutral=neutral)
         return changes if changes.blind == is_blind else replaced(changes, blind=is_blind)
 
-    def _reject(self, unit: Writing, pending: Pending, answer: Rejected, now_ms: int) -> Rejected:
+    def _reject(self, unit: WriteUnit, pending: Pending, answer: Rejected, now_ms: int) -> Rejected:
         # The winners are not kept with the answer: they have rows of their own.
         kept = Rejected(
             txn_id=answer.txn_id, conflicts=answer.conflicts, violations=answer.violations
         )
         unit.insert_rejection(RejectionRow(answer.txn_id, pending.intent, to_json(kept), now_ms))
-        unit.forget_rejections(now_ms - self._settings.rejections_kept_ms)
+        unit.delete_rejections(now_ms - self._settings.rejections_kept_ms)
         for attempt in pending.attempts:
             row = unit.table(attempt.part.table_id)
             if row is not None and row.ticket == answer.txn_id:  # it does not come again
@@ -557,7 +557,7 @@ class Decider:
             raise TransactionExpiredError(f"Transaction {txn_id} is too old to be decided.")
 
     def _winners(
-        self, unit: Reading, pending: Pending, rows: Mapping[TableId, TableRow]
+        self, unit: ReadUnit, pending: Pending, rows: Mapping[TableId, TableRow]
     ) -> dict[TableId, tuple[RatifiedCommit, ...]]:
         winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
         room = min(self._settings.answer_limit_bytes, _WINNERS_BYTES)
@@ -566,7 +566,10 @@ class Decider:
             behind = row.head - first
             if not 0 <= behind < _WINNERS_SENT or room <= 0:
                 continue  # the client asks for them
-            if behind > _FEW_WINNERS and unit.fitting(row.key, first, row.head, room) < row.head:
+            if (
+                behind > _FEW_WINNERS
+                and unit.last_version_within(row.key, first, row.head, room) < row.head
+            ):
                 continue
             found = unit.commits(row.key, first, row.head, content=True)
             room -= sum(len(commit.content or b"") for commit in found)
@@ -574,7 +577,7 @@ class Decider:
         return winners
 
     def _winning_changes(
-        self, unit: Reading, row: TableRow, first: Version
+        self, unit: ReadUnit, row: TableRow, first: Version
     ) -> list[conflicts.Winner]:
         return [
             conflicts.Winner(
@@ -614,7 +617,7 @@ class Decider:
             self._understood.popitem(last=False)
 
 
-def first_answer(unit: Reading, pending: Pending) -> Ratified | Rejected | None:
+def first_answer(unit: ReadUnit, pending: Pending) -> Ratified | Rejected | None:
     """Give the answer a txnId got before, if it did; refuse it for another intent. Spec: CM-42."""
     txn_id = pending.proposal.txn_id
     ratified = ratified_answer(unit, txn_id)
@@ -638,9 +641,9 @@ def first_answer(unit: Reading, pending: Pending) -> Ratified | Rejected | None:
     return from_json(rejection.answer, Rejected)
 
 
-def ratified_answer(unit: Reading, txn_id: TxnId) -> tuple[Ratified, dict[TableId, bytes]] | None:
+def ratified_answer(unit: ReadUnit, txn_id: TxnId) -> tuple[Ratified, dict[TableId, bytes]] | None:
     """Give what a ratified transaction was answered, and what it wanted of each table."""
-    found = unit.ratified_under(txn_id)
+    found = unit.transaction_commits(txn_id)
     if not found:
         return None
     rows = dict(found)

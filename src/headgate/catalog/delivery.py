@@ -17,7 +17,7 @@ from typing import Final
 from headgate.api.events import Event, Listener
 from headgate.catalog.event_feed import Events, Feed
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, ListenerRow, Writing
+from headgate.catalog.stores.port import CatalogStore, ListenerRow, WriteUnit
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, VersionGoneError
 from headgate.failpoints import fail_point
@@ -252,10 +252,10 @@ class Teller:
     ) -> None:
         """Remember how far the listener is; with the last record goes the lease."""
 
-        def record(unit: Writing) -> None:
+        def record(unit: WriteUnit) -> None:
             unit.advance_listener(self.name, heard, failing)
             if is_last:
-                unit.end_lease(self._lease, self._holder)
+                unit.release_lease(self._lease, self._holder)
 
         with self._leasing:
             self._ratifier.submit(self._lease, record).result()
@@ -268,7 +268,8 @@ class Teller:
         until_ms = now_ms + self._lease_ms
         self._taken_at = self._clock.monotonic()
         return self._ratifier.submit(
-            self._lease, lambda unit: unit.take_lease(self._lease, self._holder, now_ms, until_ms)
+            self._lease,
+            lambda unit: unit.acquire_lease(self._lease, self._holder, now_ms, until_ms),
         ).result()
 
     def _row(self) -> ListenerRow | None:

@@ -18,7 +18,7 @@ from headgate.api.messages import Finding, Severity
 from headgate.catalog import lookup
 from headgate.catalog.fsck import RESTORE, list_log, read_or_none
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, Writing
+from headgate.catalog.stores.port import CatalogStore, WriteUnit
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, MalformedError, NotFoundError, UnavailableError
 from headgate.protocol.actions import FileKey, TableId, Version, Wrapped, decode, join
@@ -313,7 +313,7 @@ class DerivedFileCheck:
         return inspect_derived_files(log, known, row.head, readable, self._clock.now_ms())
 
     def _forget(self, table_id: TableId, file: KnownFile) -> None:
-        def forget(unit: Writing) -> None:
+        def forget(unit: WriteUnit) -> None:
             unit.delete_file(lookup.known(unit, table_id).key, file)
 
         self._ratifier.submit(table_id, forget).result()

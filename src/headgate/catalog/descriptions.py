@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from headgate.api.messages import RatifiedCommit
 from headgate.api.table_states import TableKind
 from headgate.catalog.decision import Decider
-from headgate.catalog.stores.port import NamedRow, Reading, TableRow, ToldRow
+from headgate.catalog.stores.port import CommitHeader, NamedTableRow, ReadUnit, TableRow
 from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, Sequence, Version
 from headgate.protocol.commit.content import Way
@@ -36,9 +36,9 @@ class Described:
     unseen: int = 0
     # Ascending and contiguous up to the latest version: those asked for, all that are not
     # published, and some of those published last.
-    commits: tuple[ToldRow, ...] = ()
+    commits: tuple[CommitHeader, ...] = ()
 
-    def commit_at(self, version: Version) -> ToldRow | None:
+    def commit_at(self, version: Version) -> CommitHeader | None:
         """Give what is told of one version, if it is."""
         place = version - self.row.head - 1  # from the end
         return self.commits[place] if -len(self.commits) <= place < 0 else None
@@ -58,9 +58,9 @@ class Described:
 
 
 def describe(
-    unit: Reading,
+    unit: ReadUnit,
     decider: Decider,
-    named: NamedRow,
+    named: NamedTableRow,
     first: Version | None,
     now_ms: int,
     unseen: Sequence,
@@ -73,7 +73,7 @@ def describe(
     start = max(0, row.published - LISTED + 1)
     if first is not None:
         start = min(first, row.published + 1)
-    commits = unit.told(row.key, Version(start), row.head) if start <= row.head else ()
+    commits = unit.commit_headers(row.key, Version(start), row.head) if start <= row.head else ()
     return replace(described, asked_ms=now_ms, unseen=unseen, commits=tuple(commits))
 
 
@@ -83,13 +83,13 @@ def describe_after(
     """Tell of a table as its newest commit left it, by what was told just before that."""
     is_changed = row.metadata_version == commit.version
     changed_ms = commit.timestamp_ms if is_changed else before.changed_ms
-    described = describe_briefly(decider, NamedRow(row, before.name, changed_ms))
-    told = ToldRow(*(getattr(commit, field) for field in ToldRow._fields))
+    described = describe_briefly(decider, NamedTableRow(row, before.name, changed_ms))
+    told = CommitHeader(*(getattr(commit, field) for field in CommitHeader._fields))
     commits = (*before.commits, told)
     return replace(described, asked_ms=now_ms, unseen=before.unseen, commits=commits)
 
 
-def describe_briefly(decider: Decider, named: NamedRow) -> Described:
+def describe_briefly(decider: Decider, named: NamedTableRow) -> Described:
     """Tell of a table without its commits, as a listing needs it."""
     row, name, changed_ms = named
     if row.kind is TableKind.EXTERNAL:

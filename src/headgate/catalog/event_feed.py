@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.api.events import Event, NameChange, TableCommit
-from headgate.catalog.stores.port import CatalogStore, CommitRow, EventRow, Reading
+from headgate.catalog.stores.port import CatalogStore, CommitRow, EventRow, ReadUnit
 from headgate.clock import Clock
 from headgate.errors import (
     HeadgateError,
@@ -160,7 +160,7 @@ class Feed:
         return done
 
 
-def page(unit: Reading, after: Sequence | None, limit: int) -> Events:
+def page(unit: ReadUnit, after: Sequence | None, limit: int) -> Events:
     """Make events of what took the sequences after one."""
     after = _start(unit, after)
     rows = unit.events(after, limit)
@@ -176,7 +176,7 @@ def page(unit: Reading, after: Sequence | None, limit: int) -> Events:
     return tuple(_event(unit, row, names) for row in rows)
 
 
-def _page_or_error(unit: Reading, after: Sequence, limit: int) -> Events | Exception:
+def _page_or_error(unit: ReadUnit, after: Sequence, limit: int) -> Events | Exception:
     """Return a page, or why it cannot be read: other waiters are not affected."""
     try:
         return page(unit, after, limit)
@@ -184,7 +184,7 @@ def _page_or_error(unit: Reading, after: Sequence, limit: int) -> Events | Excep
         return error
 
 
-def _start(unit: Reading, after: Sequence | None) -> Sequence:
+def _start(unit: ReadUnit, after: Sequence | None) -> Sequence:
     """Return the sequence to read after: without one, that before the oldest event kept."""
     if after is not None:
         return after
@@ -199,9 +199,9 @@ def _gone(oldest: Sequence) -> VersionGoneError:
     )
 
 
-def _event(unit: Reading, row: EventRow, names: dict[TableId, str | None]) -> Event:
-    begun = {table_id: str(name) for name, table_id in row.begun}
-    ended = {table_id: str(name) for name, table_id in row.ended}
+def _event(unit: ReadUnit, row: EventRow, names: dict[TableId, str | None]) -> Event:
+    begun = {table_id: str(name) for name, table_id in row.names_assigned}
+    ended = {table_id: str(name) for name, table_id in row.names_released}
     for table_id in begun.keys() | ended.keys():
         names[table_id] = begun.get(table_id)
 

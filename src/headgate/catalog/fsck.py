@@ -91,7 +91,10 @@ class Checker:
     def torn(self, tables: Mapping[TableId, str]) -> Iterator[Finding]:
         """S7: what is of one transaction has one sequence and one timestamp in every table."""
         with self._store.read() as unit:
-            torn = {txn_id: unit.ratified_under(txn_id) for txn_id in unit.torn()}
+            torn = {
+                txn_id: unit.transaction_commits(txn_id)
+                for txn_id in unit.inconsistent_transactions()
+            }
         for txn_id, commits in torn.items():
             # Found in the logs by a repair and ratified anew, a table after the other.
             is_anew = any(row.way is Way.PUT_IF_ABSENT and row.version > 0 for _, row in commits)
@@ -156,7 +159,7 @@ class Checker:
         if examined.violations or examined.txn_id is None:
             return None
         with self._store.read() as unit:
-            if any(table == row.id for table, _ in unit.ratified_under(examined.txn_id)):
+            if any(table == row.id for table, _ in unit.transaction_commits(examined.txn_id)):
                 return None
         # Whose it is decides, and not what it does: what was ratified once was judged then.
         stamp, metadata = examined.timestamp_ms, examined.metadata

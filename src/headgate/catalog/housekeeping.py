@@ -15,7 +15,7 @@ import threading
 from headgate.api.table_states import TableStatus
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.staged_file_cleanup import Sweeper
-from headgate.catalog.stores.port import CatalogStore, Writing
+from headgate.catalog.stores.port import CatalogStore, WriteUnit
 from headgate.catalog.tables import Registry, is_unfinished
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
@@ -72,7 +72,9 @@ class Housekeeper:
         """Do it once, now, whoever else does; say how much there was to do."""
         done = len(self._registry.expire_staging(self._settings.staging_kept_ms))
         with self._store.read() as unit:
-            unfinished = [row.id for row in unit.nameless(TableStatus.PURGED) if is_unfinished(row)]
+            unfinished = [
+                row.id for row in unit.tables_in_state(TableStatus.PURGED) if is_unfinished(row)
+            ]
         for table_id in unfinished:
             self._registry.finish_purge(table_id)
         self._forget()
@@ -86,9 +88,9 @@ class Housekeeper:
         """
         before_ms = self._clock.now_ms() - self._settings.rejections_kept_ms
 
-        def forget(unit: Writing) -> None:
-            unit.forget_rejections(before_ms)
-            unit.forget_answers(before_ms)
+        def forget(unit: WriteUnit) -> None:
+            unit.delete_rejections(before_ms)
+            unit.delete_answers(before_ms)
 
         self._ratifier.submit(_LEASE, forget).result()
 
@@ -108,13 +110,13 @@ class Housekeeper:
         old_last = old.sequence
         given_up_last = Sequence(0) if given_up is None else given_up.sequence
 
-        def forget(unit: Writing) -> bool:
+        def forget(unit: WriteUnit) -> bool:
             oldest, newest = unit.oldest_event(), unit.clock().sequence
             received = (row.position for row in unit.listeners())
             due = min(max(min((old_last, *received)), given_up_last), newest - 1)
             if oldest is None or due < oldest.sequence:
                 return False
-            unit.forget_events(Sequence(min(due, oldest.sequence + _EVENTS - 1)))
+            unit.delete_events(Sequence(min(due, oldest.sequence + _EVENTS - 1)))
             return True
 
         while not self._stopping.is_set() and self._ratifier.submit(_LEASE, forget).result():
@@ -128,7 +130,7 @@ class Housekeeper:
         now_ms, lasts_ms = self._clock.now_ms(), self._settings.housekeeping_ms // 2
         is_ours = self._ratifier.submit(
             _LEASE,
-            lambda unit: unit.take_lease(_LEASE, self._holder, now_ms, now_ms + lasts_ms),
+            lambda unit: unit.acquire_lease(_LEASE, self._holder, now_ms, now_ms + lasts_ms),
         ).result()
         now = self._clock.monotonic()
         if is_ours or self._refused_since is None:

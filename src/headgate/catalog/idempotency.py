@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from headgate.catalog.stores.port import AnswerRow, Reading, Writing
+from headgate.catalog.stores.port import AnswerRow, ReadUnit, WriteUnit
 from headgate.errors import InvalidArgumentError, KeyReusedError, TransactionExpiredError
 from headgate.protocol.encoding import to_json
 
@@ -33,17 +33,17 @@ class AnsweredError(Exception):
 
 
 def once(
-    key: RequestKey, work: Callable[[Writing], Result], now_ms: int, kept_ms: int
-) -> Callable[[Writing], Result]:
+    key: RequestKey, work: Callable[[WriteUnit], Result], now_ms: int, kept_ms: int
+) -> Callable[[WriteUnit], Result]:
     """Give work that is done once under its key, and remembers its answer for a while."""
     refuse_if_none(key, now_ms, kept_ms)
 
-    def do(unit: Writing) -> Result:
+    def do(unit: WriteUnit) -> Result:
         refuse_if_answered(unit, key)
         result = work(unit)
         answer = b"" if result is None else to_json(result)
         unit.insert_answer(AnswerRow(key.key, key.request, answer, now_ms))
-        unit.forget_answers(now_ms - kept_ms)
+        unit.delete_answers(now_ms - kept_ms)
         return result
 
     return do
@@ -57,7 +57,7 @@ def refuse_if_none(key: RequestKey, now_ms: int, kept_ms: int) -> None:
         )
 
 
-def refuse_if_answered(unit: Reading, key: RequestKey) -> None:
+def refuse_if_answered(unit: ReadUnit, key: RequestKey) -> None:
     """Raise the answer that was given under this key before, if there is one."""
     known = unit.answer(key.key)
     if known is not None:

@@ -19,7 +19,7 @@ from headgate.catalog.integrity_watch import damage_finding
 from headgate.catalog.log_repair import LogRepair
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, Writing
+from headgate.catalog.stores.port import CatalogStore, WriteUnit
 from headgate.catalog.tables import Registry, is_unfinished
 from headgate.catalog.unknown_folders import unknown_folders
 from headgate.clock import Clock
@@ -98,7 +98,7 @@ class Inspector:
             return (damage_finding(error),)
 
     def _refuse_if_damaged(self) -> None:
-        if self._store.integrity():
+        if self._store.check_integrity():
             with self._store.read():  # raises, with the reason and the remedy
                 pass
 
@@ -109,12 +109,12 @@ class Inspector:
             if table_id is None:
                 tables = [(row, str(name)) for row, name, _ in unit.tables(None)]
                 # By their ids: the name may be another's by now.
-                tables += [(row, row.id) for row in unit.nameless(TableStatus.DROPPED)]
+                tables += [(row, row.id) for row in unit.tables_in_state(TableStatus.DROPPED)]
                 tables = [(row, name) for row, name in tables if row.kind is TableKind.MANAGED]
             else:
                 row = lookup.managed(lookup.active(unit, table_id))
                 tables = [(row, str(unit.name_of(table_id)))]
-            purged = unit.nameless(TableStatus.PURGED) if table_id is None else []
+            purged = unit.tables_in_state(TableStatus.PURGED) if table_id is None else []
             purging = [row for row in purged if is_unfinished(row)]
             # Where another table lies by now, what is there is that table's.
             free = [
@@ -122,7 +122,7 @@ class Inspector:
                 for row in purged
                 if row.kind is TableKind.MANAGED
                 and not is_unfinished(row)
-                and unit.overlapping(row.location) is None
+                and unit.overlapping_table(row.location) is None
             ]
         found = self._stale(repair=repair) if table_id is None else []
         for row in free:
@@ -222,7 +222,7 @@ class Inspector:
         found = [*data_files(name, snapshot, listed), *counts(name, snapshot, row)]
         if repair and any(finding.rule == "RD-03" for finding in found):
 
-            def recount(unit: Writing) -> None:
+            def recount(unit: WriteUnit) -> None:
                 now = lookup.known(unit, table_id)
                 if now.head == snapshot.version:
                     unit.update_table(

@@ -64,7 +64,7 @@ class IntegrityWatch:
         while not self._stopping.wait(wait_s):
             began = self._clock.monotonic()
             try:
-                problems = self._store.integrity()
+                problems = self._store.check_integrity()
             except HeadgateError as error:
                 if not self._stopping.is_set():
                     _log.warning("the catalog's database could not be checked: %s", error)

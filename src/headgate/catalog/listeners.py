@@ -21,7 +21,7 @@ from headgate.catalog.delivery import Choice, Teller
 from headgate.catalog.event_feed import Feed
 from headgate.catalog.idempotency import RequestKey, once
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, ListenerRow, Writing
+from headgate.catalog.stores.port import CatalogStore, ListenerRow, WriteUnit
 from headgate.catalog.webhook_addresses import Receivers
 from headgate.clock import Clock
 from headgate.errors import (
@@ -131,7 +131,7 @@ class Listeners:
     def delete(self, name: str, key: RequestKey | None = None) -> None:
         """Forget a listener; whoever is just telling it does not begin again."""
 
-        def delete(unit: Writing) -> None:
+        def delete(unit: WriteUnit) -> None:
             if _find(unit.listeners(), name) is None:
                 raise NotFoundError(
                     f"There is no listener {name}.", remedy="See `headgate listener list`."
@@ -178,7 +178,7 @@ class Listeners:
             )
         now_ms = self._clock.now_ms()
 
-        def put(unit: Writing) -> ListenerEntry:
+        def put(unit: WriteUnit) -> ListenerEntry:
             latest = unit.clock().sequence
             known = _find(unit.listeners(), name)
             if after is not None and after > latest:
@@ -214,7 +214,7 @@ class Listeners:
     def _do(
         self,
         name: str,
-        work: Callable[[Writing], Result],
+        work: Callable[[WriteUnit], Result],
         key: RequestKey | None,
     ) -> Result:
         if key is not None:

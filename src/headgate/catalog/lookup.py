@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from headgate.api.port import Ref
 from headgate.api.table_states import TableKind, TableStatus
-from headgate.catalog.stores.port import NamedRow, Reading, TableRow
+from headgate.catalog.stores.port import NamedTableRow, ReadUnit, TableRow
 from headgate.errors import InvalidArgumentError, NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
 
 
-def known(unit: Reading, table_id: TableId) -> TableRow:
+def known(unit: ReadUnit, table_id: TableId) -> TableRow:
     """Give a table in whatever state it is."""
     row = unit.table(table_id)
     if row is None:
@@ -18,7 +18,7 @@ def known(unit: Reading, table_id: TableId) -> TableRow:
     return row
 
 
-def active(unit: Reading, table_id: TableId) -> TableRow:
+def active(unit: ReadUnit, table_id: TableId) -> TableRow:
     """Give a table that is neither staged nor dropped."""
     row = known(unit, table_id)
     if row.state is not TableStatus.ACTIVE:
@@ -29,9 +29,9 @@ def active(unit: Reading, table_id: TableId) -> TableRow:
     return row
 
 
-def active_by(unit: Reading, ref: Ref) -> NamedRow:
+def active_by(unit: ReadUnit, ref: Ref) -> NamedTableRow:
     """Give an active table by its name or its id, with its name."""
-    found = unit.current(ref)
+    found = unit.named_table(ref)
     if found is None:
         if not isinstance(ref, TableName):
             active(unit, ref)  # says what has become of it

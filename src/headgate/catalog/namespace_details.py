@@ -8,25 +8,25 @@ from __future__ import annotations
 import uuid
 
 from headgate.api.status import CatalogRemarks, Remarks
-from headgate.catalog.stores.port import Reading, Writing
+from headgate.catalog.stores.port import ReadUnit, WriteUnit
 from headgate.names import SchemaName, fold
 from headgate.protocol.encoding import from_json, replaced, to_json
 
 
-def read(unit: Reading, catalog: str) -> CatalogRemarks:
+def read(unit: ReadUnit, catalog: str) -> CatalogRemarks:
     """Return what is stored of a catalog and of its schemas."""
     kept = unit.setting(_key(catalog))
     return CatalogRemarks() if kept is None else from_json(kept.encode(), CatalogRemarks)
 
 
-def read_one(unit: Reading, of: SchemaName | str) -> Remarks:
+def read_one(unit: ReadUnit, of: SchemaName | str) -> Remarks:
     """Return what is stored of a schema, or of a catalog by its name."""
     if isinstance(of, str):
         return read(unit, of).catalog
     return read(unit, of.catalog).schemas.get(of.key[1], Remarks())
 
 
-def write(unit: Writing, of: SchemaName | str, said: Remarks | None) -> None:
+def write(unit: WriteUnit, of: SchemaName | str, said: Remarks | None) -> None:
     """Store what is known of a schema, or of a catalog; None removes it."""
     catalog = of if isinstance(of, str) else of.catalog
     before = read(unit, catalog)
@@ -38,14 +38,14 @@ def write(unit: Writing, of: SchemaName | str, said: Remarks | None) -> None:
     _write(unit, catalog, before, after)
 
 
-def storage_location(unit: Reading, namespace: SchemaName) -> str | None:
+def storage_location(unit: ReadUnit, namespace: SchemaName) -> str | None:
     """Return where new tables of a schema are stored: its own location, or its catalog's."""
     known = read(unit, namespace.catalog)
     own = known.schemas.get(namespace.key[1], Remarks()).storage_location
     return own or known.catalog.storage_location
 
 
-def move(unit: Writing, catalog: str, to: str) -> None:
+def move(unit: WriteUnit, catalog: str, to: str) -> None:
     """Store what is known of a catalog and its schemas under the catalog's new name."""
     moved = read(unit, catalog)
     _write(unit, catalog, moved, CatalogRemarks())
@@ -58,7 +58,7 @@ def id_of(of: SchemaName | str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, key))
 
 
-def _write(unit: Writing, catalog: str, before: CatalogRemarks, after: CatalogRemarks) -> None:
+def _write(unit: WriteUnit, catalog: str, before: CatalogRemarks, after: CatalogRemarks) -> None:
     if after != before:
         unit.set_setting(_key(catalog), to_json(after).decode())
 

@@ -34,7 +34,7 @@ from headgate.catalog.event_feed import Feed
 from headgate.catalog.fsck import Checker
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Ratifier, Waiter
-from headgate.catalog.stores.port import CatalogStore, TableRow, Writing
+from headgate.catalog.stores.port import CatalogStore, TableRow, WriteUnit
 from headgate.catalog.tables import Judge, nothing_more
 from headgate.clock import Clock
 from headgate.errors import (
@@ -166,7 +166,7 @@ class Proposer:
         )
         return True
 
-    def _decide_and_note(self, unit: Writing, pending: Pending) -> Answer:
+    def _decide_and_note(self, unit: WriteUnit, pending: Pending) -> Answer:
         answer = self._decider.decide(unit, pending)
         if isinstance(answer, Ratified):
             self._noted.update(answer.commits)
@@ -183,7 +183,10 @@ class Proposer:
     def _lost_long_ago(self, proposal: Proposal, missing: _FileError) -> VersionTaken | None:
         """Tell who comes so late that its staged file was swept that its version is taken."""
         with self._store.read() as unit:
-            if unit.ratified_under(proposal.txn_id) or unit.rejection(proposal.txn_id) is not None:
+            if (
+                unit.transaction_commits(proposal.txn_id)
+                or unit.rejection(proposal.txn_id) is not None
+            ):
                 return None  # there is an answer already
             rows = {part.table_id: unit.table(part.table_id) for part in proposal.parts}
         latest = {
@@ -252,7 +255,7 @@ class Proposer:
             return Decided(self._refused(proposal, missing), row)
         pending = Pending(proposal, (attempt,), proposed_ms, replaced=None, by_version_alone=True)
 
-        def decide(unit: Writing, pending: Pending) -> Decided:
+        def decide(unit: WriteUnit, pending: Pending) -> Decided:
             return Decided(self._decider.decide(unit, pending), lookup.known(unit, table_id))
 
         answer, row = self._decide_surely(pending, decide)
@@ -273,7 +276,7 @@ class Proposer:
         told = before.commit_at(version)
         if told is not None and told.file_name != staged.file_name:
             return None
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             [taken] = unit.commits(before.row.key, version, version, content=False)
             if taken.file_name != staged.file_name:
                 return None
@@ -288,7 +291,7 @@ class Proposer:
 
         So it is with what a repair found in the log while the staged file could not be read.
         """
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             [taken] = unit.commits(row.key, version, version, content=False)
             if taken.file_name is not None or taken.sha256 != attempt.sha256:
                 return None
@@ -376,7 +379,7 @@ class Proposer:
         )
 
     def _row(self, table_id: TableId) -> TableRow:
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             return lookup.known(unit, table_id)
 
     def _wanted_files(self, attempt: Attempt, txn_id: TxnId) -> dict[str, AddFile]:
@@ -426,7 +429,7 @@ class Proposer:
         }
         return answer if wanted == intents else None
 
-    def _decide(self, pending: Pending, decide: Callable[[Writing, Pending], Result]) -> Result:
+    def _decide(self, pending: Pending, decide: Callable[[WriteUnit, Pending], Result]) -> Result:
         while True:
             try:
                 return self._submit(pending, decide).result()
@@ -438,7 +441,7 @@ class Proposer:
                 pending = pending._replace(replaced=self._replaced(pending.attempts))
 
     def _decide_surely(
-        self, pending: Pending, decide: Callable[[Writing, Pending], Result]
+        self, pending: Pending, decide: Callable[[WriteUnit, Pending], Result]
     ) -> Result:
         """Decide, and find out what became of it where the database did not say.
 
@@ -461,7 +464,7 @@ class Proposer:
             self._clock.sleep(_DOUBT_PAUSE_S)
 
     def _submit(
-        self, pending: Pending, decide: Callable[[Writing, Pending], Result]
+        self, pending: Pending, decide: Callable[[WriteUnit, Pending], Result]
     ) -> Future[Result]:
         proposal = pending.proposal
         return self._ratifier.submit(

@@ -19,7 +19,7 @@ from functools import partial
 from headgate.api.table_states import TableStatus
 from headgate.catalog import lease_holders, lookup
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, Writing
+from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, WriteUnit
 from headgate.catalog.workers import Workers
 from headgate.clock import Clock
 from headgate.errors import (
@@ -174,7 +174,7 @@ class Publisher:
                         yield held
                     finally:
                         self._ratifier.submit(
-                            lease, lambda unit: unit.end_lease(lease, self._holder)
+                            lease, lambda unit: unit.release_lease(lease, self._holder)
                         ).result()
                     return
             self._clock.sleep(0.005)
@@ -204,7 +204,7 @@ class Publisher:
             is_due = row.published < target and row.diverged is None
             last = self._put_batch(row, target) if is_due else row.published
         except BaseException:
-            self._ratifier.submit(lease, lambda unit: unit.end_lease(lease, self._holder))
+            self._ratifier.submit(lease, lambda unit: unit.release_lease(lease, self._holder))
             raise
         return self._record(row, Version(row.published + 1), last, lease)
 
@@ -214,7 +214,7 @@ class Publisher:
         if not 0 <= upto <= row.head:
             raise NotFoundError(f"Table {table_id} has no version {upto} that could be published.")
         log = self._log_of(row.location)
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             claimed = unit.commits(row.key, Version(row.published + 1), upto, content=False)
         for commit in claimed:
             content = log.read_published(commit.version)
@@ -243,7 +243,7 @@ class Publisher:
         first = Version(row.published + 1)
         last = Version(min(target, row.published + self._settings.publish_batch))
         log = self._log_of(row.location)
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             commits = unit.commits(row.key, first, last, content=True)
         items = [(commit.version, self._content(row, log, commit)) for commit in commits]
         fail_point("publisher.before_put")
@@ -306,11 +306,11 @@ class Publisher:
         fail_point("publisher.before_record")
         now_ms = self._clock.now_ms()
 
-        def record(unit: Writing) -> TableRow:
+        def record(unit: WriteUnit) -> TableRow:
             if first <= last:
                 unit.record_published(row.key, first, last, now_ms)
             if lease is not None:
-                unit.end_lease(lease, self._holder)
+                unit.release_lease(lease, self._holder)
             return lookup.known(unit, row.id)
 
         recorded = self._ratifier.submit(row.id, record, table_ids=(row.id,)).result()
@@ -332,10 +332,10 @@ class Publisher:
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._settings.lease_ms
 
-        def take(unit: Writing, over: str | None = None) -> tuple[bool, TableRow]:
+        def take(unit: WriteUnit, over: str | None = None) -> tuple[bool, TableRow]:
             if over is not None:
-                unit.end_lease(lease, over)
-            is_taken = unit.take_lease(lease, self._holder, now_ms, until_ms)
+                unit.release_lease(lease, over)
+            is_taken = unit.acquire_lease(lease, self._holder, now_ms, until_ms)
             return is_taken, lookup.known(unit, row.id)
 
         is_taken, held = self._ratifier.submit(lease, take, table_ids=(row.id,)).result()
@@ -353,12 +353,12 @@ class Publisher:
 
     def _gone_holder(self, lease: str) -> str | None:
         """Name who holds a lease, if that process has ended."""
-        with self._store.look() as unit:
-            holder = unit.holder_of(lease)
+        with self._store.read_latest() as unit:
+            holder = unit.lease_holder(lease)
         return holder if holder is not None and lease_holders.is_gone(holder) else None
 
     def _row(self, table_id: TableId) -> TableRow:
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             row = lookup.known(unit, table_id)
         _refuse_if_purged(row)
         return row
@@ -415,7 +415,7 @@ class Publisher:
     def _left_behind(self) -> set[TableId]:
         """Give those with a tail that nobody here was woken for; the others have a turn to come."""
         with self._store.read() as unit:
-            found = {row.id for row in unit.unpublished() if row.diverged is None}
+            found = {row.id for row in unit.unpublished_tables() if row.diverged is None}
         with self._wakeups:
             return found - self._woken
 

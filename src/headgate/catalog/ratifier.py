@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from headgate.catalog.stores.port import CatalogStore, DoubtError, TakenBackError, Writing
+from headgate.catalog.stores.port import CatalogStore, InDoubtError, RolledBackError, WriteUnit
 from headgate.clock import Clock
 from headgate.errors import HeadgateError, OutcomeUnknownError, UnavailableError
 from headgate.failpoints import fail_point
@@ -50,7 +50,7 @@ class Waiter(Protocol[Told]):
 @dataclass(slots=True, eq=False)
 class _Work(Generic[Result]):
     name: str  # a txnId, or what else to ask for when the outcome is unknown
-    do: Callable[[Writing], Result]
+    do: Callable[[WriteUnit], Result]
     waiter: Waiter[Result]
     txn_ids: Collection[TxnId] = ()  # what it will ask the store for, as far as that is known
     table_ids: Collection[TableId] = ()
@@ -84,7 +84,7 @@ class Ratifier:
     def submit(
         self,
         name: str,
-        do: Callable[[Writing], Result],
+        do: Callable[[WriteUnit], Result],
         *,
         txn_ids: Collection[TxnId] = (),
         table_ids: Collection[TableId] = (),
@@ -101,7 +101,7 @@ class Ratifier:
         self,
         waiter: Waiter[Result],
         name: str,
-        do: Callable[[Writing], Result],
+        do: Callable[[WriteUnit], Result],
         *,
         txn_ids: Collection[TxnId],
         table_ids: Collection[TableId],
@@ -140,7 +140,7 @@ class Ratifier:
             while self._taken or self._wait():
                 self._batch(self._taken.popleft())
             self._stopped = "it was closed"
-        except DoubtError as doubt:
+        except InDoubtError as doubt:
             self._fail(f"its database left an outcome unknown ({doubt})")
         except BaseException as error:
             self._fail(repr(error))
@@ -182,7 +182,7 @@ class Ratifier:
             fail_point("ratifier.before_answer")
         except HeadgateError as error:  # nothing was written: the disk is full, the file is held
             batch, waiting = batch or [first], []
-            if isinstance(error, TakenBackError) and self._has_time():
+            if isinstance(error, RolledBackError) and self._has_time():
                 self._taken.extendleft(reversed(batch))
                 self._clock.sleep(0.001)
                 return
@@ -192,7 +192,7 @@ class Ratifier:
             for work in batch or [first]:
                 work.error = OutcomeUnknownError(work.name, f"the database said {error}")
             _answer(batch or [first])
-            if isinstance(error, DoubtError) and error.can_go_on:
+            if isinstance(error, InDoubtError) and error.is_store_usable:
                 return
             raise
         self._undone_since = None
@@ -216,12 +216,12 @@ class Ratifier:
             self._taken.append(work)
         return work is not None
 
-    def _next(self, unit: Writing) -> _Work[object] | None:
+    def _next(self, unit: WriteUnit) -> _Work[object] | None:
         if not self._taken:
             self._look_ahead(unit)
         return self._taken.popleft() if self._taken else None
 
-    def _look_ahead(self, unit: Writing, first: _Work[object] | None = None) -> None:
+    def _look_ahead(self, unit: WriteUnit, first: _Work[object] | None = None) -> None:
         """Take all that waits, and tell the store what it will be asked for."""
         while len(self._taken) < self._settings.batch_proposals:
             try:
@@ -234,7 +234,7 @@ class Ratifier:
             self._taken.append(work)
         ahead = [*self._taken] if first is None else [first, *self._taken]
         if any(work.txn_ids or work.table_ids for work in ahead):
-            unit.expect(
+            unit.prefetch(
                 {txn_id for work in ahead for txn_id in work.txn_ids},
                 {table_id for work in ahead for table_id in work.table_ids},
             )

@@ -17,7 +17,7 @@ from headgate.api.port import Ref
 from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog import lookup
 from headgate.catalog.decision import Decider, as_commit, ratified_answer
-from headgate.catalog.stores.port import CatalogStore, Reading, TableRow
+from headgate.catalog.stores.port import CatalogStore, ReadUnit, TableRow
 from headgate.clock import Clock
 from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
 from headgate.names import TableName
@@ -88,7 +88,7 @@ class Reader:
         """Give the ratified commits still held, and the latest version, always. Spec: CM-20."""
         with self._store.read() as unit:
             row, start, end = _held(unit, table_id, first, last)
-            commits = unit.ratified(row.key, start, end)
+            commits = unit.ratified_commits(row.key, start, end)
         return RatifiedCommits(latest=row.head, commits=commits)
 
     def ratified_page(
@@ -99,8 +99,10 @@ class Reader:
             row, start, end = _held(unit, table_id, first, last)
             stop = Version(min(end, start + _PAGE - 1))
             if stop - start >= _FEW:
-                stop = unit.fitting(row.key, start, stop, self._settings.answer_limit_bytes)
-            commits = unit.ratified(row.key, start, stop)
+                stop = unit.last_version_within(
+                    row.key, start, stop, self._settings.answer_limit_bytes
+                )
+            commits = unit.ratified_commits(row.key, start, stop)
         following = Version(stop + 1) if stop < end else None
         return RatifiedCommits(latest=row.head, commits=commits), following
 
@@ -146,14 +148,14 @@ class Reader:
         return entries, Version(stop + 1) if stop < end else None
 
     def resolve_in(
-        self, unit: Reading, ref: Ref, at: Sequence | None = None, room: int | None = None
+        self, unit: ReadUnit, ref: Ref, at: Sequence | None = None, room: int | None = None
     ) -> Resolved:
         """Tell of a table within a unit, with as many bytes of commits as there is room for."""
         clock = unit.clock()
         if at is not None and at > clock.sequence:
             raise InTheFutureError(f"The catalog has not come to sequence {at} yet.")
         if isinstance(ref, TableName):
-            table_id = unit.named(ref, at)
+            table_id = unit.table_id_of(ref, at)
             if table_id is None:
                 raise NotFoundError(f"There is no table {ref}.")
         else:
@@ -208,7 +210,7 @@ class Reader:
             checksum_file=checksum_file if checksum is None else None,
         )
 
-    def _external(self, unit: Reading, row: TableRow, at: Sequence | None) -> Resolved:
+    def _external(self, unit: ReadUnit, row: TableRow, at: Sequence | None) -> Resolved:
         """Tell of a table that is not managed: where it lies, and what was declared of it."""
         name, clock = unit.name_of(row.id, at), unit.clock()
         metadata = from_json(row.metadata, Metadata)
@@ -226,7 +228,7 @@ class Reader:
         )
 
     def _listed(
-        self, unit: Reading, row: TableRow, latest: Version, room: int
+        self, unit: ReadUnit, row: TableRow, latest: Version, room: int
     ) -> tuple[RatifiedCommit, ...]:
         """Give the commits to list: the unpublished, and those published a moment ago.
 
@@ -234,8 +236,8 @@ class Reader:
         """
         first = Version(max(0, min(row.published, latest) - _LISTED + 1))
         if latest - first > 2 * _LISTED:
-            first = unit.fitting(row.key, latest, first, room)
-        rows = unit.ratified(row.key, first, latest)
+            first = unit.last_version_within(row.key, latest, first, room)
+        rows = unit.ratified_commits(row.key, first, latest)
         since_ms = self._clock.now_ms() - self._settings.listed_ms
         start = len(rows) - 1
         room -= len(rows[start].content or b"")
@@ -246,7 +248,7 @@ class Reader:
             start -= 1
         return rows[start:]
 
-    def _checksum(self, unit: Reading, row: TableRow) -> VersionChecksum | None:
+    def _checksum(self, unit: ReadUnit, row: TableRow) -> VersionChecksum | None:
         if row.num_files is None or row.size_bytes is None:
             return None
         [head] = unit.commits(row.key, row.head, row.head, content=False)
@@ -263,7 +265,7 @@ class Reader:
 
 
 def _held(
-    unit: Reading, table_id: TableId, first: Version | None, last: Version | None
+    unit: ReadUnit, table_id: TableId, first: Version | None, last: Version | None
 ) -> tuple[TableRow, Version, Version]:
     """Give a table and the range of its commits that is held, of the one asked for."""
     row = unit.table(table_id)

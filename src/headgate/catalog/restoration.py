@@ -71,7 +71,7 @@ def _looked_at(copy: Path, backup: Path, clock: Clock) -> str:
     """Open the copy as the catalog would, which brings it up to date; give its root."""
     store = SQLiteStore(str(copy), clock)
     try:
-        if problems := store.integrity():
+        if problems := store.check_integrity():
             raise DamagedError(
                 f"{backup} is damaged: {problems[0]}.", remedy="Restore an older backup."
             )

@@ -57,7 +57,7 @@ from headgate.catalog.ratifier import Ratifier, Waiter
 from headgate.catalog.resolver import Reader
 from headgate.catalog.staged_file_cleanup import Sweeper
 from headgate.catalog.status import gather
-from headgate.catalog.stores.port import CatalogStore, TableRow, Writing
+from headgate.catalog.stores.port import CatalogStore, TableRow, WriteUnit
 from headgate.catalog.tables import ExternalTable, Judge, Registry, nothing_more
 from headgate.catalog.tokens import TokenKeeper
 from headgate.clock import Clock, Ids
@@ -215,7 +215,7 @@ class Catalog:
         self.ping()
         now_ms = self._clock.now_ms()
         changed = self._ratifier.submit(
-            _READINESS, lambda unit: unit.take_lease(_READINESS, self._holder, now_ms, now_ms)
+            _READINESS, lambda unit: unit.acquire_lease(_READINESS, self._holder, now_ms, now_ms)
         )
         try:
             changed.result(_READY_S)
@@ -270,7 +270,7 @@ class Catalog:
     def describe(self, ref: Ref, first: Version | None = None) -> Described:
         """Tell all that is known of a table, and of its commits from a version on."""
         now_ms = self._clock.now_ms()
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
             return descriptions.describe(unit, self._decider, named, first, now_ms, self._unseen)
 
@@ -288,7 +288,7 @@ class Catalog:
 
     def describe_briefly(self, ref: Ref) -> Described:
         """Tell of a table without its commits, which cost most of describing it."""
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
         return descriptions.describe_briefly(self._decider, named)
 
@@ -298,7 +298,7 @@ class Catalog:
         That is: of all that is not published, and of what took the version, if not long ago.
         """
         now_ms = self._clock.now_ms()
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
             first = Version(max(version, named.row.published - descriptions.LISTED + 1))
             return descriptions.describe(unit, self._decider, named, first, now_ms, self._unseen)
@@ -338,7 +338,7 @@ class Catalog:
 
     def file_of(self, table_id: TableId, version: Version) -> str | None:
         """Name the staged file that became a version; None if none did."""
-        with self._store.look() as unit:
+        with self._store.read_latest() as unit:
             row = lookup.known(unit, table_id)
             found = unit.commits(row.key, version, version, content=False)
         return found[0].file_name if found else None
@@ -443,18 +443,18 @@ class Catalog:
 
         log.store.sync(file.paths)
 
-        def add(unit: Writing) -> None:
+        def add(unit: WriteUnit) -> None:
             unit.insert_file(row.key, file)
             if file.kind is FileKind.CHECKPOINT:
                 # What a checkpoint covers is read from it, and its commits stand in the log.
-                unit.forget_content(row.key, file.last)
+                unit.delete_content(row.key, file.last)
 
         self._ratifier.submit(table_id, add).result()
 
     def report_commit(self, table_id: TableId, report: Reported) -> None:
         """Add what a writer tells of a commit to what was told before."""
 
-        def add(unit: Writing) -> None:
+        def add(unit: WriteUnit) -> None:
             lookup.active(unit, table_id)
             told = commit_reports.read(unit, table_id)
             commit_reports.write(
@@ -521,7 +521,7 @@ class Catalog:
     def namespaces_made_ms(self) -> dict[SchemaName, int]:
         """Say of every namespace when it was made."""
         with self._store.read() as unit:
-            return unit.namespaces_made_ms()
+            return unit.namespace_creation_times()
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
@@ -560,7 +560,7 @@ class Catalog:
         self._allowed.refuse_unless_allowed(location)
         url = locations.normalize(location)
         with self._store.read() as unit:
-            row = unit.overlapping(url)
+            row = unit.overlapping_table(url)
         if row is not None and row.state is TableStatus.ACTIVE:
             self.describe_published(row.id)
         return url

@@ -25,10 +25,10 @@ from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import (
     CatalogStore,
     CommitRow,
-    Reading,
+    ReadUnit,
     RejectionRow,
     TableRow,
-    Writing,
+    WriteUnit,
 )
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
@@ -177,12 +177,12 @@ class Sweeper:
         if now is None or log.is_published(Version(now.head + 1)):
             return []  # a catalog that is an older copy does not know what it ratified
 
-        def give_up(unit: Writing) -> list[_Found]:
+        def give_up(unit: WriteUnit) -> list[_Found]:
             now = unit.table(row.id)
             if now is None or now.state is not TableStatus.ACTIVE:
                 return []
             keys = {file_key(row.id, file.commit.name): file for file in files}
-            unit.expect(keys, ())
+            unit.prefetch(keys, ())
             return [
                 file
                 for key, file in keys.items()
@@ -194,7 +194,7 @@ class Sweeper:
         fail_point("housekeeping.after_give_up")
         return given_up
 
-    def _is_given_up(self, unit: Writing, key: TxnId) -> bool:
+    def _is_given_up(self, unit: WriteUnit, key: TxnId) -> bool:
         known = unit.rejection(key)
         if known is not None:
             return known.intent == GIVEN_UP
@@ -217,7 +217,7 @@ def _turn(place: str | None) -> _Turn:
     return _Turn(None if after is None else TableName.parse(after), file, _FILES, _DELETED)
 
 
-def _winners(unit: Reading, row: TableRow, versions: set[Version]) -> dict[Version, CommitRow]:
+def _winners(unit: ReadUnit, row: TableRow, versions: set[Version]) -> dict[Version, CommitRow]:
     """Give the commits that have these versions, asking for those near each other together."""
     found: dict[Version, CommitRow] = {}
     wanted = sorted(version for version in versions if version <= row.head)

@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.api.status import Status, Tail, Trouble
 from headgate.catalog.listeners import entry
-from headgate.catalog.stores.port import CatalogStore, Reading
+from headgate.catalog.stores.port import CatalogStore, ReadUnit
 from headgate.protocol.actions import TableId
 from headgate.release import version
 
@@ -20,7 +20,7 @@ def gather(
 ) -> Status:
     """Say how everything stands; `failure` knows what publishing in this process met."""
     with store.read() as unit:
-        clock, counts, behind = unit.clock(), unit.counts(), unit.unpublished()
+        clock, counts, behind = unit.clock(), unit.counts(), unit.unpublished_tables()
         longest = heapq.nlargest(_TAILS_TOLD, behind, key=lambda row: row.head - row.published)
         tails = tuple(
             Tail(
@@ -59,6 +59,6 @@ def gather(
     )
 
 
-def _name(unit: Reading, table_id: TableId) -> str | None:
+def _name(unit: ReadUnit, table_id: TableId) -> str | None:
     name = unit.name_of(table_id)
     return None if name is None else str(name)

@@ -30,15 +30,14 @@ from headgate.catalog.idempotency import RequestKey, once, refuse_if_answered, r
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.ratifier import Ratifier, WaitError
 from headgate.catalog.stores.port import (
+    CatalogClock,
     CatalogStore,
-    Clock,
     CommitRow,
-    Reading,
+    ReadUnit,
     TableRow,
-    Writing,
+    WriteUnit,
 )
-from headgate.clock import Clock as WallClock
-from headgate.clock import Ids
+from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
     HeadgateError,
@@ -130,7 +129,7 @@ class Registry:
         root: str,
         allowed: AllowedLocations,
         log_of: Callable[[str], DeltaLog],
-        clock: WallClock,
+        clock: Clock,
         ids: Ids,
         settings: Settings,
     ) -> None:
@@ -156,7 +155,7 @@ class Registry:
         own = self._new_remarks(said or Remarks(), "schemas")
         of_new_catalog = self._new_remarks(of_catalog or Remarks(), "catalogs")
 
-        def create(unit: Writing) -> None:
+        def create(unit: WriteUnit) -> None:
             known = unit.namespaces()
             if any(namespace.key == name.key for namespace in known):
                 raise AlreadyExistsError(f"There is a namespace {name} already.")
@@ -195,7 +194,7 @@ class Registry:
     ) -> None:
         """Change what is stored of a schema, or of a catalog, and rename it if asked."""
 
-        def write(unit: Writing) -> None:
+        def write(unit: WriteUnit) -> None:
             if isinstance(of, SchemaName):
                 _require_namespace(unit, of)
             said = namespace_details.read_one(unit, of)
@@ -213,7 +212,7 @@ class Registry:
     ) -> None:
         """Rename a schema within its catalog; its tables keep their ids, data and history."""
 
-        def rename(unit: Writing) -> None:
+        def rename(unit: WriteUnit) -> None:
             _require_namespace(unit, name)
             self._rename_container(unit, name, new_name)
 
@@ -223,9 +222,9 @@ class Registry:
         """Rename a catalog with all its schemas and tables."""
         self._do(name, lambda unit: self._rename_container(unit, name, new_name), key)
 
-    def _rename_container(self, unit: Writing, of: SchemaName | str, new_name: str) -> None:
+    def _rename_container(self, unit: WriteUnit, of: SchemaName | str, new_name: str) -> None:
         """Rename a schema or a catalog; every table in it changes its name at one sequence."""
-        made_ms = unit.namespaces_made_ms()
+        made_ms = unit.namespace_creation_times()
         if isinstance(of, SchemaName):
             [old] = [known for known in made_ms if known.key == of.key]
             moves = {old: SchemaName(old.catalog, new_name)}
@@ -252,15 +251,15 @@ class Registry:
         if moved:
             sequence = self._turn(unit)
             for table_id, _ in moved:
-                unit.end_name(table_id, sequence)
+                unit.release_name(table_id, sequence)
             for table_id, name in moved:
-                unit.begin_name(name, table_id, sequence)
+                unit.assign_name(name, table_id, sequence)
         for old, new in moves.items():
             unit.delete_namespace(old)
             unit.insert_namespace(new, made_ms[old])
         self._move_remarks(unit, of, new_name)
 
-    def _move_remarks(self, unit: Writing, of: SchemaName | str, new_name: str) -> None:
+    def _move_remarks(self, unit: WriteUnit, of: SchemaName | str, new_name: str) -> None:
         before = namespace_details.read_one(unit, of)
         former = of if isinstance(of, str) else of.schema
         after = replaced(
@@ -279,7 +278,7 @@ class Registry:
     def drop_namespace(self, name: SchemaName, key: RequestKey | None = None) -> None:
         """Remove an empty namespace."""
 
-        def drop(unit: Writing) -> None:
+        def drop(unit: WriteUnit) -> None:
             _require_namespace(unit, name)
             if unit.tables(name, limit=1):
                 raise NotEmptyError(f"Namespace {name} has tables.")
@@ -309,7 +308,7 @@ class Registry:
             place = self._allowed.check(location)
             self._refuse_unless_free(place)
 
-        def stage(unit: Writing) -> StagingTable:
+        def stage(unit: WriteUnit) -> StagingTable:
             self._refuse_overlap(unit, place)
             unit.insert_table(self._new_row(table_id, place))
             return StagingTable(table_id=table_id, location=place)
@@ -320,7 +319,7 @@ class Registry:
         self,
         name: TableName,
         table_id: TableId,
-        describe: Callable[[Reading, TableId], Resolved],
+        describe: Callable[[ReadUnit, TableId], Resolved],
         key: RequestKey | None = None,
         judge: Judge = nothing_more,
     ) -> Resolved:
@@ -346,7 +345,7 @@ class Registry:
         # Recorded as published, so it must outlive a power loss, whoever wrote it.
         self._log_of(staging.location).store.sync([PublishedCommit(_ZERO).path])
 
-        def register(unit: Writing) -> Resolved:
+        def register(unit: WriteUnit) -> Resolved:
             row = lookup.known(unit, table_id)
             if _is_registered(unit, row, name):
                 _refuse_other_request(name, table_id, judge(examined))
@@ -378,7 +377,7 @@ class Registry:
         self,
         name: TableName,
         wanted: ExternalTable,
-        describe: Callable[[Reading, TableId], Resolved],
+        describe: Callable[[ReadUnit, TableId], Resolved],
         key: RequestKey | None = None,
     ) -> Resolved:
         """Name a table that lies somewhere; nothing of it is read, written or managed.
@@ -390,9 +389,9 @@ class Registry:
         wanted.refuse_if_wrong()
         table_id = TableId(str(self._ids.random()))
 
-        def register(unit: Writing) -> Resolved:
+        def register(unit: WriteUnit) -> Resolved:
             _require_namespace(unit, name.namespace)
-            there = unit.named(name)
+            there = unit.table_id_of(name)
             if there is not None:
                 if unit.name_of(there) == name and wanted.is_told_by(lookup.known(unit, there)):
                     return describe(unit, there)
@@ -404,7 +403,7 @@ class Registry:
                 metadata=to_json(wanted.declared(table_id)),
             )
             unit.insert_table(row)
-            unit.begin_name(name, table_id, self._turn(unit))
+            unit.assign_name(name, table_id, self._turn(unit))
             return describe(unit, table_id)
 
         return self._do(str(name), register, key)
@@ -414,7 +413,7 @@ class Registry:
     ) -> None:
         """Declare something else of a table that is not managed; `change` may refuse."""
 
-        def declare(unit: Writing) -> None:
+        def declare(unit: WriteUnit) -> None:
             row = lookup.known(unit, table_id)
             if row.kind is not TableKind.EXTERNAL or row.state is not TableStatus.ACTIVE:
                 raise NotFoundError(f"There is no external table {table_id}.")
@@ -436,7 +435,7 @@ class Registry:
         examined = examination.examine(first)
         place = self._place(parse_table_id(table_id), name.namespace)
 
-        def create(unit: Writing) -> None:
+        def create(unit: WriteUnit) -> None:
             row = unit.table(table_id)
             if row is not None and row.head >= 0:
                 [version_zero] = unit.commits(row.key, _ZERO, _ZERO, content=False)
@@ -481,37 +480,37 @@ class Registry:
     def was_renamed(self, old: TableName, new: TableName) -> bool:
         """Say whether a table has a name, and had another just before it."""
         with self._store.read() as unit:
-            table_id = unit.named(new)
+            table_id = unit.table_id_of(new)
             names = [] if table_id is None else unit.names_of(table_id)
         return len(names) > 1 and names[-2].key == old.key
 
     def rename(self, table_id: TableId, name: TableName, key: RequestKey | None = None) -> None:
         """Give the table another name; id, place and history stay. Spec: LC-04."""
 
-        def rename(unit: Writing) -> None:
+        def rename(unit: WriteUnit) -> None:
             row = lookup.known(unit, table_id)
             if row.state is not TableStatus.ACTIVE:
                 raise NotFoundError(f"Table {table_id} is {row.state.value}.")
             if unit.name_of(table_id) == name:
                 return
             _require_namespace(unit, name.namespace)
-            if unit.named(name) not in (None, table_id):
+            if unit.table_id_of(name) not in (None, table_id):
                 raise AlreadyExistsError(f"There is a table {name} already.")
             sequence = self._turn(unit)
-            unit.end_name(table_id, sequence)
-            unit.begin_name(name, table_id, sequence)
+            unit.release_name(table_id, sequence)
+            unit.assign_name(name, table_id, sequence)
 
         self._do(table_id, rename, key)
 
     def drop(self, table_id: TableId, key: RequestKey | None = None) -> None:
         """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
 
-        def drop(unit: Writing) -> None:
+        def drop(unit: WriteUnit) -> None:
             row = lookup.known(unit, table_id)
             if row.state is TableStatus.DROPPED:
                 return
             _refuse_unless_allowed(row, TableTransition.DROP)
-            unit.end_name(table_id, self._turn(unit))
+            unit.release_name(table_id, self._turn(unit))
             unit.update_table(
                 row._replace(
                     state=step(row.state, TableTransition.DROP), dropped_ms=self._clock.now_ms()
@@ -526,7 +525,7 @@ class Registry:
     ) -> None:
         """Bring a dropped table back, under its old name or another. Spec: LC-03."""
 
-        def undrop(unit: Writing) -> None:
+        def undrop(unit: WriteUnit) -> None:
             row = lookup.known(unit, table_id)
             if _is_back(unit, row, name):
                 return
@@ -534,14 +533,14 @@ class Registry:
             wanted = name or unit.last_name_of(table_id)
             assert wanted is not None  # only what had a name can be dropped
             _require_namespace(unit, wanted.namespace)
-            if unit.named(wanted) is not None:
+            if unit.table_id_of(wanted) is not None:
                 raise AlreadyExistsError(
                     f"There is another table {wanted} by now.", remedy="Undrop it under a new name."
                 )
             unit.update_table(
                 row._replace(state=step(row.state, TableTransition.UNDROP), dropped_ms=None)
             )
-            unit.begin_name(wanted, table_id, self._turn(unit))
+            unit.assign_name(wanted, table_id, self._turn(unit))
 
         self._do(table_id, undrop, key)
 
@@ -561,7 +560,7 @@ class Registry:
         if key is not None:  # before anything is deleted
             refuse_if_none(key, self._clock.now_ms(), self._settings.rejections_kept_ms)
 
-        def purge(unit: Writing) -> TableRow:
+        def purge(unit: WriteUnit) -> TableRow:
             if key is not None:
                 refuse_if_answered(unit, key)
             row = lookup.known(unit, table_id)
@@ -569,10 +568,10 @@ class Registry:
                 _refuse_unless_allowed(row, TableTransition.PURGE)
                 lease, now_ms = lease_of(table_id), self._clock.now_ms()
                 until_ms = now_ms + self._settings.lease_ms
-                is_free = unit.take_lease(lease, "purge", now_ms, until_ms)
+                is_free = unit.acquire_lease(lease, "purge", now_ms, until_ms)
                 if not is_free and self._clock.monotonic() < deadline:
                     raise WaitError  # what its publisher puts now would stay behind
-                unit.end_lease(lease, "purge")
+                unit.release_lease(lease, "purge")
                 row = row._replace(state=step(row.state, TableTransition.PURGE))
                 unit.update_table(row)
             return row
@@ -613,9 +612,9 @@ class Registry:
                 remedy="Remove the link, then purge the table again.",
             )
 
-    def _finish_purge(self, unit: Writing, table_id: TableId, files: int) -> int:
+    def _finish_purge(self, unit: WriteUnit, table_id: TableId, files: int) -> int:
         row = lookup.known(unit, table_id)
-        unit.forget_content(row.key, row.head)
+        unit.delete_content(row.key, row.head)
         unit.update_table(row._replace(purged_ms=self._clock.now_ms()))
         return files
 
@@ -626,8 +625,8 @@ class Registry:
         if not left:
             return []
 
-        def expire(unit: Writing) -> list[TableRow]:
-            expired = [row for row in unit.nameless(TableStatus.STAGING) if row.id in left]
+        def expire(unit: WriteUnit) -> list[TableRow]:
+            expired = [row for row in unit.tables_in_state(TableStatus.STAGING) if row.id in left]
             for row in expired:
                 unit.update_table(row._replace(state=step(row.state, TableTransition.EXPIRE)))
             return expired
@@ -647,7 +646,11 @@ class Registry:
     def stale_staging(self, before_ms: int) -> list[TableRow]:
         """Give the staging tables from before a time: nobody registered them."""
         with self._store.read() as unit:
-            return [row for row in unit.nameless(TableStatus.STAGING) if row.created_ms < before_ms]
+            return [
+                row
+                for row in unit.tables_in_state(TableStatus.STAGING)
+                if row.created_ms < before_ms
+            ]
 
     def _is_left(self, row: TableRow, before_ms: int) -> bool:
         """Say whether nobody is at work in a staging table's place any more.
@@ -669,9 +672,9 @@ class Registry:
             if dropped:
                 # A purge that was cut short is still to be finished, so it is shown.
                 unfinished = [
-                    row for row in unit.nameless(TableStatus.PURGED) if is_unfinished(row)
+                    row for row in unit.tables_in_state(TableStatus.PURGED) if is_unfinished(row)
                 ]
-                rows = [*unit.nameless(TableStatus.DROPPED), *unfinished]
+                rows = [*unit.tables_in_state(TableStatus.DROPPED), *unfinished]
                 gone = [(row, unit.last_name_of(row.id)) for row in rows]
                 found += [
                     (row, name)
@@ -694,13 +697,13 @@ class Registry:
         """Give the table that lies at a place, staged or named; None if none does."""
         place = locations.normalize(location)
         with self._store.read() as unit:
-            row = unit.overlapping(place)
+            row = unit.overlapping_table(place)
         return row.id if row is not None and row.location == place else None
 
     # How it is done
 
     def _do(
-        self, name: str, work: Callable[[Writing], Result], key: RequestKey | None = None
+        self, name: str, work: Callable[[WriteUnit], Result], key: RequestKey | None = None
     ) -> Result:
         if key is not None:
             work = once(key, work, self._clock.now_ms(), self._settings.rejections_kept_ms)
@@ -716,7 +719,9 @@ class Registry:
         # Checked again: the location may no longer be allowed.
         return self._allowed.check(locations.join(own, f"{TABLES}/{table_id}"))
 
-    def _turn(self, unit: Writing, txn_id: TxnId | None = None, timestamp_ms: int = 0) -> Sequence:
+    def _turn(
+        self, unit: WriteUnit, txn_id: TxnId | None = None, timestamp_ms: int = 0
+    ) -> Sequence:
         """Take the next sequence."""
         before = unit.clock()
         now_ms = self._clock.now_ms()
@@ -724,7 +729,7 @@ class Registry:
             before.clock_ms, max(timestamp_ms, now_ms), now_ms, self._settings.drift_ms
         )
         sequence = Sequence(before.sequence + 1)
-        unit.advance_clock(Clock(sequence, clock_ms), txn_id)
+        unit.advance_clock(CatalogClock(sequence, clock_ms), txn_id)
         return sequence
 
     def _new_row(self, table_id: TableId, place: str) -> TableRow:
@@ -751,8 +756,8 @@ class Registry:
             dropped_ms=None,
         )
 
-    def _refuse_overlap(self, unit: Reading, place: str) -> None:
-        other = unit.overlapping(place)
+    def _refuse_overlap(self, unit: ReadUnit, place: str) -> None:
+        other = unit.overlapping_table(place)
         if other is not None:
             raise AlreadyExistsError(
                 f"{place} overlaps table {other.id} at {other.location}.",
@@ -805,7 +810,7 @@ class Registry:
 
     def _begin(
         self,
-        unit: Writing,
+        unit: WriteUnit,
         row: TableRow,
         name: TableName,
         examined: Examined,
@@ -818,7 +823,7 @@ class Registry:
     ) -> None:
         """Record version 0 and the name, together. Spec: LC-01."""
         _require_namespace(unit, name.namespace)
-        if unit.named(name) is not None:
+        if unit.table_id_of(name) is not None:
             raise AlreadyExistsError(f"There is a table {name} already.")
         sequence = self._turn(unit, txn_id, timestamp_ms)
         checksum = checksums.advance(
@@ -864,7 +869,7 @@ class Registry:
                 content=content,
             ),
         )
-        unit.begin_name(name, row.id, sequence)
+        unit.assign_name(name, row.id, sequence)
 
 
 def is_unfinished(row: TableRow) -> bool:
@@ -886,7 +891,7 @@ def _entry(row: TableRow, name: TableName) -> TableEntry:
     )
 
 
-def _require_namespace(unit: Reading, name: SchemaName) -> None:
+def _require_namespace(unit: ReadUnit, name: SchemaName) -> None:
     if not any(known.key == name.key for known in unit.namespaces()):
         raise NotFoundError(
             f"There is no namespace {name}.",
@@ -923,7 +928,7 @@ def _refuse_unless_allowed(row: TableRow, event: TableTransition) -> None:
         )
 
 
-def _is_back(unit: Reading, row: TableRow, name: TableName | None) -> bool:
+def _is_back(unit: ReadUnit, row: TableRow, name: TableName | None) -> bool:
     """Say whether this very undrop was carried out before: its answer may have been lost."""
     if row.state is not TableStatus.ACTIVE:
         return False
@@ -931,6 +936,6 @@ def _is_back(unit: Reading, row: TableRow, name: TableName | None) -> bool:
     return name is None or (now is not None and now.key == name.key)
 
 
-def _is_registered(unit: Reading, row: TableRow, name: TableName) -> bool:
+def _is_registered(unit: ReadUnit, row: TableRow, name: TableName) -> bool:
     """Say whether this very registration was carried out before. Spec: LC-02."""
-    return row.state is TableStatus.ACTIVE and unit.named(name) == row.id
+    return row.state is TableStatus.ACTIVE and unit.table_id_of(name) == row.id

@@ -10,7 +10,7 @@ import hashlib
 
 from headgate.api.status import TokenEntry
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, TakenError, TokenRow, Writing
+from headgate.catalog.stores.port import CatalogStore, StoreConstraintError, TokenRow, WriteUnit
 from headgate.clock import Clock, Ids
 from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from headgate.names import plain_name
@@ -48,10 +48,10 @@ class TokenKeeper:
         secret = f"{_MARK}{chance}"
         row = TokenRow(name, _hashed(secret), now_ms, expires_ms)
 
-        def create(unit: Writing) -> None:
+        def create(unit: WriteUnit) -> None:
             try:
                 unit.insert_token(row)
-            except TakenError:
+            except StoreConstraintError:
                 raise AlreadyExistsError(
                     f"There is a token {name} already.",
                     remedy="Choose another name; also that of a revoked token stays taken.",
@@ -78,7 +78,7 @@ class TokenKeeper:
         """Have a token open nothing from now on; again is fine."""
         now_ms = self._clock.now_ms()
 
-        def revoke(unit: Writing) -> None:
+        def revoke(unit: WriteUnit) -> None:
             if all(row.name != name for row in unit.tokens()):
                 raise NotFoundError(
                     f"There is no token {name}.", remedy="See `headgate token list`."

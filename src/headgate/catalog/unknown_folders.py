@@ -46,12 +46,12 @@ def unknown_folders(
             )
             continue
         with store.read() as unit:
-            purged = {row.location for row in unit.nameless(TableStatus.PURGED)}
+            purged = {row.location for row in unit.tables_in_state(TableStatus.PURGED)}
             unknown = [
                 folder
                 for folder in folders
                 if (location := locations.join(place, folder)) not in purged
-                and unit.overlapping(location) is None
+                and unit.overlapping_table(location) is None
             ]
         for folder in unknown:
             found = list(files.list(folder, recursive=True))

@@ -75,7 +75,7 @@ class World:
                 self.tables[place] = make(self.http, stock.name)
         with self.served.catalog._store.read() as unit:
             if TableId(self.staged.table_id) not in [
-                row.id for row in unit.nameless(TableStatus.STAGING)
+                row.id for row in unit.tables_in_state(TableStatus.STAGING)
             ]:
                 self.staged = stage(self.http, f"waiting{uuid.uuid4().hex}")
 
@@ -83,7 +83,7 @@ class World:
         """Give all that a refusal must leave alone."""
         catalog = self.served.catalog
         with catalog._store.read() as unit:
-            clock, staging = unit.clock(), unit.nameless(TableStatus.STAGING)
+            clock, staging = unit.clock(), unit.tables_in_state(TableStatus.STAGING)
         return (
             clock.sequence,
             catalog.namespaces(),

@@ -9,12 +9,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 from headgate.api.messages import RatifiedCommit
 from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.stores.port import (
+    CommitHeader,
     CommitRow,
     Counts,
     EventRow,
-    NamedRow,
+    NamedTableRow,
     TableRow,
-    ToldRow,
 )
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId
@@ -39,7 +39,7 @@ RATIFIED: Final = (
     "SELECT version, way, txn_id, sequence, timestamp_ms, size, sha256, file_name, modified_ms, "
     "content, published_ms FROM commits WHERE table_key = "
 )
-TOLD: Final = f"SELECT {', '.join(ToldRow._fields)} FROM commits WHERE table_key = "
+TOLD: Final = f"SELECT {', '.join(CommitHeader._fields)} FROM commits WHERE table_key = "
 TORN: Final = (
     "SELECT txn_id FROM commits GROUP BY txn_id HAVING min(sequence) < max(sequence) "
     "OR min(timestamp_ms) < max(timestamp_ms) ORDER BY txn_id"
@@ -54,9 +54,9 @@ def as_table(row: Row) -> TableRow:
     return TableRow._make((*row[:2], TableStatus(row[2]), *row[3:-1], TableKind(row[-1])))
 
 
-def as_named(row: Row) -> NamedRow:
+def as_named(row: Row) -> NamedTableRow:
     """Make a table with its name of the columns of both."""
-    return NamedRow(as_table(row[4:]), TableName(*row[:3]), row[3])
+    return NamedTableRow(as_table(row[4:]), TableName(*row[:3]), row[3])
 
 
 def as_commit(row: Row) -> CommitRow:
@@ -98,9 +98,9 @@ def as_ratified(rows: Iterable[Row]) -> tuple[RatifiedCommit, ...]:
     )
 
 
-def as_told(rows: Iterable[Row]) -> list[ToldRow]:
+def as_told(rows: Iterable[Row]) -> list[CommitHeader]:
     """Make commits as they are told."""
-    return [ToldRow(version, _WAYS[way], *others) for version, way, *others in rows]
+    return [CommitHeader(version, _WAYS[way], *others) for version, way, *others in rows]
 
 
 def and_above(location: str) -> list[str]:
@@ -129,8 +129,8 @@ def events(
             clock_ms=clock_ms,
             txn_id=txn_id,
             commits=tuple(commits_at[sequence]),
-            begun=tuple(begun_at[sequence]),
-            ended=tuple(ended_at[sequence]),
+            names_assigned=tuple(begun_at[sequence]),
+            names_released=tuple(ended_at[sequence]),
         )
         for sequence, clock_ms, txn_id in ticks
     ]

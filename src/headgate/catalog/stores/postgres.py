@@ -28,17 +28,17 @@ from psycopg.types.numeric import Int8BinaryDumper
 
 from headgate.catalog.stores.assembly import Row
 from headgate.catalog.stores.port import (
-    Clock,
-    DoubtError,
-    Reading,
-    TakenBackError,
-    TakenError,
-    Writing,
+    CatalogClock,
+    InDoubtError,
+    ReadUnit,
+    RolledBackError,
+    StoreConstraintError,
+    WriteUnit,
 )
 from headgate.catalog.stores.postgres_bulk import Statement, Values
 from headgate.catalog.stores.postgres_reader import ReadingUnit
 from headgate.catalog.stores.postgres_writer import WritingUnit
-from headgate.clock import Clock as WallClock
+from headgate.clock import Clock
 from headgate.errors import (
     DamagedError,
     HeadgateError,
@@ -103,7 +103,7 @@ class PostgresStore:
     def __init__(
         self,
         dsn: str,
-        clock: WallClock,
+        clock: Clock,
         *,
         schema: str = "headgate",
         patience: float = _PATIENCE,
@@ -134,16 +134,16 @@ class PostgresStore:
             self.close()
             raise
 
-    def read(self) -> AbstractContextManager[Reading]:
+    def read(self) -> AbstractContextManager[ReadUnit]:
         """One read transaction: everything in it is from one instant."""
         return self._reading([(_READ, ())])
 
-    def look(self) -> AbstractContextManager[Reading]:
+    def read_latest(self) -> AbstractContextManager[ReadUnit]:
         """Questions that are each from an instant of their own."""
         return self._reading([])
 
     @contextmanager
-    def _reading(self, begin: list[Statement]) -> Iterator[Reading]:
+    def _reading(self, begin: list[Statement]) -> Iterator[ReadUnit]:
         self._refuse_if_closed()
         if not self._free.acquire(timeout=self._patience):
             raise UnavailableError(
@@ -160,7 +160,7 @@ class PostgresStore:
             self._free.release()
 
     @contextmanager
-    def write(self) -> Iterator[Writing]:
+    def write(self) -> Iterator[WriteUnit]:
         """One write transaction; durable once the block is left without an error."""
         with self._writing:
             self._refuse_if_closed()
@@ -180,7 +180,7 @@ class PostgresStore:
             else:
                 self._roll_back(connection)  # the lock alone would cost a sync to let go of
 
-    def integrity(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Return nothing: PostgreSQL checks its own pages as it reads them."""
         return []
 
@@ -289,11 +289,11 @@ class PostgresStore:
                 self._writer = writer
         return self._writer
 
-    def _begin(self) -> tuple[Connection, Clock]:
+    def _begin(self) -> tuple[Connection, CatalogClock]:
         """Lock the clock's row, waiting for whoever has it; nothing is done yet."""
         has_reconnected = False
 
-        def begin() -> tuple[Connection, Clock]:
+        def begin() -> tuple[Connection, CatalogClock]:
             nonlocal has_reconnected
             while True:
                 connection = self._writing_connection()
@@ -301,7 +301,7 @@ class PostgresStore:
                     found = connection.execute(_LOCK, prepare=False)
                     found.nextset()
                     [[sequence, clock_ms]] = found.fetchall()
-                    return connection, Clock(sequence, clock_ms)
+                    return connection, CatalogClock(sequence, clock_ms)
                 except psycopg.Error:
                     if not connection.closed or has_reconnected:
                         self._roll_back(connection)
@@ -338,7 +338,7 @@ class PostgresStore:
         except psycopg.Error as error:
             if _is_in_doubt(connection, error):
                 connection.close()
-                raise DoubtError(_first_line(error), can_go_on=True) from error
+                raise InDoubtError(_first_line(error), is_store_usable=True) from error
             self._roll_back(connection)
             raise _said(error) from error
         except BaseException:
@@ -349,7 +349,7 @@ class PostgresStore:
         if done.statusmessage != "COMMIT":  # a server says so of what it had undone before
             raise UnavailableError("PostgreSQL took the whole transaction back.")
         if warnings:  # it is here, and whether a standby that was to have it has it is not known
-            raise DoubtError("; ".join(warnings), can_go_on=True)
+            raise InDoubtError("; ".join(warnings), is_store_usable=True)
 
     def _roll_back(self, connection: Connection) -> None:
         try:
@@ -467,7 +467,7 @@ class _Line:
                 return _execute(self.connection, [], [(sql, values)])[0]
             except psycopg.IntegrityError as error:
                 self.take_back(savepoint)
-                raise TakenError(_first_line(error)) from error
+                raise StoreConstraintError(_first_line(error)) from error
 
     def take_back(self, savepoint: str) -> None:
         undo = f"ROLLBACK TO SAVEPOINT {savepoint}; RELEASE SAVEPOINT {savepoint}"
@@ -562,7 +562,7 @@ def _said(error: psycopg.Error) -> HeadgateError:
     said = _first_line(error)
     match error:
         case errors.LockNotAvailable() | errors.DeadlockDetected() | errors.SerializationFailure():
-            return TakenBackError(f"The catalog's database is held by others: {said}.")
+            return RolledBackError(f"The catalog's database is held by others: {said}.")
         case errors.QueryCanceled() | errors.TooManyConnections():
             return UnavailableError(f"The catalog's database has too much to do: {said}.")
         case errors.DiskFull():

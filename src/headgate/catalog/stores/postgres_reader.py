@@ -26,17 +26,17 @@ from headgate.catalog.stores.assembly import (
 )
 from headgate.catalog.stores.port import (
     AnswerRow,
-    Clock,
+    CatalogClock,
+    CommitHeader,
     CommitRow,
     Counts,
     EventRow,
     ListenerRow,
     LocationRow,
-    NamedRow,
+    NamedTableRow,
     RejectionRow,
     TableRow,
     TokenRow,
-    ToldRow,
 )
 from headgate.catalog.stores.postgres_bulk import Statement, Values, array
 from headgate.errors import InvalidArgumentError
@@ -98,7 +98,10 @@ class Line(Protocol):
         ...
 
     def attempt(self, sql: str, values: Values, savepoint: str) -> list[Row]:
-        """Execute it; when a constraint speaks, go back to the savepoint and raise `TakenError`."""
+        """Execute a statement; roll back to the savepoint when a constraint rejects it.
+
+        Raises `StoreConstraintError` in that case.
+        """
         ...
 
     def take_back(self, savepoint: str) -> None:
@@ -112,21 +115,21 @@ class ReadingUnit:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    def clock(self) -> Clock:
+    def clock(self) -> CatalogClock:
         [[sequence, clock_ms]] = self._all("SELECT sequence, clock_ms FROM clock")
-        return Clock(sequence, clock_ms)
+        return CatalogClock(sequence, clock_ms)
 
-    def clock_at(self, timestamp_ms: int) -> Clock | None:
+    def clock_at(self, timestamp_ms: int) -> CatalogClock | None:
         row = self._one(
             "SELECT sequence, clock_ms FROM sequences WHERE clock_ms <= $1 "
             "ORDER BY clock_ms DESC, sequence DESC LIMIT 1",
             timestamp_ms,
         )
-        return None if row is None else Clock(*row)
+        return None if row is None else CatalogClock(*row)
 
-    def oldest_event(self) -> Clock | None:
+    def oldest_event(self) -> CatalogClock | None:
         row = self._one("SELECT sequence, clock_ms FROM sequences ORDER BY sequence LIMIT 1")
-        return None if row is None else Clock(*row)
+        return None if row is None else CatalogClock(*row)
 
     def setting(self, key: str) -> str | None:
         row = self._one("SELECT value FROM settings WHERE key = $1", key)
@@ -136,13 +139,13 @@ class ReadingUnit:
         rows = self._all("SELECT catalog, schema FROM namespaces ORDER BY catalog_key, schema_key")
         return [SchemaName(*row) for row in rows]
 
-    def namespaces_made_ms(self) -> dict[SchemaName, int]:
+    def namespace_creation_times(self) -> dict[SchemaName, int]:
         rows = self._all(
             "SELECT catalog, schema, created_ms FROM namespaces ORDER BY catalog_key, schema_key"
         )
         return {SchemaName(catalog, schema): made_ms for catalog, schema, made_ms in rows}
 
-    def named(self, name: TableName, at: Sequence | None = None) -> TableId | None:
+    def table_id_of(self, name: TableName, at: Sequence | None = None) -> TableId | None:
         sql = (
             "SELECT table_id FROM names WHERE catalog_key = $1 AND schema_key = $2 "
             "AND name_key = $3 AND "
@@ -158,7 +161,7 @@ class ReadingUnit:
             )
         return None if row is None else row[0]
 
-    def current(self, ref: Ref) -> NamedRow | None:
+    def named_table(self, ref: Ref) -> NamedTableRow | None:
         if isinstance(ref, TableName):
             where = "AND catalog_key = $1 AND schema_key = $2 AND name_key = $3"
             row = self._one(f"{NAMED}{where}", *ref.key)
@@ -199,7 +202,7 @@ class ReadingUnit:
 
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
-    ) -> list[NamedRow]:
+    ) -> list[NamedTableRow]:
         sql = NAMED
         values: list[object] = [limit]
         if namespace is not None:
@@ -213,17 +216,17 @@ class ReadingUnit:
         rows = self._all(sql, *values)
         return [as_named(row) for row in rows]
 
-    def nameless(self, state: TableStatus) -> list[TableRow]:
+    def tables_in_state(self, state: TableStatus) -> list[TableRow]:
         rows = self._all(f"SELECT {TABLE} FROM tables WHERE state = $1 ORDER BY key", state.value)
         return [as_table(row) for row in rows]
 
-    def unpublished(self) -> list[TableRow]:
+    def unpublished_tables(self) -> list[TableRow]:
         rows = self._all(
             f"SELECT {TABLE} FROM tables WHERE published < head AND state = 'active' ORDER BY key"
         )
         return [as_table(row) for row in rows]
 
-    def overlapping(self, location: str) -> TableRow | None:
+    def overlapping_table(self, location: str) -> TableRow | None:
         above = assembly.and_above(location)
         row = self._one(
             # A table keeps its place until a purge has ended: the last step forgets what was held.
@@ -248,15 +251,19 @@ class ReadingUnit:
         )
         return [as_commit(row) for row in rows]
 
-    def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
+    def ratified_commits(
+        self, key: int, first: Version, last: Version
+    ) -> tuple[RatifiedCommit, ...]:
         where = "$1 AND version BETWEEN $2 AND $3 ORDER BY version"
         return as_ratified(self._all(f"{assembly.RATIFIED}{where}", key, first, last))
 
-    def told(self, key: int, first: Version, last: Version) -> list[ToldRow]:
+    def commit_headers(self, key: int, first: Version, last: Version) -> list[CommitHeader]:
         where = "$1 AND version BETWEEN $2 AND $3 ORDER BY version"
         return as_told(self._all(f"{TOLD}{where}", key, first, last))
 
-    def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
+    def last_version_within(
+        self, key: int, first: Version, last: Version, most_bytes: int
+    ) -> Version:
         sql = _FITTING.format(*(("max", "ASC") if first <= last else ("min", "DESC")))
         [found] = self._one(sql, key, *sorted((first, last)), most_bytes) or (None,)
         return first if found is None else found
@@ -265,11 +272,11 @@ class ReadingUnit:
         row = self._one(_VERSION_AT, key, at)
         return None if row is None or row[0] < 0 else Version(row[0])
 
-    def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+    def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
         rows = self._all(f"{_RATIFIED_UNDER} WHERE txn_id = $1", txn_id)
         return [(row[0], as_commit(row[1:])) for row in rows]
 
-    def torn(self) -> list[TxnId]:
+    def inconsistent_transactions(self) -> list[TxnId]:
         return [txn_id for [txn_id] in self._all(assembly.TORN)]
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
@@ -317,7 +324,7 @@ class ReadingUnit:
             ticks, [(row[0], as_commit(row[1:])) for row in commits], begun, ended
         )
 
-    def holder_of(self, lease: str) -> str | None:
+    def lease_holder(self, lease: str) -> str | None:
         row = self._one("SELECT holder FROM leases WHERE name = $1", lease)
         return None if row is None else row[0]
 

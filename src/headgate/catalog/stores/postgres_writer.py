@@ -19,7 +19,7 @@ from headgate.catalog.stores import postgres_bulk as bulk
 from headgate.catalog.stores.assembly import TABLE, Row, as_table
 from headgate.catalog.stores.port import (
     AnswerRow,
-    Clock,
+    CatalogClock,
     CommitRow,
     ListenerRow,
     LocationRow,
@@ -107,7 +107,7 @@ class _Savepoint:
 class WritingUnit(ReadingUnit):
     """A unit of change that holds the clock row."""
 
-    def __init__(self, line: Line, clock: Clock) -> None:
+    def __init__(self, line: Line, clock: CatalogClock) -> None:
         super().__init__(line)
         self.has_written = False  # whether there is anything to commit
         self._lost: HeadgateError | None = None
@@ -156,7 +156,7 @@ class WritingUnit(ReadingUnit):
             with self._watched():
                 self._line.take_back(mark.name)
 
-    def expect(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
+    def prefetch(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
         # What cannot be stored is refused to who asks for it, not to all that wait with it.
         txns = [txn for txn in set(txn_ids) - self._ratified.keys() if is_storable(txn)]
         tables = [table for table in set(table_ids) - self._tables.keys() if is_storable(table)]
@@ -178,7 +178,7 @@ class WritingUnit(ReadingUnit):
 
     # What is read
 
-    def clock(self) -> Clock:
+    def clock(self) -> CatalogClock:
         return self._clock[0]
 
     def table(self, table_id: TableId) -> TableRow | None:
@@ -189,9 +189,9 @@ class WritingUnit(ReadingUnit):
             self._know(table_id, as_table(rows[0]) if rows else None)
         return self._tables[table_id]
 
-    def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+    def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
         if txn_id not in self._ratified:
-            self._set(self._ratified, txn_id, super().ratified_under(txn_id))
+            self._set(self._ratified, txn_id, super().transaction_commits(txn_id))
         return list(self._ratified[txn_id])
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
@@ -206,12 +206,12 @@ class WritingUnit(ReadingUnit):
 
     # What is written
 
-    def advance_clock(self, clock: Clock, txn_id: TxnId | None) -> None:
+    def advance_clock(self, clock: CatalogClock, txn_id: TxnId | None) -> None:
         is_free = clock.sequence > self._clock[0].sequence
         self._tell(_INSERT_SEQUENCE, (*clock, txn_id), is_free=is_free)
         self._set(self._clock, 0, clock)
 
-    def forget_events(self, last: Sequence) -> None:
+    def delete_events(self, last: Sequence) -> None:
         newest = self.clock().sequence
         self._tell("DELETE FROM sequences WHERE sequence <= $1", (min(last, newest - 1),))
 
@@ -226,12 +226,12 @@ class WritingUnit(ReadingUnit):
     def delete_namespace(self, name: SchemaName) -> None:
         self._tell("DELETE FROM namespaces WHERE catalog_key = $1 AND schema_key = $2", name.key)
 
-    def begin_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
+    def assign_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
         parts = (name.catalog, name.schema, name.table)
         values = (*map(fold, parts), *parts, table_id, since, None)
         self._tell(_insert("names", 9), values, is_free=False)
 
-    def end_name(self, table_id: TableId, until: Sequence) -> None:
+    def release_name(self, table_id: TableId, until: Sequence) -> None:
         sql = "UPDATE names SET to_sequence = $1 WHERE table_id = $2 AND to_sequence IS NULL"
         self._tell(sql, (until, table_id))
 
@@ -284,7 +284,7 @@ class WritingUnit(ReadingUnit):
         self._tell(_INSERT_REJECTION, row, is_free=is_free)
         self._set(self._rejections, row.txn_id, row)
 
-    def forget_rejections(self, before_ms: int) -> None:
+    def delete_rejections(self, before_ms: int) -> None:
         self._tell("DELETE FROM rejections WHERE decided_ms < $1", (before_ms,))
         self._forget_old(self._rejections, before_ms)
 
@@ -307,7 +307,7 @@ class WritingUnit(ReadingUnit):
         if known is not None:
             self.update_table(known._replace(diverged=message))
 
-    def forget_content(self, key: int, upto: Version) -> None:
+    def delete_content(self, key: int, upto: Version) -> None:
         known = self._table_of(key)
         if known is None or known.held_from > upto:
             return
@@ -335,12 +335,12 @@ class WritingUnit(ReadingUnit):
             (key, file.kind.value, file.first, file.last, json.dumps(file.paths)),
         )
 
-    def take_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
+    def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
         values = (name, holder, until_ms, now_ms)
         refuse_unless_storable(values)
         return bool(self._ask([(_TAKE_LEASE, values)], is_change=True)[0])
 
-    def end_lease(self, name: str, holder: str) -> None:
+    def release_lease(self, name: str, holder: str) -> None:
         self._tell("DELETE FROM leases WHERE name = $1 AND holder = $2", (name, holder))
 
     def insert_token(self, row: TokenRow) -> None:
@@ -355,7 +355,7 @@ class WritingUnit(ReadingUnit):
         self._tell(_INSERT_ANSWER, row, is_free=is_free)
         self._set(self._answers, row.key, row)
 
-    def forget_answers(self, before_ms: int) -> None:
+    def delete_answers(self, before_ms: int) -> None:
         self._tell("DELETE FROM answers WHERE decided_ms < $1", (before_ms,))
         self._forget_old(self._answers, before_ms)
 

@@ -18,14 +18,14 @@ from typing import Final
 import apsw
 
 from headgate.catalog.stores.port import (
-    DoubtError,
-    Reading,
-    Writing,
+    InDoubtError,
+    ReadUnit,
+    WriteUnit,
 )
 from headgate.catalog.stores.sqlite_file import DatabaseFiles, make_private
 from headgate.catalog.stores.sqlite_reader import CLOCK, ReadingUnit, as_clock
 from headgate.catalog.stores.sqlite_writer import Known, WritingUnit, translated
-from headgate.clock import Clock as WallClock
+from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
     DamagedError,
@@ -47,7 +47,7 @@ class SQLiteStore:
     """A catalog's store in one SQLite file."""
 
     def __init__(
-        self, path: str, clock: WallClock, *, vfs: str | None = None, patience: float = _PATIENCE
+        self, path: str, clock: Clock, *, vfs: str | None = None, patience: float = _PATIENCE
     ) -> None:
         self._files = DatabaseFiles(path)
         self._path = self._files.path
@@ -79,14 +79,14 @@ class SQLiteStore:
             raise
 
     @contextmanager
-    def read(self) -> Iterator[Reading]:
+    def read(self) -> Iterator[ReadUnit]:
         """One read transaction: everything in it is from one instant."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             yield ReadingUnit(connection)
 
     @contextmanager
-    def look(self) -> Iterator[Reading]:
+    def read_latest(self) -> Iterator[ReadUnit]:
         """Questions that are each from an instant of their own."""
         with self._reading() as connection:
             yield ReadingUnit(connection)
@@ -102,7 +102,7 @@ class SQLiteStore:
                 self._give_back(connection)
 
     @contextmanager
-    def write(self) -> Iterator[Writing]:
+    def write(self) -> Iterator[WriteUnit]:
         """One write transaction; durable once the block is left without an error."""
         with self._writing, self._translated():
             self._refuse_if_closed()
@@ -129,7 +129,7 @@ class SQLiteStore:
             try:
                 self._check_files()
             except HeadgateError as error:  # it may have gone to a file that nobody can open again
-                raise DoubtError(error.message, can_go_on=True) from error
+                raise InDoubtError(error.message, is_store_usable=True) from error
             if known.clock is not None:
                 self._committed = known.clock.sequence
             # It counts our own commits too, so it is asked after each of them; those of others it
@@ -137,7 +137,7 @@ class SQLiteStore:
             known.data_version = self._writer.data_version()
             self._known = known
 
-    def integrity(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Check the whole database for damage; return what is wrong, and refuse all use if it is.
 
         Uses a connection of its own, which has no page in memory. Also checks that no commit of
@@ -322,7 +322,7 @@ class SQLiteStore:
             if isinstance(error, apsw.FullError):
                 raise  # nothing was made durable, and the rollback took it back
             # A sync that failed leaves it open what reached the disk: nobody may guess.
-            raise DoubtError(str(error)) from error
+            raise InDoubtError(str(error)) from error
 
     def _refuse_if_read_only(self) -> None:
         if self.is_read_only:

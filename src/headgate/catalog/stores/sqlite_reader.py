@@ -23,17 +23,17 @@ from headgate.catalog.stores.assembly import (
 )
 from headgate.catalog.stores.port import (
     AnswerRow,
-    Clock,
+    CatalogClock,
+    CommitHeader,
     CommitRow,
     Counts,
     EventRow,
     ListenerRow,
     LocationRow,
-    NamedRow,
+    NamedTableRow,
     RejectionRow,
     TableRow,
     TokenRow,
-    ToldRow,
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
@@ -95,12 +95,12 @@ class ReadingUnit:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
 
-    def clock(self) -> Clock:
+    def clock(self) -> CatalogClock:
         return as_clock(self._all(CLOCK))
 
-    def clock_at(self, timestamp_ms: int) -> Clock | None:
+    def clock_at(self, timestamp_ms: int) -> CatalogClock | None:
         # Times rise with sequences, so the tree over sequences serves both.
-        found: Clock | None = None
+        found: CatalogClock | None = None
         low, high = 0, self.clock().sequence
         while low < high:
             middle = (low + high + 1) // 2
@@ -108,12 +108,12 @@ class ReadingUnit:
             if row is not None and row[1] > timestamp_ms:
                 high = row[0] - 1
             else:
-                low, found = middle, found if row is None else Clock(*row)
+                low, found = middle, found if row is None else CatalogClock(*row)
         return found
 
-    def oldest_event(self) -> Clock | None:
+    def oldest_event(self) -> CatalogClock | None:
         row = self._one(_OLDEST)
-        return None if row is None else Clock(*row)
+        return None if row is None else CatalogClock(*row)
 
     def setting(self, key: str) -> str | None:
         row = self._one("SELECT value FROM settings WHERE key = ?", key)
@@ -123,13 +123,13 @@ class ReadingUnit:
         rows = self._all("SELECT catalog, schema FROM namespaces ORDER BY catalog_key, schema_key")
         return [SchemaName(*row) for row in rows]
 
-    def namespaces_made_ms(self) -> dict[SchemaName, int]:
+    def namespace_creation_times(self) -> dict[SchemaName, int]:
         rows = self._all(
             "SELECT catalog, schema, created_ms FROM namespaces ORDER BY catalog_key, schema_key"
         )
         return {SchemaName(catalog, schema): made_ms for catalog, schema, made_ms in rows}
 
-    def named(self, name: TableName, at: Sequence | None = None) -> TableId | None:
+    def table_id_of(self, name: TableName, at: Sequence | None = None) -> TableId | None:
         if at is None:
             row = self._one(
                 "SELECT table_id FROM names WHERE catalog_key = ? AND schema_key = ? "
@@ -148,7 +148,7 @@ class ReadingUnit:
             )
         return None if row is None else row[0]
 
-    def current(self, ref: Ref) -> NamedRow | None:
+    def named_table(self, ref: Ref) -> NamedTableRow | None:
         if isinstance(ref, TableName):
             where = "AND catalog_key = ? AND schema_key = ? AND name_key = ?"
             row = self._one(f"{NAMED}{where}", *ref.key)
@@ -195,7 +195,7 @@ class ReadingUnit:
 
     def tables(
         self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
-    ) -> list[NamedRow]:
+    ) -> list[NamedTableRow]:
         sql = NAMED
         values: list[object] = []
         if namespace is not None:
@@ -208,14 +208,14 @@ class ReadingUnit:
         rows = self._all(sql, *values, -1 if limit is None else limit)
         return [as_named(row) for row in rows]
 
-    def nameless(self, state: TableStatus) -> list[TableRow]:
+    def tables_in_state(self, state: TableStatus) -> list[TableRow]:
         rows = self._all(f"SELECT {TABLE} FROM tables WHERE state = ? ORDER BY key", state.value)
         return [as_table(row) for row in rows]
 
-    def unpublished(self) -> list[TableRow]:
+    def unpublished_tables(self) -> list[TableRow]:
         return [as_table(row) for row in self._all(_UNPUBLISHED)]
 
-    def overlapping(self, location: str) -> TableRow | None:
+    def overlapping_table(self, location: str) -> TableRow | None:
         above = assembly.and_above(location)
         row = self._one(
             f"SELECT {TABLE} FROM tables WHERE {_HAS_PLACE} AND "
@@ -240,14 +240,18 @@ class ReadingUnit:
         )
         return [as_commit(row) for row in rows]
 
-    def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
+    def ratified_commits(
+        self, key: int, first: Version, last: Version
+    ) -> tuple[RatifiedCommit, ...]:
         return as_ratified(self._connection.execute(_RATIFIED, (key, first, last)))
 
-    def told(self, key: int, first: Version, last: Version) -> list[ToldRow]:
+    def commit_headers(self, key: int, first: Version, last: Version) -> list[CommitHeader]:
         where = "? AND version BETWEEN ? AND ? ORDER BY version"
         return as_told(self._all(f"{TOLD}{where}", key, first, last))
 
-    def fitting(self, key: int, first: Version, last: Version, most_bytes: int) -> Version:
+    def last_version_within(
+        self, key: int, first: Version, last: Version, most_bytes: int
+    ) -> Version:
         sql = _FITTING.format(*(("max", "ASC") if first <= last else ("min", "DESC")))
         [found] = self._one(sql, key, *sorted((first, last)), most_bytes) or (None,)
         return first if found is None else found
@@ -264,11 +268,11 @@ class ReadingUnit:
             low, high = (middle, high) if sequence <= at else (low, middle - 1)
         return None if low < 0 else Version(low)
 
-    def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+    def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
         rows = self._all(RATIFIED_UNDER, txn_id)
         return [(row[0], as_commit(row[1:])) for row in rows]
 
-    def torn(self) -> list[TxnId]:
+    def inconsistent_transactions(self) -> list[TxnId]:
         return [txn_id for (txn_id,) in self._all(assembly.TORN)]
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
@@ -317,7 +321,7 @@ class ReadingUnit:
             ticks, [(row[0], as_commit(row[1:])) for row in commits], begun, ended
         )
 
-    def holder_of(self, lease: str) -> str | None:
+    def lease_holder(self, lease: str) -> str | None:
         row = self._one("SELECT holder FROM leases WHERE name = ?", lease)
         return None if row is None else row[0]
 
@@ -364,6 +368,6 @@ class ReadingUnit:
         return self._connection.execute(sql, values).fetchone()
 
 
-def as_clock(newest: list[tuple]) -> Clock:  # type: ignore[type-arg]
+def as_clock(newest: list[tuple]) -> CatalogClock:  # type: ignore[type-arg]
     """Give where the catalog is, of its newest sequence if there is one."""
-    return Clock(*newest[0]) if newest else Clock(Sequence(0), 0)
+    return CatalogClock(*newest[0]) if newest else CatalogClock(Sequence(0), 0)

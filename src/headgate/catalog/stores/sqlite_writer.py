@@ -13,13 +13,13 @@ from headgate.api.messages import RatifiedCommit
 from headgate.catalog.stores.assembly import TABLE, as_table
 from headgate.catalog.stores.port import (
     AnswerRow,
-    Clock,
+    CatalogClock,
     CommitRow,
     ListenerRow,
     LocationRow,
     RejectionRow,
+    StoreConstraintError,
     TableRow,
-    TakenError,
     TokenRow,
 )
 from headgate.catalog.stores.row_batches import Batches, Values
@@ -86,7 +86,7 @@ class Known:
     """
 
     data_version: int | None = None  # SQLite's count of commits seen, after the last of ours
-    clock: Clock | None = None
+    clock: CatalogClock | None = None
     tables: dict[TableId, TableRow] = field(default_factory=dict)
     ids: dict[int, TableId] = field(default_factory=dict)  # by a table's key
     taken: dict[int, Version] = field(default_factory=dict)  # by a table's key: the last one
@@ -112,7 +112,7 @@ class WritingUnit(ReadingUnit):
     def savepoint(self) -> _Savepoint:
         return _Savepoint(self)
 
-    def begin_part(self) -> tuple[Clock | None, bool]:
+    def begin_part(self) -> tuple[CatalogClock | None, bool]:
         """Begin what may be undone by itself; give what it takes to end it."""
         self.refuse_if_lost()
         if self._mark is not None:  # within another, which then has to stand first
@@ -122,7 +122,7 @@ class WritingUnit(ReadingUnit):
         return self._clock, outer
 
     def end_part(
-        self, began: tuple[Clock | None, bool], error: BaseException | None
+        self, began: tuple[CatalogClock | None, bool], error: BaseException | None
     ) -> HeadgateError | None:
         """End it, or undo it for an error; give that error in our words, if it needs any."""
         clock, outer = began
@@ -139,7 +139,7 @@ class WritingUnit(ReadingUnit):
         finally:
             self._mark, self._is_saved = (0, True) if outer else (None, False)
 
-    def _undo(self, clock: Clock | None) -> None:
+    def _undo(self, clock: CatalogClock | None) -> None:
         """Take back what was done since the savepoint, and look at everything anew."""
         mark = self._mark or 0
         if self._is_saved:  # then what came before it was sent, and all that is left came since
@@ -153,7 +153,7 @@ class WritingUnit(ReadingUnit):
                 self._connection.execute("ROLLBACK TO one; RELEASE one")
             self._batches.send()
 
-    def expect(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
+    def prefetch(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
         """Learn with one question each what is known of the transactions and tables to come."""
         unknown = [txn_id for txn_id in txn_ids if txn_id not in self._fresh]
         if unknown:
@@ -176,13 +176,13 @@ class WritingUnit(ReadingUnit):
         try:
             self._batches.send()
             self._known.clock = self._clock
-        except TakenError as error:
+        except StoreConstraintError as error:
             raise UnavailableError(
                 f"The catalog's database contradicts itself ({error}); nothing was written.",
                 remedy="Run `headgate fsck` and report what it finds.",
             ) from error
 
-    def clock(self) -> Clock:
+    def clock(self) -> CatalogClock:
         if self._clock is None:
             self._clock = as_clock(self._ask(CLOCK))
         return self._clock
@@ -195,12 +195,14 @@ class WritingUnit(ReadingUnit):
             self._know(as_table(found[0]))
         return self._tables[table_id]
 
-    def ratified_under(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
-        return [] if txn_id in self._unheard_of else super().ratified_under(txn_id)
+    def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+        return [] if txn_id in self._unheard_of else super().transaction_commits(txn_id)
 
-    def ratified(self, key: int, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
+    def ratified_commits(
+        self, key: int, first: Version, last: Version
+    ) -> tuple[RatifiedCommit, ...]:
         self._send()
-        return super().ratified(key, first, last)
+        return super().ratified_commits(key, first, last)
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
         return None if txn_id in self._unheard_of else super().rejection(txn_id)
@@ -244,7 +246,7 @@ class WritingUnit(ReadingUnit):
                 remedy="Free space, then try again.",
             )
 
-    def advance_clock(self, clock: Clock, txn_id: TxnId | None) -> None:
+    def advance_clock(self, clock: CatalogClock, txn_id: TxnId | None) -> None:
         values = (*clock, txn_id)
         if self._clock is not None and clock.sequence == self._clock.sequence + 1:
             self._batches.add(_INSERT_SEQUENCES, values)
@@ -252,7 +254,7 @@ class WritingUnit(ReadingUnit):
             self._do("INSERT INTO sequences VALUES (?, ?, ?)", *values)
         self._clock = clock
 
-    def forget_events(self, last: Sequence) -> None:
+    def delete_events(self, last: Sequence) -> None:
         self._do(_FORGET_EVENTS, last)
 
     def set_setting(self, key: str, value: str) -> None:
@@ -270,7 +272,7 @@ class WritingUnit(ReadingUnit):
     def delete_namespace(self, name: SchemaName) -> None:
         self._do("DELETE FROM namespaces WHERE catalog_key = ? AND schema_key = ?", *name.key)
 
-    def begin_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
+    def assign_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
         self._do(
             "INSERT INTO names VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
             *(fold(part) for part in (name.catalog, name.schema, name.table)),
@@ -281,7 +283,7 @@ class WritingUnit(ReadingUnit):
             since,
         )
 
-    def end_name(self, table_id: TableId, until: Sequence) -> None:
+    def release_name(self, table_id: TableId, until: Sequence) -> None:
         self._do(
             "UPDATE names SET to_sequence = ? WHERE table_id = ? AND to_sequence IS NULL",
             until,
@@ -318,7 +320,7 @@ class WritingUnit(ReadingUnit):
         self._unheard_of.discard(row.txn_id)
         self._do("INSERT INTO rejections VALUES (?, ?, ?, ?)", *row)
 
-    def forget_rejections(self, before_ms: int) -> None:
+    def delete_rejections(self, before_ms: int) -> None:
         self._do("DELETE FROM rejections WHERE decided_ms < ?", before_ms)
 
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
@@ -339,7 +341,7 @@ class WritingUnit(ReadingUnit):
         self._forget(key)
         self._do("UPDATE tables SET diverged = ? WHERE key = ?", message, key)
 
-    def forget_content(self, key: int, upto: Version) -> None:
+    def delete_content(self, key: int, upto: Version) -> None:
         self._forget(key)
         self._do(
             "UPDATE commits SET content = NULL WHERE table_key = ? AND version "
@@ -373,7 +375,7 @@ class WritingUnit(ReadingUnit):
             json.dumps(file.paths),
         )
 
-    def take_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
+    def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
         self._send_lease(name)
         for other, other_until_ms in self._ask(_LEASE, name):
             if other != holder and other_until_ms > now_ms:
@@ -381,7 +383,7 @@ class WritingUnit(ReadingUnit):
         self._batches.add(_TAKE_LEASES, (name, holder, until_ms))
         return True
 
-    def end_lease(self, name: str, holder: str) -> None:
+    def release_lease(self, name: str, holder: str) -> None:
         self._send_lease(name)
         self._batches.add(_END_LEASE, (name, holder))
 
@@ -402,7 +404,7 @@ class WritingUnit(ReadingUnit):
     def insert_answer(self, row: AnswerRow) -> None:
         self._do("INSERT INTO answers VALUES (?, ?, ?, ?)", *row)
 
-    def forget_answers(self, before_ms: int) -> None:
+    def delete_answers(self, before_ms: int) -> None:
         self._do("DELETE FROM answers WHERE decided_ms < ?", before_ms)
 
     def put_listener(self, row: ListenerRow) -> None:
@@ -434,7 +436,7 @@ class WritingUnit(ReadingUnit):
         try:
             self._connection.execute(sql, values)
         except apsw.ConstraintError as error:
-            raise TakenError(str(error)) from error
+            raise StoreConstraintError(str(error)) from error
 
 
 class _Savepoint:

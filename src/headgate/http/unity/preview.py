@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate.catalog.descriptions import Described
-from headgate.catalog.stores.port import ToldRow
+from headgate.catalog.stores.port import CommitHeader
 from headgate.errors import InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, problems, table_views
@@ -162,19 +162,19 @@ def _wanted(call: Call) -> bodies.WantedCommits:
     )
 
 
-def _by_any_name(found: Described, commit: ToldRow) -> bodies.CommitInfo:
+def _by_any_name(found: Described, commit: CommitHeader) -> bodies.CommitInfo:
     # What came inline was published before this is told, though it was not when it was read.
     if commit.way is Way.STAGED and commit.published_ms is None:
         return _by_staged_name(commit)
     return _info(commit, locations.join(found.row.location, PublishedCommit(commit.version).path))
 
 
-def _by_staged_name(commit: ToldRow) -> bodies.CommitInfo:
+def _by_staged_name(commit: CommitHeader) -> bodies.CommitInfo:
     assert commit.file_name is not None  # it is staged
     return _info(commit, commit.file_name)
 
 
-def _info(commit: ToldRow, name: str) -> bodies.CommitInfo:
+def _info(commit: CommitHeader, name: str) -> bodies.CommitInfo:
     return bodies.CommitInfo(
         version=commit.version,
         timestamp=commit.timestamp_ms,

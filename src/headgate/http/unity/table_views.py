@@ -16,7 +16,7 @@ from headgate.api.messages import StagingTable
 from headgate.api.table_states import TableKind, parse_table_id
 from headgate.catalog.descriptions import Described
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import ToldRow
+from headgate.catalog.stores.port import CommitHeader
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -262,9 +262,9 @@ def stage(catalog: Catalog, name: TableName) -> StagingTable:
 # Telling
 
 
-def in_staged_files(described: Described) -> list[ToldRow]:
+def in_staged_files(described: Described) -> list[CommitHeader]:
     """Give the commits that lie in staged files, newest first, down to the first that does not."""
-    listed: list[ToldRow] = []
+    listed: list[CommitHeader] = []
     since_ms = described.asked_ms - _STILL_LISTED_MS
     for commit in reversed(described.commits):
         is_recent = (commit.published_ms or described.asked_ms) >= since_ms

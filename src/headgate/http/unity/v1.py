@@ -15,7 +15,7 @@ import msgspec
 from headgate.api.status import FileSizes, Reported
 from headgate.api.table_states import TableKind
 from headgate.catalog.descriptions import Described
-from headgate.catalog.stores.port import TableRow, ToldRow
+from headgate.catalog.stores.port import CommitHeader, TableRow
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, columns, external_tables, problems, table_views
@@ -169,7 +169,7 @@ def _loaded(described: Described) -> bodies.LoadedTable:
     )
 
 
-def _commit(commit: ToldRow) -> bodies.Commit:
+def _commit(commit: CommitHeader) -> bodies.Commit:
     assert commit.file_name is not None  # it is staged
     return bodies.Commit(
         version=commit.version,
