@@ -18,7 +18,7 @@ from tests.kit.builders import ManualClock, add
 OWN = UUID(int=7)
 OTHER = f"""
 from uuid import UUID
-from headgate.catalog.holders import name_of_this_process
+from headgate.catalog.lease_holders import name_of_this_process
 print(name_of_this_process(UUID({str(OWN)!r})), flush=True)
 input()
 """
