@@ -11,8 +11,7 @@ from pathlib import Path
 
 from bench.prepared import NAME, SCHEMA, Prepared, add_file, append_inline, kept
 from headgate._connect import connect, open_store
-from headgate.catalog.stores.port import CatalogClock as Tick
-from headgate.catalog.stores.port import CommitRow, TableRow, Writer
+from headgate.catalog.stores.port import CatalogClock, CommitRow, TableRow, WriteUnit
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.clock import RandomIds, SystemClock
@@ -113,7 +112,9 @@ def _extend(lake: str, table_id: TableId, last: int, *, in_log: bool) -> None:
         store.close()
 
 
-def _clone(unit: Writer, row: TableRow, model: CommitRow, version: int, txn_id: TxnId) -> TableRow:
+def _clone(
+    unit: WriteUnit, row: TableRow, model: CommitRow, version: int, txn_id: TxnId
+) -> TableRow:
     timestamp_ms = row.timestamp_ms + 1
     before = add_file(version - 2)
     gone = RemoveFile(
@@ -142,7 +143,7 @@ def _clone(unit: Writer, row: TableRow, model: CommitRow, version: int, txn_id: 
             content=content,
         ),
     )
-    unit.advance_clock(Tick(sequence, timestamp_ms), txn_id)
+    unit.advance_clock(CatalogClock(sequence, timestamp_ms), txn_id)
     return row._replace(
         head=Version(version),
         timestamp_ms=timestamp_ms,
@@ -175,6 +176,6 @@ def _multiply(lake: str, table_id: TableId, count: int) -> None:
                     name = TableName(DEFAULT_CATALOG, DEFAULT_SCHEMA, name_of(number))
                     unit.assign_name(name, other, sequence)
                     unit.insert_commit(row.key, zero._replace(sequence=sequence, txn_id=txn_id))
-                    unit.advance_clock(Tick(sequence, unit.clock().clock_ms), txn_id)
+                    unit.advance_clock(CatalogClock(sequence, unit.clock().clock_ms), txn_id)
     finally:
         store.close()
