@@ -18,7 +18,7 @@ from headgate.settings import Settings
 from headgate.storage.locations import store_for
 
 if TYPE_CHECKING:
-    from headgate.table.snapshots import Snapshot
+    from headgate.table.snapshot import Snapshot
 
 NAME = "bench"  # of the table in every lake
 

@@ -31,7 +31,7 @@ from headgate.protocol.commit.content import Inline, Staged
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import ClassicCheckpoint, StagedCommit
 from headgate.settings import Settings
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "bench"

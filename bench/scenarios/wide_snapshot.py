@@ -35,17 +35,18 @@ def cached(watch: Watch, place: str) -> Seen:
     """Load from a snapshot at the checkpoint that is in the cache, and was read."""
     from bench.ours import NAME, connect, seen
     from headgate.protocol.actions import Version
-    from headgate.table import snapshots
+    from headgate.table import snapshot_loader
+    from headgate.table.snapshot_cache import SnapshotCache
 
     with connect(place) as session:
         table_id = session.table(NAME).id
         checkpoint = session.catalog.resolve(table_id).checkpoint
         assert checkpoint is not None
-        cache = snapshots.SnapshotCache()
+        cache = SnapshotCache()
         base = Version(checkpoint.last)
-        snapshots.load(session.catalog, table_id, version=base, cache=cache).file_columns()
+        snapshot_loader.load(session.catalog, table_id, version=base, cache=cache).file_columns()
         with watch.measure():
-            files = snapshots.load(session.catalog, table_id, cache=cache).file_columns()
+            files = snapshot_loader.load(session.catalog, table_id, cache=cache).file_columns()
         return seen(files)
 
 

@@ -29,7 +29,7 @@ from headgate.protocol.paths import (
 from headgate.storage import locations
 from headgate.table.checkpoint_writer import Form, write_checkpoint
 from headgate.table.log_files import DeltaLog
-from headgate.table.snapshots import load
+from headgate.table.snapshot_loader import load
 from tests.catalog.conftest import House
 from tests.kit import shows
 from tests.kit.builders import START_MS, add

@@ -30,7 +30,7 @@ from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.table import snapshots
+from headgate.table import snapshot_loader
 from tests.catalog.conftest import ON_DATABASES, House, opened
 from tests.catalog.test_fsck import older_copy, problems
 from tests.kit import req, shows
@@ -299,7 +299,7 @@ def test_files_that_lost_are_reclaimed_and_the_table_reads_as_what_won(staged_la
     house.clock.ms += 1
     assert house.database.keep_house() == 2
     assert there(house, table_id) == {name_of(won) for won in winners}
-    read = snapshots.load(house.catalog, table_id, store_for=locations.store_for)
+    read = snapshot_loader.load(house.catalog, table_id, store_for=locations.store_for)
     assert sorted(file.path for file in read.files()) == ["1.parquet", "2.parquet"]
     assert problems(house) == []
     assert house.catalog.publish(table_id) == 2

@@ -13,7 +13,8 @@ from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.settings import Settings
-from headgate.table.snapshots import Snapshot, load
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_loader import load
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import CountedIds, ManualClock, add, remove

@@ -15,7 +15,8 @@ from headgate.protocol.commit import examination
 from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.local import LocalStore
-from headgate.table.snapshots import Snapshot, load
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_loader import load
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import CountedIds, add, inline, new_txn_id

@@ -96,7 +96,7 @@ READING = {
     ),
     "a time to come": (
         ["show", "orders", "--as-of=2345-06-07T08:09:10Z"],
-        "has not come to 2345-06-07T08:09:10.000Z",
+        "has not reached 2345-06-07T08:09:10.000Z",
     ),
     "two moments": (["show", "orders", "--version=0", "--sequence=1"], "of one"),
     "a column nobody has": (

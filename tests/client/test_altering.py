@@ -39,7 +39,7 @@ from headgate.protocol.schema.types import (
     comment_of,
     find,
 )
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 from tests.client.conftest import World, ids_in, rows
 from tests.kit.witness import deltalake_reads, duckdb_scans, plain_copy
 from tests.kit.witness import rows as witnessed

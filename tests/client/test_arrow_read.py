@@ -37,7 +37,8 @@ from headgate.storage.local import LocalStore
 from headgate.storage.locations import mount
 from headgate.storage.memory import MemoryStore
 from headgate.storage.port import ObjectStore, encode
-from headgate.table.snapshots import Snapshot, load_path
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_loader import load_path
 from tests.client.plain_tables import (
     PRIMITIVES,
     TEXTS,

@@ -29,7 +29,7 @@ from headgate.protocol.schema.column_mapping import with_mapping
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import DecimalType, StructField, StructType
 from headgate.storage.memory import MemoryStore
-from headgate.table.snapshots import load_path
+from headgate.table.snapshot_loader import load_path
 from tests.client.plain_tables import (
     PRIMITIVES,
     Plain,

@@ -16,8 +16,8 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.log import replay
 from headgate.protocol.log.replay import TableState
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
-from headgate.table import snapshots
 from headgate.table.log_files import DeltaLog
+from headgate.table.snapshot import Snapshot
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req
 from tests.kit.faulty import Call, CountingStore
@@ -253,8 +253,8 @@ def test_a_snapshot_of_the_table_after_a_commit_is_found_without_asking(full_wor
     mine = full_world.session(catalog).table("orders")
     committed = mine.append(rows(2))
     after = committed.snapshots[mine.id]
-    assert (after.version, after.num_files, after.is_gathered) == (2, 2, False)
+    assert (after.version, after.num_files, after.is_read) == (2, 2, False)
     assert dict(catalog.calls) == {"resolve": 1, "propose": 1}
     assert after.timestamp_ms == committed.timestamp_ms
-    assert isinstance(after, snapshots.Snapshot)
+    assert isinstance(after, Snapshot)
     assert len(after.files()) == 2

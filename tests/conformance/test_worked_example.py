@@ -27,7 +27,7 @@ from headgate.protocol.schema.types import to_json
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.table.checkpoint_writer import write_checkpoint
-from headgate.table.snapshots import load
+from headgate.table.snapshot_loader import load
 from tests.conformance.conftest import LISTED_MS, directory, log_of, published
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock, file_content, inline, new_txn_id, remove

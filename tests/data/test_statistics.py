@@ -22,8 +22,8 @@ from headgate.data.arrow_types import file_schema
 from headgate.data.row_conversion import conform
 from headgate.data.statistics import Statistics, indexed_columns, truncated_max, truncated_min
 from headgate.errors import InvalidArgumentError
-from headgate.protocol.expressions.file_pruning import may_match
 from headgate.protocol.expressions.predicates import Compare, IsNull, Operator, Predicate
+from headgate.protocol.expressions.pruner import may_match
 from headgate.protocol.partition_values import format_partition_value
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import DOUBLE, FLOAT, StructField, StructType

@@ -24,7 +24,7 @@ from headgate.client.transaction import Committed, Patience
 from headgate.clock import RandomIds, SystemClock
 from headgate.protocol.actions import TxnId
 from headgate.storage import locations
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 from tests.faults.harness import check_lake
 from tests.kit.proxy import Fault, HttpProxy, Plan, Request
 from tests.kit.server import RunningServer

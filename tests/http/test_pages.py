@@ -20,7 +20,7 @@ from headgate.protocol.commit.content import Staged
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.table import snapshots
+from headgate.table import snapshot_loader
 from tests.http.conftest import Served, serving
 from tests.http.test_native_api import IDS, commit, content, key, make, propose
 from tests.kit import req, shows
@@ -152,7 +152,7 @@ def test_a_long_tail_is_resolved_as_far_as_there_is_room_and_read_whole(
     assert 0 < held(one.content for one in resolved.commits) <= LIMIT
     assert len(versions) < 90
     assert resolved.held_from == 0
-    snapshot = snapshots.load(remote, table_id, store_for=locations.store_for)
+    snapshot = snapshot_loader.load(remote, table_id, store_for=locations.store_for)
     assert snapshot.version == 90
     assert len([*snapshot.files()]) == sum(9 if v % 7 == 0 else 1 for v in range(1, 91))
 
@@ -167,7 +167,7 @@ def test_tables_resolved_together_share_the_room_of_one_answer(small: Served) ->
     assert found[-1].commits == ()
     assert [table.latest for table in found] == [30] * 4
     for table_id in ids:
-        snapshot = snapshots.load(remote, table_id, store_for=locations.store_for)
+        snapshot = snapshot_loader.load(remote, table_id, store_for=locations.store_for)
         assert snapshot.version == 30
 
 

@@ -29,7 +29,8 @@ from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import PublishedCommit, StagedCommit
 from headgate.storage.port import ObjectStore
 from headgate.table.checkpoint_writer import Form, write_checkpoint
-from headgate.table.snapshots import Snapshot, load
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_loader import load
 
 ID = TableId("5f3c9c5e-9d4e-4c7e-8f50-0a4c8a3e1b11")
 LOCATION = "memory://lake/table"

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from headgate.api.port import Timelines, require
 from headgate.client.session import Session
 from headgate.protocol.actions import TableId
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 _COMMIT = re.compile(r"([0-9]{20})\.json")
 _STANDS_FOR = re.compile(

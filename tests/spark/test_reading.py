@@ -18,7 +18,7 @@ from headgate.protocol.actions import Protocol, encode, join, removals
 from headgate.protocol.deletion_vectors import inline
 from headgate.protocol.encoding import replaced
 from headgate.spark import scan
-from headgate.table.snapshots import load_path
+from headgate.table.snapshot_loader import load_path
 from tests.spark.conftest import Water, commit, local, put_file, rows
 
 NAMES = [

@@ -14,7 +14,7 @@ from headgate.protocol.actions import Version
 from headgate.protocol.schema.types import StructType
 from headgate.spark import scan
 from headgate.spark.types import spark_schema
-from headgate.table.snapshots import load_path
+from headgate.table.snapshot_loader import load_path
 from tests.table.test_delta_spark_tables import (
     Kept,
     Located,

@@ -50,7 +50,8 @@ from headgate.table import checkpoints, file_columns
 from headgate.table.checkpoint_writer import Form, form_for, write_checkpoint, write_checksum
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.log_files import DeltaLog, Hint, log_files
-from headgate.table.snapshots import Snapshot, load_path, refresh
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_loader import load_path, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty import CountingStore

@@ -16,7 +16,7 @@ import pytest
 from headgate.client.arrow_io import arrow_schema, to_arrow, to_batches
 from headgate.protocol.actions import Version
 from headgate.protocol.expressions.predicates import Compare, IsNull, Not, Operator
-from headgate.table.snapshots import load_path
+from headgate.table.snapshot_loader import load_path
 from tests.table.variants import decoded
 
 Located = Callable[[str], str]

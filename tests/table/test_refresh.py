@@ -1,5 +1,6 @@
 """Refreshing: the next snapshot is made from the one before and costs what is new."""
 
+import dataclasses
 from uuid import UUID
 
 import pytest
@@ -11,7 +12,7 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.memory import MemoryStore
 from headgate.table.checkpoint_writer import Form, write_checkpoint
-from headgate.table.snapshots import Snapshot, load, refresh
+from headgate.table.snapshot_loader import load, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.kit.faulty import CountingStore
@@ -160,7 +161,7 @@ def test_a_plain_table_is_refreshed_from_its_log() -> None:
     store = plain_appended(3)
     snapshot = by_path(store)
     counting = CountingStore(store)
-    again = Snapshot(location=snapshot.location, store=counting, state=snapshot.state)
+    again = dataclasses.replace(snapshot, store=counting)
     assert refresh(again) is again
     for number in (4, 5):
         store.put(PublishedCommit(Version(number)).path, join([encoded(add(f"f{number}", number))]))

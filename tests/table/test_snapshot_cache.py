@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from headgate.errors import VersionGoneError
 from headgate.protocol.actions import CommitInfo, Sequence, Version, encode, join
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, ClassicCheckpoint, PublishedCommit
-from headgate.table.snapshots import SnapshotCache
+from headgate.table.snapshot_cache import SnapshotCache
+from headgate.table.snapshot_loader import load_resolved
 from tests.kit import req
-from tests.kit.fake_catalog import FakeCatalog
+from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.table.test_snapshots import add, appended, counted, f, paths
 
 
@@ -136,3 +139,20 @@ def test_a_cut_is_served_from_what_is_in_hand(catalog: FakeCatalog) -> None:
     store = counted(catalog)
     assert catalog.load(sequence=Sequence(6), cache=cache) is first
     assert not store.calls
+
+
+def test_a_snapshot_seen_at_a_later_sequence_is_another_object_with_the_same_state() -> None:
+    catalog, cache = appended(3), SnapshotCache()
+    first, later = (
+        load_resolved(
+            catalog,  # type: ignore[arg-type]
+            replaced(catalog.resolve(ID), sequence=Sequence(number)),
+            cache=cache,
+            store_for=lambda _: catalog.store,
+        )
+        for number in (40, 41)
+    )
+    assert (first.sequence, later.sequence) == (40, 41)
+    assert later.state is first.state
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.sequence = Sequence(7)  # type: ignore[misc]

@@ -35,7 +35,7 @@ def test_live_rows_of_all_files_are_added_up(told: list[tuple[int, int]]) -> Non
         for i, (n, deleted) in enumerate(told)
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics_columns, "_AT_ONCE", 5)  # several pieces
+        patch.setattr(statistics_columns, "_BATCH", 5)  # several pieces
         found = count_rows(file_table(files, stats=True))
     assert found == sum(n - deleted for n, deleted in told)
 

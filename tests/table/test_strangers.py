@@ -19,7 +19,8 @@ from headgate.protocol.actions import Version
 from headgate.protocol.log import checksums
 from headgate.storage.local import LocalStore
 from headgate.storage.locations import data_path
-from headgate.table.snapshots import Snapshot, load_path
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_loader import load_path
 from tests.kit import req
 from tests.kit.fake_catalog import FakeCatalog
 from tests.table.test_snapshots import FIRST, add

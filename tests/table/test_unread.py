@@ -22,7 +22,9 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.storage.memory import MemoryStore
-from headgate.table.snapshots import Snapshot, SnapshotCache, follow, load, refresh
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_cache import SnapshotCache
+from headgate.table.snapshot_loader import follow, load, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.kit.faulty import Call, WrappedStore
@@ -60,10 +62,10 @@ def test_what_the_table_is_needs_no_look_at_its_log_and_no_second_call() -> None
     assert snapshot.partition_columns == ("day",)
     assert (snapshot.num_files, snapshot.size_in_bytes) == (200, sum(range(201)))
     assert snapshot.domains["d"].configuration == "1"
-    assert not snapshot.is_gathered
+    assert not snapshot.is_read
     assert (catalog.calls, len(store.calls)) == (["resolve"], 0)
     assert paths(snapshot) == f(*range(1, 201))
-    assert snapshot.is_gathered
+    assert snapshot.is_read
 
 
 @req("CM-22")
@@ -107,9 +109,9 @@ def test_counts_the_catalog_is_not_certain_of_are_counted_here() -> None:
         lambda snapshot: snapshot.domains.keys() == {"d"},
     ):
         snapshot = catalog.load()
-        assert not snapshot.is_gathered
+        assert not snapshot.is_read
         assert ask(snapshot)
-        assert snapshot.is_gathered
+        assert snapshot.is_read
 
 
 def test_many_threads_that_need_the_log_at_once_read_it_once() -> None:
@@ -264,7 +266,7 @@ def test_what_the_catalog_counted_wrong_is_told_and_what_was_read_counts(
     caplog.clear()
     with caplog.at_level(logging.ERROR):
         assert len(snapshot.files()) == 3
-    assert "its checksum says 9" in caplog.text
+    assert "its checksum declares 9" in caplog.text
     assert snapshot.num_files == 3
 
 
@@ -300,7 +302,7 @@ def test_a_refresh_stays_unread_where_nothing_was_read_and_reads_only_what_is_ne
         store = counted(catalog)
         unread, read = refresh(unread, catalog), refresh(read, catalog)
         assert (unread.num_files, read.num_files) == (number, number)
-        assert not unread.is_gathered
+        assert not unread.is_read
         assert not store.calls
         assert paths(read) == f(*range(1, number + 1))
         assert store.count("get", prefix=LOG) == len(store.calls) == 1
@@ -351,8 +353,8 @@ def test_commits_that_follow_one_another_unread_are_read_whole_in_the_end(
             checksum=None,
         )
         assert snapshot.answer is not None
-        assert len(snapshot.answer.commits) <= 32
-        assert not snapshot.is_gathered
+        assert len(snapshot.unread_commits) <= 32
+        assert not snapshot.is_read
     assert (snapshot.version, snapshot.timestamp_ms) == (203, 204_000)
     assert paths(snapshot) == f(*range(1, 204))
 
@@ -378,12 +380,12 @@ def test_a_cache_counts_what_is_read_and_reads_nothing_for_it() -> None:
     store = counted(catalog)
     first = catalog.load(cache=cache)
     assert not store.calls
-    assert not first.is_gathered
+    assert not first.is_read
     assert catalog.load(cache=cache) is first
     assert len(first.files()) == 30
     catalog.ratify(add("f31"))
     second = catalog.load(cache=cache)
-    assert not second.is_gathered
+    assert not second.is_read
     assert len(second.files()) == 31
     catalog.ratify(add("f32"))
     third = catalog.load(cache=cache)
@@ -402,7 +404,7 @@ def test_a_cache_keeps_no_more_than_one_snapshot_that_nobody_read() -> None:
         latest = catalog.load(cache=cache)
     assert cache.newest(ID, latest.version) is latest
     assert cache.newest(ID, Version(latest.version - 1)) is read
-    assert (latest.is_gathered, latest.in_hand) == (False, read.state)
+    assert (latest.is_read, latest.state_in_memory) == (False, read.state)
 
 
 def test_a_snapshot_that_is_read_lets_go_of_the_commits_it_was_told_of() -> None:
@@ -412,6 +414,6 @@ def test_a_snapshot_that_is_read_lets_go_of_the_commits_it_was_told_of() -> None
     catalog.tells = True
     snapshot = load(catalog, ID, store_for=lambda _: catalog.store)
     assert snapshot.answer is not None
-    assert len(snapshot.answer.commits) == 2
+    assert len(snapshot.unread_commits) == 2
     assert len(snapshot.files()) == 1
-    assert snapshot.answer.commits == ()
+    assert snapshot.unread_commits == ()

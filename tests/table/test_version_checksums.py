@@ -13,7 +13,8 @@ from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import Checksum, PublishedCommit
 from headgate.storage.port import ObjectStore
 from headgate.table.checkpoint_writer import write_checksum
-from headgate.table.snapshots import Snapshot, refresh
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_loader import refresh
 from tests.kit import req
 from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty import CountingStore, FailingStore
@@ -70,7 +71,7 @@ def test_a_sum_that_is_off_is_told_and_stops_no_reader(
     whole = by_path(store)
     summed(store, whole, **spoiled)
     read = by_path(store)
-    assert caplog.messages == [f"{read.label} version 5 is not what its .crc says: {said}"]
+    assert caplog.messages == [f"{read.label} version 5 does not agree with its .crc: {said}"]
     assert paths(read) == f(*range(1, 6))
     assert (read.protocol, read.metadata) == (whole.protocol, whole.metadata)
     caplog.clear()

@@ -16,8 +16,8 @@ from headgate.protocol.actions import TableId, TxnId
 from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.paths import STAGED
-from headgate.table import snapshots
-from headgate.table.snapshots import Snapshot
+from headgate.table import snapshot_loader
+from headgate.table.snapshot import Snapshot
 from tests.kit.world import Fate, Seen, Truth, Wish, World
 
 Tables = dict[TableId, Truth]
@@ -281,7 +281,7 @@ def hold(world: World) -> None:
 def load(world: World, table_id: TableId, **asked: int) -> Snapshot:
     """Read past the line, with a storage that does not fail."""
     with world.calm():
-        return snapshots.load(
+        return snapshot_loader.load(
             world.catalog,
             table_id,
             store_for=world.bare_store_for,

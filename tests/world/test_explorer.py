@@ -20,7 +20,7 @@ from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import PublishedCommit
-from headgate.table import snapshots
+from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
 from tests.kit import req, shows
 from tests.kit.builders import add, inline, metadata, protocol
@@ -58,7 +58,7 @@ def writer(name: str, tables: Sequence[TableId], way: Way) -> Callable[[Process]
     def body(process: Process) -> Any:
         catalog = process.catalog
         bases = [
-            snapshots.load_resolved(catalog, found, store_for=process.store_for)  # type: ignore[arg-type]
+            snapshot_loader.load_resolved(catalog, found, store_for=process.store_for)  # type: ignore[arg-type]
             for found in catalog.resolve_many(tables)
         ]
         changes = [
@@ -115,7 +115,7 @@ def reader(*tables: TableId) -> Callable[[Process], Any]:
     def body(process: Process) -> Any:
         catalog = process.catalog
         found = [
-            snapshots.load_resolved(catalog, resolved, store_for=process.store_for)  # type: ignore[arg-type]
+            snapshot_loader.load_resolved(catalog, resolved, store_for=process.store_for)  # type: ignore[arg-type]
             for resolved in catalog.resolve_many(tables)
         ]
         return {

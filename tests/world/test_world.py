@@ -55,9 +55,9 @@ from headgate.protocol.commit.content import Put, Staged, Way
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
 from headgate.storage.port import PutUnknownError
-from headgate.table import snapshots
+from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol, remove
 from tests.kit.faulty import Call, FailingStore, When
@@ -380,7 +380,7 @@ class Machine(RuleBasedStateMachine):
         self.world.observe()
         before = self.model.head(table_id)
         try:
-            snapshot = snapshots.load(
+            snapshot = snapshot_loader.load(
                 self.line,
                 table_id,
                 base=self.held.get((who, table_id)),
@@ -592,7 +592,7 @@ class DatabaseMachine(Machine):
             version = max(0, truth.head - back)
             if version <= self.model.cut.get(truth.table_id, -1):
                 continue
-            snapshot = snapshots.load(
+            snapshot = snapshot_loader.load(
                 self.world.catalog,
                 truth.table_id,
                 version=Version(version),
@@ -709,7 +709,7 @@ class DatabaseMachine(Machine):
             expected = self.model.at_sequence(found.table_id, at)
             assert found.latest == expected, "S17"
             if expected > self.model.cut.get(found.table_id, -1):
-                snapshot = snapshots.load_resolved(
+                snapshot = snapshot_loader.load_resolved(
                     self.world.catalog, found, store_for=self.world.bare_store_for
                 )
                 invariants.same(self.world, snapshot)

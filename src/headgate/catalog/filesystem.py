@@ -64,9 +64,9 @@ from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore, PutUnknownError
-from headgate.table import snapshots
+from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 _NAMESPACE = "namespace.json"  # a dot cannot be part of a name, so it meets no table's directory
 _DROPPED = ".dropped"
@@ -440,7 +440,9 @@ class FilesystemCatalog:
                 )
             return
         try:
-            snapshot = snapshots.load(self, name, version=check.latest, store_for=self._store_for)
+            snapshot = snapshot_loader.load(
+                self, name, version=check.latest, store_for=self._store_for
+            )
             yield from data_files(str(name), snapshot, listed)
         except HeadgateError as error:
             yield Finding(
@@ -605,7 +607,7 @@ class FilesystemCatalog:
             ]
         base = self._snapshots.get(place.table_id)
         # As it was looked at: what others put since then is a lost race and no fault of this one.
-        snapshot = snapshots.load(
+        snapshot = snapshot_loader.load(
             self, place.table_id, version=place.latest, base=base, store_for=self._store_for
         )
         self._snapshots[place.table_id] = snapshot

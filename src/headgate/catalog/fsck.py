@@ -36,7 +36,7 @@ from headgate.storage.port import ObjectStore
 from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:
-    from headgate.table.snapshots import Snapshot
+    from headgate.table.snapshot import Snapshot
 
 RESTORE = "Restore the file from a backup of the storage."
 _FILES_TOLD = 20

@@ -31,7 +31,7 @@ from headgate.storage.port import ObjectStore
 from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:
-    from headgate.table.snapshots import Snapshot
+    from headgate.table.snapshot import Snapshot
 
 _LEFTOVERS_KEPT_MS: Final = 24 * 3600 * 1000  # of writers that died
 

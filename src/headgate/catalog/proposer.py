@@ -59,7 +59,7 @@ from headgate.storage.port import ObjectStore
 from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:
-    from headgate.table.snapshots import Snapshot
+    from headgate.table.snapshot import Snapshot
 
 _DOUBT_PAUSE_S: Final = 0.1
 _STAGED_FILE_MISSING: Final = "staged-file-missing"

@@ -86,7 +86,7 @@ from headgate.storage.port import ObjectStore
 from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:
-    from headgate.table.snapshots import Snapshot
+    from headgate.table.snapshot import Snapshot
 
 _READINESS = "readiness"
 _READY_S = 5.0  # for one change of the store; commits that take longer are not taken
@@ -794,9 +794,9 @@ class Catalog:
         self, table_id: TableId, version: Version | None = None, at: Sequence | None = None
     ) -> Snapshot:
         # Snapshots stand on pyarrow, which takes as long to load as a server takes to start.
-        from headgate.table import snapshots
+        from headgate.table import snapshot_loader
 
-        return snapshots.load(
+        return snapshot_loader.load(
             self, table_id, version=version, sequence=at, store_for=self._store_for
         )
 

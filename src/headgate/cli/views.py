@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # all of these are slow to load
     from headgate.api.messages import Finding, Resolved, TableEntry, TimelineEntry
     from headgate.client.table import HistoryEntry
     from headgate.protocol.actions import Version
-    from headgate.table.snapshots import Snapshot
+    from headgate.table.snapshot import Snapshot
 
 
 def show_lake(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headgate.protocol import features
 from headgate.protocol.clustering import clustering_columns
 from headgate.protocol.schema.changes import dotted
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

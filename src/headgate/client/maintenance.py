@@ -17,7 +17,7 @@ from headgate.protocol.paths import Checksum
 from headgate.table.checkpoint_writer import Form, write_checkpoint
 from headgate.table.checkpoint_writer import write_checksum as put_checksum
 from headgate.table.log_files import DeltaLog
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 
 def checkpoint(

@@ -76,8 +76,9 @@ from headgate.protocol.commit.content import Inline
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema.types import to_json
 from headgate.storage.port import ObjectStore
-from headgate.table import snapshots
-from headgate.table.snapshots import Snapshot, SnapshotCache
+from headgate.table import snapshot_loader
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_cache import SnapshotCache
 
 _CREATE = "CREATE TABLE"
 _CREATE_OR_REPLACE = "CREATE OR REPLACE TABLE"
@@ -383,7 +384,7 @@ class Session:
         asked = list(dict.fromkeys(names))
         resolved = cuts.resolve_many([self._table_name(name) for name in asked], at)
         return {
-            name: snapshots.load_resolved(
+            name: snapshot_loader.load_resolved(
                 self.catalog, found, cache=self._cache, store_for=self._store_for
             )
             for name, found in zip(asked, resolved, strict=True)

@@ -66,9 +66,10 @@ from headgate.protocol.schema.changes import AddedColumn, Position
 from headgate.protocol.schema.types import CONSTRAINTS, StructType, find
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore
-from headgate.table import snapshots
+from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
-from headgate.table.snapshots import Snapshot, SnapshotCache
+from headgate.table.snapshot import Snapshot
+from headgate.table.snapshot_cache import SnapshotCache
 
 # pyarrow has its home in `client.arrow_io` and brings no types of its own.
 ArrowTable: TypeAlias = Any
@@ -180,7 +181,7 @@ class Table:
             raise InvalidArgumentError("A snapshot is of a version, a time or a sequence: of one.")
         if not asked:
             return self._refreshed()
-        return snapshots.load(
+        return snapshot_loader.load(
             self._catalog,
             self._id,
             version=None if version is None else Version(version),
@@ -491,14 +492,15 @@ class Table:
         return self._saw(self._load(resolved, latest))
 
     def _load(self, resolved: Resolved, base: Snapshot | None = None) -> Snapshot:
-        return snapshots.load_resolved(
+        return snapshot_loader.load_resolved(
             self._catalog, resolved, base=base, cache=self._cache, store_for=self._store_for
         )
 
     def _saw(self, snapshot: Snapshot) -> Snapshot:
         """Remember the newest snapshot, and give it: what one saw never goes back."""
         with self._lock:
-            if snapshot.version >= self._latest.version:
+            latest = self._latest
+            if (snapshot.version, snapshot.sequence or 0) >= (latest.version, latest.sequence or 0):
                 self._latest = snapshot
             return self._latest
 
@@ -632,7 +634,7 @@ def open_path(
     if version is not None and as_of is not None:
         raise InvalidArgumentError("A table is opened at a version or at a time: at one.")
     return PlainTable(
-        snapshots.load_path(
+        snapshot_loader.load_path(
             path,
             version=None if version is None else Version(version),
             as_of_ms=None if as_of is None else milliseconds(as_of),

@@ -44,7 +44,7 @@ from headgate.protocol.schema.types import (
     check_constraints,
     find,
 )
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 # Looks at the rows of a snapshot and raises `InvalidDataError` if one breaks the rule to come.
 RowCheck: TypeAlias = Callable[[Snapshot], None]

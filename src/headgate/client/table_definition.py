@@ -58,7 +58,7 @@ from headgate.protocol.schema.types import (
 )
 from headgate.protocol.statistics import num_records
 from headgate.storage.port import ObjectStore
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 # pyarrow has its home in `client.arrow_io` and brings no types of its own.
 ArrowSchema: TypeAlias = Any

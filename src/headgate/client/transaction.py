@@ -60,9 +60,9 @@ from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced, to_json
 from headgate.protocol.log import checksums
 from headgate.protocol.paths import STAGED, StagedCommit
-from headgate.table import snapshots
+from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 Answered = TypeVar("Answered")
 
@@ -434,7 +434,7 @@ class _Attempt:
                     domains=done.domains,
                 )
         between = [winner.commit for winner in self._passed if winner.commit is not None]
-        return snapshots.follow(
+        return snapshot_loader.follow(
             catalog,
             base,
             [*between, commit],

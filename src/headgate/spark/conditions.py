@@ -22,7 +22,7 @@ from headgate.spark.types import helper_column, quoted
 from headgate.sql.condition_parser import Contents, condition_predicate, contents
 from headgate.sql.keywords import NONDETERMINISTIC
 from headgate.sql.rewrite import Moment, splice
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 # An expression in SQL, or one built with Spark's functions.
 Expression: TypeAlias = str | Column

@@ -42,7 +42,7 @@ from headgate.spark.types import all_nullable, from_spark, quoted
 from headgate.spark.write import Target, stage
 from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 Managed = (
     statements.DropTable

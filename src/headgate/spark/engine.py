@@ -25,7 +25,7 @@ from headgate.spark.statement import Statement, Writing
 from headgate.spark.write import Staging
 from headgate.sql.rewrite import Moment
 from headgate.storage import locations
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 Result = TypeVar("Result")
 

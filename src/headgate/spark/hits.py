@@ -22,7 +22,7 @@ from headgate.protocol.features import is_active
 from headgate.protocol.statistics import num_records
 from headgate.spark.failures import translated
 from headgate.spark.scan import FILE, ROW, Files, deleted_in
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 MODE: Final = "headgate.dml"
 _BUCKET: Final = 32_768  # rows that one of Spark's bitmaps stands for

@@ -36,7 +36,7 @@ from headgate.sql.count_queries import find_count
 from headgate.sql.queries import Reference
 from headgate.sql.rewrite import STAND_IN_WIDTH, Spliced, StandIn, splice
 from headgate.sql.statements import Name, Piece, TableReference
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 Answer = TypeVar("Answer")
 

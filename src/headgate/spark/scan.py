@@ -60,7 +60,7 @@ from headgate.spark.types import (
     to_spark,
 )
 from headgate.storage import locations
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 FILE: Final = helper_column("file")  # where a row lies: the file as Spark names it,
 ROW: Final = helper_column("row")  # and its position there

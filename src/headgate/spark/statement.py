@@ -40,7 +40,7 @@ from headgate.spark.write import (
     stage_conformed,
     take_away,
 )
-from headgate.table.snapshots import Snapshot
+from headgate.table.snapshot import Snapshot
 
 _VECTORS_PER_FILE: Final = 1_000
 _TIMED: Final = frozenset({"DELETE", "UPDATE", "MERGE"})

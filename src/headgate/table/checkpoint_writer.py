@@ -1,7 +1,7 @@
-"""Checkpoints written, from columns to columns, and only for a version that is in the log.
+"""Write checkpoints of published versions, the hint to the newest one, and version checksums.
 
-Classic, or V2 with a Parquet or JSON head and sidecars; beside them the hint at the newest one and
-version checksums.
+A checkpoint is classic, or V2 with a Parquet or JSON head and sidecars. Files go from Arrow columns
+to Parquet without becoming Python objects.
 """
 
 from __future__ import annotations
@@ -139,14 +139,14 @@ _HEAD: Final = pa.schema(
         ("sidecar", _SIDECAR_ROW),
     ]
 )
-# Few values repeated many times: elsewhere a dictionary would only be built and thrown away.
+# Columns with few values repeated many times: elsewhere Parquet would build a dictionary in vain.
 _DICTIONARIES: Final = [
     f"{action}.partitionValues.key_value.{side}"
     for action in ("add", "remove")
     for side in ("key", "value")
 ]
-# What a file always has, or a reader may count on. Other columns are left out while no file needs
-# them: an empty column costs the writer and every reader a level for each file.
+# Columns that every file has, or that readers rely on. Others are left out while no file has a
+# value: an empty column costs the writer and every reader a definition level for each file.
 _ALWAYS: Final[Mapping[str, frozenset[str]]] = {
     "add": frozenset(
         {"path", "partitionValues", "size", "modificationTime", "dataChange", "stats"}
@@ -159,7 +159,7 @@ _V2_FEATURE: Final = "v2Checkpoint"
 
 
 class Form(enum.Enum):
-    """How a checkpoint is laid out."""
+    """The layout of a checkpoint."""
 
     CLASSIC = "classic"  # one file
     V2 = "v2"  # a Parquet head, and sidecars
@@ -167,9 +167,9 @@ class Form(enum.Enum):
 
 
 def form_for(protocol: Protocol, metadata: Metadata) -> Form:
-    """Give the form that the table's own policy asks for."""
-    wants_v2 = metadata.configuration.get("delta.checkpointPolicy") == "v2"
-    return Form.V2 if wants_v2 and features.is_supported(protocol, _V2_FEATURE) else Form.CLASSIC
+    """Return the layout that the table's `delta.checkpointPolicy` asks for."""
+    is_v2 = metadata.configuration.get("delta.checkpointPolicy") == "v2"
+    return Form.V2 if is_v2 and features.is_supported(protocol, _V2_FEATURE) else Form.CLASSIC
 
 
 def write_checkpoint(
@@ -182,26 +182,27 @@ def write_checkpoint(
     form: Form | None = None,
     files_per_sidecar: int = 250_000,
 ) -> KnownFile:
-    """Write a checkpoint of a published version and the hint at it. Spec: CM-27.
+    """Write a checkpoint of a published version and the hint to it. Spec: CM-27.
 
-    Whoever dies in between leaves sidecars nobody names, or a checkpoint nobody hints at: both are
-    harmless. A checkpoint that is there already and can be read is left as it is.
+    A crash in between leaves unused sidecars or a checkpoint without a hint: both are harmless. An
+    existing checkpoint of the version that can be read is kept.
     """
     if store.head(PublishedCommit(state.version).path) is None:
         raise NotPublishedError(table, state.version)
     assert state.protocol is not None
     assert state.metadata is not None
-    # Actions that only such a feature knows would be lost to whoever begins at the checkpoint.
-    if found := features.unwritable(state.protocol, state.metadata, rows=False):
+    # Readers that begin at the checkpoint would lose actions that an unknown feature defines.
+    if unsupported := features.unwritable(state.protocol, state.metadata, rows=False):
         raise UnsupportedFeatureError(
-            f"No checkpoint of {table} version {state.version} is written: {', '.join(found)}.",
-            remedy="Have it written by a client that supports them.",
+            f"A checkpoint of {table} version {state.version} cannot be written: it needs"
+            f" {', '.join(unsupported)}.",
+            remedy="Write it with a client that supports them.",
         )
     form = form or form_for(state.protocol, state.metadata)
     if form is not Form.CLASSIC and not features.is_supported(state.protocol, _V2_FEATURE):
         raise UnsupportedFeatureError(
             f"{table} does not support {_V2_FEATURE}.",
-            remedy="Write a classic one, or set delta.checkpointPolicy=v2 first.",
+            remedy="Write a classic checkpoint, or set delta.checkpointPolicy=v2 first.",
         )
     adds, removes = live_files(state, stats=True), _tombstones(state, now_ms)
     few = _few_lines(state, state.protocol, state.metadata)
@@ -219,7 +220,7 @@ def write_checkpoint(
         content = join(few) if form is Form.V2_JSON else _parquet(_HEAD, few)
     _put_head(store, head, content)
     fail_point("checkpoint.after_put")
-    said: dict[str, object] = {
+    fields: dict[str, object] = {
         "version": state.version,
         "size": len(few) + adds.num_rows + removes.num_rows,
         "sizeInBytes": len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
@@ -227,7 +228,7 @@ def write_checkpoint(
     }
     if isinstance(head, UuidCheckpoint):
         name = head.path.rpartition("/")[2]
-        said["v2Checkpoint"] = {
+        fields["v2Checkpoint"] = {
             "path": name,
             "sizeInBytes": len(content),
             "modificationTime": now_ms,
@@ -235,14 +236,14 @@ def write_checkpoint(
     hint = DeltaLog(store).last_checkpoint()
     fail_point("checkpoint.before_hint")
     if hint is None or hint.version <= state.version:
-        store.put(LAST_CHECKPOINT, json.dumps(said, separators=(",", ":")).encode())
+        store.put(LAST_CHECKPOINT, json.dumps(fields, separators=(",", ":")).encode())
     return KnownFile(
         kind=FileKind.CHECKPOINT, first=state.version, last=state.version, paths=(head.path,)
     )
 
 
 def write_checksum(store: ObjectStore, version: Version, checksum: VersionChecksum) -> bool:
-    """Put `<v>.crc`, also of a version not yet published; never over another. Spec: CM-29."""
+    """Put `<v>.crc` unless one exists; the version need not be published. Spec: CM-29."""
     return store.put_if_absent(Checksum(version).path, to_json(checksum) + b"\n")
 
 
@@ -252,7 +253,7 @@ def _put_head(store: ObjectStore, head: Checkpoint, content: bytes) -> None:
     try:
         read_checkpoint(store, CheckpointFiles(head.version, (head,)))
     except UnusableError:
-        store.put(head.path, content)  # in place of one that nobody can read
+        store.put(head.path, content)  # replaces one that cannot be read
 
 
 def _put_sidecars(
@@ -276,7 +277,7 @@ def _put_sidecars(
         name, (some_adds, some_removes) = part
         content = _parquet(schema, [], some_adds, some_removes)
         if not store.put_if_absent(f"{SIDECARS}/{name}", content):
-            raise InvariantError(f"There is a sidecar {name} already.")
+            raise InvariantError(f"A sidecar {name} exists already.")
         fail_point("checkpoint.after_part")
         return SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
 
@@ -289,7 +290,7 @@ def _few_lines(state: TableState, protocol: Protocol, metadata: Metadata) -> lis
 
 
 def _tombstones(state: TableState, now_ms: int) -> pa.Table:
-    """Give the removed files that are still remembered."""
+    """Return the removed files whose tombstones have not expired."""
     assert state.metadata is not None
     after = now_ms - tombstones_kept_ms(state.metadata.configuration)
     own = [r for r in state.removed() if (r.deletion_timestamp or 0) > after]
@@ -302,7 +303,7 @@ def _tombstones(state: TableState, now_ms: int) -> pa.Table:
 
 
 def _fitted(schema: pa.Schema, adds: pa.Table, removes: pa.Table) -> pa.Schema:
-    """Leave out of a schema what no file has a value for."""
+    """Drop the columns of a schema that no file has a value for."""
     files = {"add": adds, "remove": removes}
     return pa.schema([_needed(f, files[f.name]) if f.name in files else f for f in schema])
 
@@ -319,7 +320,7 @@ def _parquet(
     adds: pa.Table | None = None,
     removes: pa.Table | None = None,
 ) -> bytes:
-    sink = io.BytesIO()  # grows in place and gives its bytes without a copy, as Arrow's own do not
+    sink = io.BytesIO()  # grows in place and returns its bytes without a copy; Arrow's sinks do not
     leaves = list(_leaves(schema))
     with pq.ParquetWriter(
         sink,
@@ -348,15 +349,15 @@ def _parquet(
 
 
 def _actions(schema: pa.Schema, action: str, table: pa.Table) -> pa.Table:
-    """Put a table of files into the rows of a checkpoint, without copying a column."""
-    nothing = {
+    """Convert a table of files to rows of a checkpoint, without copying a column."""
+    nulls = {
         field.name: pa.nulls(_ROW_GROUP, field.type) for field in schema if field.name != action
     }
     batches = []
     for batch in table.to_batches(_ROW_GROUP):
         rows = _struct(batch, schema.field(action))
         columns = [
-            rows if field.name == action else nothing[field.name].slice(0, len(rows))
+            rows if field.name == action else nulls[field.name].slice(0, len(rows))
             for field in schema
         ]
         batches.append(pa.record_batch(columns, schema=schema))
@@ -364,13 +365,13 @@ def _actions(schema: pa.Schema, action: str, table: pa.Table) -> pa.Table:
 
 
 def _struct(batch: pa.RecordBatch, field: pa.Field) -> pa.StructArray:
-    there = {camel(name): batch.column(name) for name in batch.schema.names}
+    by_name = {camel(name): batch.column(name) for name in batch.schema.names}
     children = []
     for child in field.type:
-        if child.name == "dataChange":  # what a checkpoint holds is no news
+        if child.name == "dataChange":  # always false in a checkpoint
             column = pa.repeat(pa.scalar(False), batch.num_rows)
         else:
-            column = there[child.name]
+            column = by_name[child.name]
         if child.type == _WRITTEN_VECTOR:
             column = pa.StructArray.from_arrays(
                 column.flatten(), fields=list(child.type), mask=column.is_null()
@@ -380,7 +381,7 @@ def _struct(batch: pa.RecordBatch, field: pa.Field) -> pa.StructArray:
 
 
 def _fit(value: Any, kind: pa.DataType) -> Any:
-    """Turn a JSON value into what Arrow takes for a type: maps come as pairs."""
+    """Convert a JSON value to what Arrow accepts for a type: maps become lists of pairs."""
     if value is None:
         return None
     if pa.types.is_map(kind):

@@ -1,8 +1,8 @@
-"""Checkpoint files in all their forms, read into Arrow columns.
+"""Read checkpoints of every layout into Arrow columns.
 
-Classic, multi-part and V2 (Parquet or JSON head, sidecars) come out alike: the few actions about
-the table as objects, the many about files as one Arrow table, in which no file is an object of its
-own. A checkpoint that cannot be read whole is worth nothing and says so by `UnusableError`.
+Classic, multi-part and V2 checkpoints (Parquet or JSON head, sidecars) give the same result: the
+few actions about the table as objects, the many about files as one Arrow table. A checkpoint that
+cannot be read completely raises `UnusableError`.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from headgate.table.parallel import in_parallel
 T = TypeVar("T")
 
 _BATCH: Final = 64 * 1024
-_WHOLE: Final = 8 << 20  # smaller objects are fetched at once
-_NO_TABLE: Final = "it lacks a protocol or metadata."
+_WHOLE: Final = 8 << 20  # smaller objects are fetched in one request
+_NO_TABLE: Final = "it has no protocol or no metaData."
 _FEW: Final = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
-# What a file that is torn, gone or not Parquet at all makes the readers raise.
+# Raised by Arrow and our parsers for a file that is truncated, missing or not Parquet.
 _BROKEN: Final = (
     pa.ArrowException,
     HeadgateError,
@@ -73,7 +73,7 @@ _BROKEN: Final = (
 
 
 class UnusableError(MalformedError):
-    """A checkpoint that is torn, incomplete or not one at all; an older one may do."""
+    """A checkpoint is truncated, incomplete or malformed; an older one may be read instead."""
 
     code = "checkpoint-unusable"
     remedy = "Nothing to do: an older checkpoint or the commits themselves are read instead."
@@ -86,7 +86,7 @@ class UnusableError(MalformedError):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
     version: Version
     protocol: Protocol
@@ -111,7 +111,7 @@ def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> Checkpoi
 def verify_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> None:
     """Raise `UnusableError` if a file of a checkpoint is missing or cut short.
 
-    Reads the actions that are not about files, and of everything else the Parquet footers alone.
+    Reads the actions that are not about files, and only the Parquet footers of the rest.
     """
     try:
         few = _Few()
@@ -177,31 +177,31 @@ def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
 
 
 def _read_more(store: ObjectStore, checkpoint: CheckpointFiles, read: Callable[[], T]) -> T:
-    """Read more of a checkpoint that was read before; it may have been cleaned up since."""
-    called = f"{store.url} version {checkpoint.version}: checkpoint {checkpoint.paths[0]}"
+    """Read more columns of a checkpoint; it may have been cleaned up since the first read."""
+    label = f"{store.url} version {checkpoint.version}: checkpoint {checkpoint.paths[0]}"
     try:
         return read()
     except UnavailableError:
         raise
     except (FileNotFoundError, NotFoundError, _ReplacedError) as error:
-        raise VersionGoneError(f"{called} was replaced or deleted while it was in use.") from error
+        raise VersionGoneError(f"{label} was replaced or deleted while it was in use.") from error
     except _BROKEN as error:
         raise MalformedError(
-            f"{called} is damaged: {_why(error)}", remedy="Delete it, then open the table again."
+            f"{label} is damaged: {_why(error)}", remedy="Delete it, then open the table again."
         ) from error
 
 
 class _ReplacedError(UnusableError):
-    """A checkpoint file that is not the one that was read first."""
+    """A checkpoint file was replaced since it was first read."""
 
 
 class _Opened:
-    """A Parquet file of a checkpoint, and the columns wanted of it."""
+    """A Parquet file of a checkpoint."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         self.path = path
         self._store = store
-        # Some names are used again. What is read later must belong to what was read first.
+        # Classic names are reused. Columns that are read later must come from the same file.
         self._seen = None if path.startswith(SIDECARS) else store.head(path)
 
     def file(self) -> pq.ParquetFile:
@@ -218,11 +218,11 @@ class _Opened:
         return self.named(lambda: _read_rows(self.file(), "remove", TOMBSTONES))
 
     def stats(self) -> pa.ChunkedArray:
-        """Read statistics as JSON, row by row those of the live files."""
+        """Read the statistics of the live files as JSON, in the same order."""
         return self.named(lambda: _read_stats(self.file()))
 
     def named(self, read: Callable[[], T]) -> T:
-        """Read from this file, and name it in the error about what is wrong with it."""
+        """Read from this file, and name it in the error if that fails."""
         try:
             return read()
         except (UnavailableError, UnusableError, NotFoundError, FileNotFoundError):
@@ -232,18 +232,18 @@ class _Opened:
 
 
 def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
-    """Open a Parquet file of a store: in place, whole, or only the ranges that are read."""
+    """Open a Parquet file of a store: memory-mapped, fetched whole, or fetched in ranges."""
     local = store.local_path(path)
     if local is not None:
         return pq.ParquetFile(local, memory_map=True)
-    found = store.head(path)
-    if found is None or found.size <= _WHOLE:
+    meta = store.head(path)
+    if meta is None or meta.size <= _WHOLE:
         return pq.ParquetFile(pa.BufferReader(store.get(path)))
-    return pq.ParquetFile(pa.PythonFile(_Ranges(store, path, found.size)), pre_buffer=True)
+    return pq.ParquetFile(pa.PythonFile(_Ranges(store, path, meta.size)), pre_buffer=True)
 
 
 class _Ranges(io.RawIOBase):
-    """A large object as a file, of which only what is read is fetched."""
+    """A large object as a file that fetches only the ranges that are read."""
 
     def __init__(self, store: ObjectStore, path: str, size: int) -> None:
         self._store = store
@@ -267,9 +267,9 @@ class _Ranges(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         length = self._size - self._at if size < 0 else min(size, self._size - self._at)
-        found = self._store.get_range(self._path, self._at, length)
-        self._at += len(found)
-        return found
+        content = self._store.get_range(self._path, self._at, length)
+        self._at += len(content)
+        return content
 
 
 class _Few:
@@ -283,7 +283,7 @@ class _Few:
         self.sidecars: list[str] = []
 
     def take(self, opened: _Opened) -> None:
-        """Take them out of a Parquet file, passing over row groups that have none."""
+        """Read them from a Parquet file, skipping row groups that have none."""
         opened.named(lambda: self._take(opened.file()))
 
     def _take(self, file: pq.ParquetFile) -> None:
@@ -299,11 +299,11 @@ class _Few:
         for name in columns:
             column = table[name]
             rows = column.filter(pc.is_valid(column))
-            for found in rows.to_pylist(maps_as_pydicts="strict"):
-                self._add(name, found)
+            for fields in rows.to_pylist(maps_as_pydicts="strict"):
+                self._add(name, fields)
 
     def take_json(self, content: bytes) -> tuple[list[AddFile], list[RemoveFile]]:
-        """Take them out of a JSON head; give the actions about files that lie there too."""
+        """Read them from a JSON head; return the actions about files that it holds as well."""
         lines = decode(content)
         for line in lines:
             self.protocol = line.protocol or self.protocol
@@ -317,8 +317,8 @@ class _Few:
         adds = [line.add for line in lines if line.add is not None]
         return adds, [line.remove for line in lines if line.remove is not None]
 
-    def _add(self, name: str, found: dict[str, Any]) -> None:
-        given = {key: value for key, value in found.items() if value is not None}
+    def _add(self, name: str, fields: dict[str, Any]) -> None:
+        given = {key: value for key, value in fields.items() if value is not None}
         match name:
             case "protocol" if "minReaderVersion" in given:
                 self.protocol = from_object(given, Protocol)
@@ -336,28 +336,28 @@ class _Few:
 
 
 def _may_hold(group: pq.RowGroupMetaData, *names: str) -> bool:
-    """Say whether a row group may hold one of these columns or parts of them; nulls are counted."""
+    """Return False if a row group has only nulls in these columns and their fields."""
     for chunk in map(group.column, range(group.num_columns)):
         path = chunk.path_in_schema
         if not any(path == name or path.startswith(f"{name}.") for name in names):
             continue
-        found = chunk.statistics
-        if found is None or not found.has_null_count or found.null_count < chunk.num_values:
+        stats = chunk.statistics
+        if stats is None or not stats.has_null_count or stats.null_count < chunk.num_values:
             return True
     return False
 
 
 def _sidecar_path(named: str) -> str:
-    # A sidecar always lies in its one folder, so whatever else a writer put before the name (a
-    # relative or a full path) says nothing new.
+    # Sidecars are always in one folder, so the path that a writer put before the name (relative
+    # or absolute) adds nothing.
     return f"{SIDECARS}/{unquote(named.rpartition('/')[2])}"
 
 
 def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table:
-    """Read the rows of one action about files; columns the file lacks come out empty."""
-    there = _children(file, action)
-    wanted = [camel(name) for name in schema.names if camel(name) in there]
-    if "path" not in wanted:
+    """Read the rows of one action about files; columns that the file lacks are null."""
+    existing = _children(file, action)
+    names = [camel(name) for name in schema.names if camel(name) in existing]
+    if "path" not in names:
         return schema.empty_table()
     batches = [
         pa.record_batch(
@@ -369,7 +369,7 @@ def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table
             ],
             schema=schema,
         )
-        for columns in _batches(file, action, wanted)
+        for columns in _batches(file, action, names)
     ]
     table = pa.Table.from_batches(batches, schema)
     if table["path"].null_count:
@@ -380,9 +380,9 @@ def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table
 def _batches(
     file: pq.ParquetFile, action: str, names: Sequence[str]
 ) -> Iterator[dict[str, pa.Array]]:
-    """Yield columns of the rows that hold an action, some at a time.
+    """Yield columns of the rows that hold an action, one batch at a time.
 
-    In small batches, since growing one long column of strings takes longer than reading it.
+    Batches are small, since growing one long column of strings takes longer than reading it.
     """
     if not names:
         return
@@ -404,18 +404,18 @@ def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column.cast(kind)
     if column.null_count == len(column):
         return pa.nulls(len(column), kind)
-    there = {field.name: column.field(place) for place, field in enumerate(column.type)}
-    fields = [there[camel(field.name)].cast(field.type) for field in kind]
+    by_name = {field.name: column.field(place) for place, field in enumerate(column.type)}
+    fields = [by_name[camel(field.name)].cast(field.type) for field in kind]
     return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
 
 
 def _read_stats(file: pq.ParquetFile) -> pa.ChunkedArray:
-    there = _children(file, "add")
+    existing = _children(file, "add")
     groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-    # Only structured where the table says `delta.checkpoint.writeStatsAsJson=false`.
-    is_text = "stats" in there and any(_may_hold(group, "add.stats") for group in groups)
-    name = "stats" if is_text or "stats_parsed" not in there else "stats_parsed"
-    if name not in there:
+    # Structured statistics alone, if the table has `delta.checkpoint.writeStatsAsJson=false`.
+    is_text = "stats" in existing and any(_may_hold(group, "add.stats") for group in groups)
+    name = "stats" if is_text or "stats_parsed" not in existing else "stats_parsed"
+    if name not in existing:
         name = "path"
     chunks = []
     for columns in _batches(file, "add", [name]):
@@ -441,7 +441,7 @@ def _stats_text(value: Mapping[str, Any] | None) -> str | None:
 
 
 def _plain(value: object) -> object:
-    """Spell a value of structured statistics as JSON statistics do."""
+    """Convert a value of structured statistics to the form of JSON statistics."""
     match value:
         case dict():
             return {name: _plain(item) for name, item in value.items() if item is not None}

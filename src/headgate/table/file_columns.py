@@ -1,7 +1,7 @@
 """Live files as Arrow columns: those of a checkpoint, and those of a state on top of it.
 
-No file is an object of its own here until it is asked for by name. Where the columns come from is
-known to whoever made them; statistics and tombstones are read when they are first wanted.
+A file becomes a Python object only when it is asked for by name. Statistics and tombstones are
+read on first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from headgate.protocol.actions import AddFile, DeletionVector, FileKey, RemoveFile
 from headgate.protocol.data_paths import UNUSUAL, normal_path
 from headgate.protocol.log.replay import TableState
-from headgate.table.gc_pause import uncollected
+from headgate.table.gc_pause import gc_paused
 
 MAP: Final = pa.map_(pa.string(), pa.string())
 VECTOR: Final = pa.struct(
@@ -32,7 +32,7 @@ VECTOR: Final = pa.struct(
         ("cardinality", pa.int64()),
     ]
 )
-# What every file is known by. Statistics are a column of their own, read when they are asked for.
+# Every field of a file but its statistics, which are a column of their own, read on first use.
 FILES: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -58,7 +58,7 @@ TOMBSTONES: Final = pa.schema(
         ("default_row_commit_version", pa.int64()),
     ]
 )
-_CUT_OUT: Final = 1000  # up to so many removed files are cut out of the columns without a copy
+_MAX_SLICES: Final = 1000  # up to so many removed files are sliced out of the columns, not copied
 _SCANS_BEFORE_INDEX: Final = 12  # an index costs about as much as this many scans
 
 
@@ -89,31 +89,31 @@ class FileColumns:
 
     @property
     def stats(self) -> pa.ChunkedArray:
-        """Statistics as JSON, one for each file; read once, when first asked for."""
+        """Statistics as JSON, one for each file; read once, on first use."""
         with self._lock:
             if self._stats is None:
                 self._stats = self._read_stats()
             return self._stats
 
     def tombstones(self) -> pa.Table:
-        """Give the removed files, for who writes a checkpoint."""
+        """Return the removed files, for the next checkpoint."""
         return self._read_tombstones()
 
     @cached_property
     def keys(self) -> pa.ChunkedArray:
-        """What each file is known by, as one string: see `key_text`."""
+        """The key of each file as one string: see `key_text`."""
         return key_column(self.table)
 
     def sizes(self, keys: Collection[FileKey]) -> Mapping[FileKey, int]:
-        """Find files among all: by a scan, or by an index once that pays."""
-        wanted = list(keys)
-        if not self.num_files or not wanted:
+        """Look up files by their keys: by a scan, or by an index once that pays."""
+        looked_up = list(keys)
+        if not self.num_files or not looked_up:
             return {}
         size = self.table["size"]
-        return {key: size[row].as_py() for key, row in self._find(wanted) if row is not None}
+        return {key: size[row].as_py() for key, row in self._find(looked_up) if row is not None}
 
-    def _find(self, wanted: Sequence[FileKey]) -> Iterator[tuple[FileKey, int | None]]:
-        texts = [key_text(key) for key in wanted]
+    def _find(self, keys: Sequence[FileKey]) -> Iterator[tuple[FileKey, int | None]]:
+        texts = [key_text(key) for key in keys]
         with self._lock:
             self._scans += 1
             if self._index is None and self._scans > _SCANS_BEFORE_INDEX:
@@ -121,11 +121,11 @@ class FileColumns:
         if self._index is None:
             places = pc.index_in(self.keys, value_set=pa.array(texts, pa.string()))
             rows = pc.indices_nonzero(pc.is_valid(places))
-            found = dict(zip(places.take(rows).to_pylist(), rows.to_pylist(), strict=True))
-            yield from ((key, found.get(place)) for place, key in enumerate(wanted))
+            row_of = dict(zip(places.take(rows).to_pylist(), rows.to_pylist(), strict=True))
+            yield from ((key, row_of.get(place)) for place, key in enumerate(keys))
             return
         hashes, order = self._index
-        for key, text in zip(wanted, texts, strict=True):
+        for key, text in zip(keys, texts, strict=True):
             at = bisect_left(hashes, hash(text))
             row = None
             while at < len(hashes) and hashes[at] == hash(text):
@@ -142,20 +142,20 @@ class FileColumns:
             hashes.extend(map(hash, chunk.to_pylist()))
         column = pa.Array.from_buffers(pa.int64(), len(hashes), [None, pa.py_buffer(hashes)])
         order = pc.sort_indices(column)
-        taken = array("q")
-        taken.frombytes(column.take(order).buffers()[1])
-        return taken, order
+        sorted_hashes = array("q")
+        sorted_hashes.frombytes(column.take(order).buffers()[1])
+        return sorted_hashes, order
 
 
-@uncollected()
+@gc_paused()
 def live_files(state: TableState, *, stats: bool = False) -> pa.Table:
-    """Give all live files of a state, in no particular order."""
+    """Return all live files of a state, in no particular order."""
     added = file_table(list(state.added()), stats=stats)
     return pa.concat_tables([ground_files(state, stats=stats), added])
 
 
 def ground_files(state: TableState, *, stats: bool = False) -> pa.Table:
-    """Give the files of a state's checkpoint that are still live."""
+    """Return the files of a state's checkpoint that are still live."""
     ground = ground_of(state)
     if ground is None:
         return file_table([], stats=stats)
@@ -164,18 +164,18 @@ def ground_files(state: TableState, *, stats: bool = False) -> pa.Table:
 
 
 def ground_of(state: TableState) -> FileColumns | None:
-    """Give the files of a state's checkpoint, overlaid or not."""
-    return cast("FileColumns | None", state.ground)  # the only kind there is
+    """Return the files of a state's checkpoint, overlaid or not."""
+    return cast("FileColumns | None", state.ground)  # the only class used as ground
 
 
 def without_overlaid(table: pa.Table, keys: pa.ChunkedArray, state: TableState) -> pa.Table:
-    """Leave out the rows of which a newer action has the last word."""
+    """Drop the rows that newer actions replace."""
     overlaid = state.overlaid()
     if not overlaid or not table.num_rows:
         return table
     gone = pc.is_in(keys, value_set=pa.array(map(key_text, overlaid), pa.string()))
     rows = pc.indices_nonzero(gone)
-    if len(rows) > _CUT_OUT:
+    if len(rows) > _MAX_SLICES:
         return table.filter(pc.invert(gone))
     edges = [-1, *rows.to_pylist(), table.num_rows]
     return pa.concat_tables(
@@ -184,13 +184,13 @@ def without_overlaid(table: pa.Table, keys: pa.ChunkedArray, state: TableState) 
 
 
 def key_text(key: FileKey) -> str:
-    """Spell what a file is known by as one string."""
+    """Write the key of a file as one string."""
     path, vector = key
     return path if vector is None else f"{path}\0{vector}"
 
 
 def key_column(files: pa.Table) -> pa.ChunkedArray:
-    """Spell what each file of a table is known by as one string."""
+    """Write the key of each file as one string."""
     path, vectors = _normal_paths(files["path"]), files["deletion_vector"]
     if vectors.null_count == len(vectors):
         return path
@@ -209,7 +209,7 @@ def key_column(files: pa.Table) -> pa.ChunkedArray:
 
 
 def _normal_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the normal form of every path; nearly all columns are in it already."""
+    """Normalize every path; nearly all columns are normal already."""
     return pa.chunked_array(map(_normal_chunk, paths.chunks), pa.string())
 
 
@@ -222,15 +222,15 @@ def _normal_chunk(paths: pa.Array) -> pa.Array:
 
 
 def camel(name: str) -> str:
-    """Spell the name of a column as the protocol does."""
+    """Convert the name of a column to the camel case of the protocol."""
     first, *rest = name.split("_")
     return first + "".join(map(str.capitalize, rest))
 
 
 def add_files(files: pa.Table) -> list[AddFile]:
-    """Make objects of the rows of a table of files; with statistics if it has them."""
+    """Convert a table of files to actions, with statistics if it has them."""
     columns = {name: files[name].to_pylist() for name in files.column_names}
-    nothing = [None] * files.num_rows
+    no_stats = [None] * files.num_rows
     return [
         AddFile(
             path=path,
@@ -250,7 +250,7 @@ def add_files(files: pa.Table) -> list[AddFile]:
             columns["partition_values"],
             columns["size"],
             columns["modification_time"],
-            columns.get("stats", nothing),
+            columns.get("stats", no_stats),
             columns["tags"],
             columns["deletion_vector"],
             columns["base_row_id"],
@@ -262,7 +262,7 @@ def add_files(files: pa.Table) -> list[AddFile]:
 
 
 def tombstone_table(removes: Sequence[RemoveFile]) -> pa.Table:
-    """Make columns of removed files."""
+    """Convert removed files to columns."""
     return pa.table(
         {
             "path": pa.array([r.path for r in removes], pa.string()),
@@ -283,7 +283,7 @@ def tombstone_table(removes: Sequence[RemoveFile]) -> pa.Table:
 
 
 def file_table(adds: Sequence[AddFile], *, stats: bool = False) -> pa.Table:
-    """Make columns of added files."""
+    """Convert added files to columns."""
     vectors = [add.deletion_vector for add in adds]
     columns: dict[str, pa.Array] = {
         "path": pa.array([add.path for add in adds], pa.string()),
@@ -303,14 +303,14 @@ def file_table(adds: Sequence[AddFile], *, stats: bool = False) -> pa.Table:
 
 
 def stats_column(adds: Sequence[AddFile]) -> pa.ChunkedArray:
-    """Make a column of the statistics of added files."""
+    """Return the statistics of added files as a column."""
     return pa.chunked_array([pa.array([add.stats for add in adds], pa.string())])
 
 
 def _map_array(maps: Sequence[Mapping[str, str | None] | None]) -> pa.Array:
     if not any(maps) and None not in maps:  # an unpartitioned table: nothing to convert
-        nothing = pa.array([], pa.string())
-        return pa.MapArray.from_arrays([0] * (len(maps) + 1), nothing, nothing)
+        empty = pa.array([], pa.string())
+        return pa.MapArray.from_arrays([0] * (len(maps) + 1), empty, empty)
     if not any(maps) and all(item is None for item in maps):
         return pa.nulls(len(maps), MAP)
     keys: list[str] = []

@@ -1,7 +1,7 @@
-"""Many objects made at once, and none of them in a cycle: no time for Python to look for cycles.
+"""A pause of the garbage collector while many objects are created, none of them in a cycle.
 
-It looks each time a number of objects was made, in the end through all there are: for a process
-with some libraries loaded that takes as long as reading thousands of commits.
+The collector runs whenever a number of objects was created, in the end over all live objects: in a
+process that has loaded some libraries it takes as long as reading thousands of commits.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """Have no cycles looked for, in the whole process, until the block is left.
+def gc_paused() -> Iterator[None]:
+    """Turn the garbage collector off, for the whole process, until the block ends.
 
-    Whoever finds it switched off leaves it so: of several threads the one that came first switches
-    it on again, which is early for the others and does no harm.
+    If it is off already it stays off. Of several threads the first one turns it on again, which is
+    early for the others and does no harm.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -1,7 +1,7 @@
-"""A table's log as files: list, read, stage, publish.
+"""The files of a table's log: list, read, stage and publish them.
 
-Names come from `protocol.paths`; what a file means is for others to say. `_staged_commits` is
-never listed: a staged file is found by the name the catalog gives, or not at all. Spec: CM-03.
+Names come from `protocol.paths`. `_staged_commits` is never listed: a staged file is read only by
+the name that the catalog gives. Spec: CM-03.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _log = logging.getLogger(__name__)
 
 
 class UnfinishedError(LogDivergedError):
-    """A beginning of what was ratified: another may be copying it at this moment.
+    """A published file holds a prefix of the ratified bytes: another client may be writing it.
 
-    Not every client puts a file whole; DuckDB writes it where it will lie.
+    Not every client puts a file atomically; DuckDB writes it in place.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A log file as a listing shows it."""
+    """A log file in a listing."""
 
     file: LogFile
     size: int
@@ -53,7 +53,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What `_last_checkpoint` says, as far as it helps to find the checkpoint."""
+    """The fields of `_last_checkpoint` that help to find the checkpoint."""
 
     version: Version
     parts: int | None = None
@@ -66,18 +66,18 @@ class DeltaLog:
         self.store = store
 
     def list(self, first: Version | None = None) -> list[Listed]:
-        """List the files of the log from a version on, in no particular order."""
+        """List the files of the log, from a version on, in no particular order."""
         # Every name of a version begins with its digits, so the bare digits sort before them all.
         after = f"{LOG}/{first:020d}" if first else None
-        found = ((parse(item.path), item) for item in self.store.list(LOG, after, recursive=False))
+        parsed = ((parse(item.path), item) for item in self.store.list(LOG, after, recursive=False))
         return [
             Listed(file, item.size, item.modified_ms)
-            for file, item in found
+            for file, item in parsed
             if not isinstance(file, Stray | StagedCommit)
         ]
 
     def strays(self) -> Sequence[str]:
-        """List what lies in the log's folder and is no file of a log."""
+        """List what is in the log's folder and is not a log file."""
         return [
             item.path
             for item in self.store.list(LOG, recursive=True)
@@ -85,30 +85,30 @@ class DeltaLog:
         ]
 
     def read(self, path: str) -> bytes:
-        """Read a file of the log by its path within the table."""
+        """Read a log file by its path within the table."""
         return self.store.get(path)
 
     def read_published(self, version: Version) -> bytes | None:
-        """Read `<v>.json`; None if it is not there."""
+        """Read `<v>.json`; None if it does not exist."""
         try:
             return self.store.get(PublishedCommit(version).path)
         except NotFoundError:
             return None
 
     def is_published(self, version: Version) -> bool:
-        """Say whether `<v>.json` is there."""
+        """Return True if `<v>.json` exists."""
         return self.store.head(PublishedCommit(version).path) is not None
 
     def stage(self, commit: StagedCommit, content: bytes) -> None:
-        """Put a staged commit; its name is fresh, so that it serves one attempt. Spec: CM-02."""
+        """Put a staged commit under a name that was never used before. Spec: CM-02."""
         if not self.store.put_if_absent(commit.path, content):
-            raise InvariantError(f"There is a staged commit {commit.path} already.")
+            raise InvariantError(f"A staged commit {commit.path} exists already.")
 
     def publish_many(self, commits: Sequence[tuple[Version, bytes]]) -> None:
-        """Copy ratified bytes into the log, in order; again is fine. Spec: CM-23, CM-24.
+        """Copy ratified bytes into the log, in order. Repeating it is safe. Spec: CM-23, CM-24.
 
-        Another publisher is welcome, another content is not: it raises `LogDivergedError`. A folder
-        or a link that cannot be read as a commit is nobody's content and is set aside.
+        A file that exists with the same bytes counts as published; one with other bytes raises
+        `LogDivergedError`. A folder or link that cannot be read as a commit is set aside.
         """
         items: Sequence[tuple[str, bytes]] = [
             (PublishedCommit(version).path, content) for version, content in commits
@@ -121,24 +121,24 @@ class DeltaLog:
                     raise
 
     def _publish_some(self, items: Sequence[tuple[str, bytes]]) -> Sequence[tuple[str, bytes]]:
-        """Publish from the first on, at least one; return the rest."""
-        # Nothing is put above a file that is not ours, so what is there is looked at first.
-        there: list[str] = []
-        while len(there) < len(items) and self.store.head(items[len(there)][0]) is not None:
-            self._refuse_unless_same(*items[len(there)])
-            there.append(items[len(there)][0])
-        if there:  # whoever put them may not have synced them
-            self.store.sync(there)
-        items = items[len(there) :]
+        """Publish the first of the items, at least one; return the rest."""
+        # No version is put above a file with other bytes, so existing files are compared first.
+        existing: list[str] = []
+        while len(existing) < len(items) and self.store.head(items[len(existing)][0]) is not None:
+            self._refuse_unless_same(*items[len(existing)])
+            existing.append(items[len(existing)][0])
+        if existing:  # the client that put them may not have synced them
+            self.store.sync(existing)
+        items = items[len(existing) :]
         done = self.store.put_many_if_absent(items) if items else []
         if done and not done[-1]:
             self._refuse_unless_same(*items[len(done) - 1])
         return items[len(done) :]
 
     def put_back(self, commit: StagedCommit, content: bytes) -> None:
-        """Put a staged commit where its file is missing or damaged, setting aside what else is."""
+        """Restore a staged file that is missing or damaged; set aside what is in its way."""
         try:
-            self.store.put(commit.path, content)  # in place of a file or a link
+            self.store.put(commit.path, content)  # replaces a file or a link
         except InvalidArgumentError:
             for path in (STAGED, commit.path):
                 if self._set_obstacle_aside(path, is_folder=path == STAGED):
@@ -146,35 +146,35 @@ class DeltaLog:
             self.store.put(commit.path, content)
 
     def _set_obstacle_aside(self, path: str, *, is_folder: bool = False) -> bool:
-        """Set aside what has the name of a file and is none, or of a folder and is none."""
+        """Set aside a folder under the name of a file, or a file under the name of a folder."""
         try:
             is_file = self.store.head(path) is not None
-        except InvalidArgumentError:  # a link that leads out of the store
+        except InvalidArgumentError:  # a link to a place outside of the store
             is_file = is_folder
         if is_file is not is_folder:
             return False
         return self.set_aside(path) is not None
 
     def set_aside(self, path: str) -> str | None:
-        """Keep whatever has a name under another one; return that, or None if nothing has it."""
+        """Rename whatever is at a path; return its new path, or None if nothing is there."""
         folder, _, name = path.rpartition("/")
-        aside = f"{folder}/_set_aside-{name}-{secrets.token_hex(4)}"  # no reader takes such a name
+        aside = f"{folder}/_set_aside-{name}-{secrets.token_hex(4)}"  # readers ignore such a name
         if not self.store.set_aside(path, aside):
             return None
         _log.error("%s in %s was set aside and is kept as %s", path, self.store.url, aside)
         return aside
 
     def _refuse_unless_same(self, path: str, content: bytes) -> None:
-        found = self.store.get(path)
-        if found != content:
-            kind = UnfinishedError if content.startswith(found) else LogDivergedError
-            raise kind(f"{path} in {self.store.url} holds other bytes than ratified.")
+        existing = self.store.get(path)
+        if existing != content:
+            kind = UnfinishedError if content.startswith(existing) else LogDivergedError
+            raise kind(f"{path} in {self.store.url} does not hold the ratified bytes.")
 
     def last_checkpoint(self) -> Hint | None:
-        """Read the hint at the newest checkpoint; whatever is wrong with it, there is none."""
+        """Read the hint to the newest checkpoint; None if it is missing or malformed."""
         try:
-            said = json.loads(self.store.get(LAST_CHECKPOINT))
-            version, parts = said["version"], said.get("parts")
+            fields = json.loads(self.store.get(LAST_CHECKPOINT))
+            version, parts = fields["version"], fields.get("parts")
         except (HeadgateError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
         if type(version) is not int or not 0 <= version < 2**63:
@@ -183,5 +183,5 @@ class DeltaLog:
 
 
 def log_files(listed: Iterable[Listed]) -> list[LogFile]:
-    """Give the files of a listing that can hold anything: an empty one cannot."""
+    """Return the files of a listing that are not empty."""
     return [item.file for item in listed if item.size]

@@ -1,13 +1,12 @@
-"""What the log of a table comes to at one version: gathered, read, replayed.
+"""Build the state of a table at one version: plan which log files to read, read and replay them.
 
-The catalog's answer bounds everything where there is one: the log is listed only when what the
-catalog gave and the names that can be computed do not suffice. The state of an earlier version is
-gone on from, and then only the new commits are read. Spec: CM-15 to CM-18.
+For a managed table the catalog's answer comes first: the log is listed only if that answer and the
+file names that can be computed do not suffice. From the state of an earlier version only the new
+commits are read. Spec: CM-15 to CM-18.
 """
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,39 +44,27 @@ from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     STAGED,
     Checksum,
-    Compaction,
     PublishedCommit,
     parse_staged_name,
 )
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.table.checkpoints import UnusableError, read_checkpoint
-from headgate.table.gc_pause import uncollected
+from headgate.table.commit_replay import RESTORE, Entry, UnusableEntryError, apply_entries
+from headgate.table.gc_pause import gc_paused
 from headgate.table.log_files import DeltaLog, Listed, log_files
+from headgate.table.ratified_content import ratified_content
 from headgate.table.time_travel import TimeTravel, in_commit_timestamp
 
-Entry = RatifiedCommit | PublishedCommit | Compaction
-
-_NAMESPACE: Final = "namespace.json"  # by which a catalog without a database knows its namespaces
+_NAMESPACE: Final = "namespace.json"  # marks a namespace of a filesystem catalog
 _GREATEST: Final = Version(2**63 - 1)
-_BY_NAME: Final = 64  # so many commits are read by their computed names before a LIST is tried
+_BY_NAME: Final = 64  # up to so many commits are read by their computed names before a LIST
 _READERS: Final = 16
 _SHARE: Final = 32
-_RESTORE: Final = "Restore the files of the log from a backup, or read another version."
-_JOINED_BYTES: Final = 32 << 20  # decoded at a time, which bounds the objects alive at once
 
 
-class _UnusableEntryError(Exception):
-    """A file that the plan relied on is not there, or not what its name says."""
-
-    def __init__(self, entry: PublishedCommit | Compaction, why: str) -> None:
-        self.path = entry.path
-        self.why = why
-        super().__init__(entry.path)
-
-
-class _NowhereError(InvariantError):
-    """A commit that was published, and is in the log no more."""
+class _VanishedError(InvariantError):
+    """A commit was published and is no longer in the log."""
 
     def __init__(self, message: str, commit: RatifiedCommit) -> None:
         self.commit = commit
@@ -85,47 +72,47 @@ class _NowhereError(InvariantError):
 
 
 class Source(ABC):
-    """What managed and plain tables have in common: a segment is planned, read, replayed."""
+    """Where the versions of a table come from: its catalog, or its log alone."""
 
     def __init__(self, label: str, log: DeltaLog) -> None:
         self.label = label
         self.log = log
         self.listing: list[Listed] | None = None
-        self.held: dict[Version, RatifiedCommit] = {}
+        self.ratified: dict[Version, RatifiedCommit] = {}
         self.known: list[KnownFile] = []
-        self.named: set[Version] = set()  # commits taken to be published under their names
-        self.without: dict[str, str] = {}  # files that turned out to be unusable, and why
-        self.nowhere: set[Version] = set()  # commits that were published and are gone
+        self.named: set[Version] = set()  # commits assumed to be published under their names
+        self.unusable: dict[str, str] = {}  # files that turned out to be unusable, and why
+        self.vanished: set[Version] = set()  # commits that were published and are gone
 
     @abstractmethod
     def fill(self, gap: Gap, *, from_base: bool) -> bool:
-        """Look for what is missing; say whether there was still somewhere to look."""
+        """Look for missing versions in one more place; return False if none was left."""
 
     @abstractmethod
     def missing(self, version: Version, gap: Gap) -> Exception:
-        """Say that a version cannot be read."""
+        """Return the error for a version that cannot be read."""
 
     def is_cleaned(self, gap: Gap, version: Version, latest: Version) -> bool:
-        """Say whether what is missing may go, since later versions are read without it.
+        """Return True if a gap is the result of log cleanup: later versions do not need it.
 
-        An old commit that was put back, by a slow publisher or a repair, makes no hole of it.
+        An old commit that was put back, by a slow publisher or a repair, is no evidence of a gap.
         """
         if version >= latest:
             return False
         later = newest_checkpoint(latest, listed=log_files(self.listing or ()))
         return gap.first == 0 or (later is not None and later.version > gap.last)
 
-    @uncollected()
+    @gc_paused()
     def state(self, version: Version, base: TableState | None) -> TableState:
-        """Plan, read and replay; what turns out to be unusable is planned without. Spec: RD-06."""
+        """Plan, read and replay; plan again without files that are unusable. Spec: RD-06."""
         while True:
             segment = plan(
                 version,
-                ratified=[c for c in self.held.values() if c.version not in self.nowhere],
+                ratified=[c for c in self.ratified.values() if c.version not in self.vanished],
                 known=self.known,
                 listed=[*log_files(self.listing or ()), *map(PublishedCommit, self.named)],
                 base=None if base is None else base.version,
-                without=self.without,
+                without=self.unusable,
             )
             try:
                 if not isinstance(segment, Gap):
@@ -133,51 +120,50 @@ class Source(ABC):
                 if not self.fill(segment, from_base=base is not None):
                     if base is None:
                         raise self.missing(version, segment)
-                    base = None  # a checkpoint may lie beyond what is missing
+                    base = None  # a checkpoint may be newer than the gap
             except UnusableError as error:
                 assert isinstance(segment, Segment)
                 assert segment.checkpoint is not None
-                self.without |= dict.fromkeys(segment.checkpoint.paths, "")
-                self.without[error.path] = error.why
-            except _UnusableEntryError as error:
-                self.without[error.path] = error.why
-            except _NowhereError as error:
-                # Cleaned away while the catalog still lists it: a checkpoint holds what it made.
-                self.nowhere.add(error.commit.version)
+                self.unusable |= dict.fromkeys(segment.checkpoint.paths, "")
+                self.unusable[error.path] = error.why
+            except UnusableEntryError as error:
+                self.unusable[error.path] = error.why
+            except _VanishedError as error:
+                # Cleaned up while the catalog still lists it: a checkpoint covers it.
+                self.vanished.add(error.commit.version)
 
-    def unusable(self) -> str:
-        """Describe the files that could not be used, for the error that results from it."""
-        found = [f"{path} cannot be used: {why}" for path, why in self.without.items() if why]
-        return "".join(f" {text}" for text in found)
+    def describe_unusable(self) -> str:
+        """Describe the files that could not be used, for an error message."""
+        return "".join(f" {path} cannot be used: {w}" for path, w in self.unusable.items() if w)
 
     def read(self, segment: Segment[RatifiedCommit], base: TableState | None) -> TableState:
         if segment.base is not None:
             assert base is not None
             state = base
         elif segment.checkpoint is not None:
-            found = read_checkpoint(self.log.store, segment.checkpoint)
+            checkpoint_state = read_checkpoint(self.log.store, segment.checkpoint)
             state = replay.on_ground(
-                found.version,
-                found.files,
-                found.protocol,
-                found.metadata,
-                found.transactions,
-                found.domains,
+                checkpoint_state.version,
+                checkpoint_state.files,
+                checkpoint_state.protocol,
+                checkpoint_state.metadata,
+                checkpoint_state.transactions,
+                checkpoint_state.domains,
             )
             state = replace(state, metadata_file=segment.checkpoint.paths[0])
         else:
             state = replay.EMPTY
         contents = self.contents(segment.entries)
-        state = _replayed(self.label, state, segment.entries, contents)
+        state = apply_entries(self.label, state, segment.entries, contents)
         checkpoint = segment.checkpoint
         if checkpoint is not None and state.metadata_file == checkpoint.paths[0]:
             assert state.metadata is not None
-            if not state.metadata.schema_string:  # the commits may have what it lost
+            if not state.metadata.schema_string:  # the commits may have it
                 raise UnusableError(checkpoint.paths[0], "its metaData has no schemaString.")
         return state
 
     def contents(self, entries: Sequence[Entry]) -> list[bytes]:
-        """Give the content of every entry; what lies on storage is read side by side."""
+        """Return the content of every entry; several files are read in parallel."""
         contents = [e.content if isinstance(e, RatifiedCommit) else None for e in entries]
         places = [place for place, content in enumerate(contents) if content is None]
 
@@ -186,9 +172,9 @@ class Source(ABC):
                 contents[place] = self.content(entries[place])
 
         if len(places) < 3 or self.log.store.local_path(LAST_CHECKPOINT) is not None:
-            read(places)  # threads only wait for each other where nothing else is waited for
+            read(places)  # on a local disk threads would only wait for each other
         else:
-            # Handing a thread one file at a time would cost more than reading it.
+            # Giving a thread one file at a time would cost more than reading it.
             share = max(1, min(_SHARE, len(places) // _READERS))
             shares = [places[at : at + share] for at in range(0, len(places), share)]
             with ThreadPoolExecutor(_READERS) as pool:
@@ -201,44 +187,42 @@ class Source(ABC):
         try:
             return self.log.read(entry.path)
         except NotFoundError:
-            raise _UnusableEntryError(entry, "") from None
+            raise UnusableEntryError(entry, "") from None
 
     def _ratified_content(self, commit: RatifiedCommit) -> bytes:
-        """Read what the catalog ratified, known by its hash wherever it lies. Spec: CM-46."""
+        """Read a ratified commit from storage, wherever its bytes are. Spec: CM-46."""
+        self._check_staged_name(commit)
+        found = ratified_content(self.log, commit)
+        if found.content is not None:
+            return found.content
+        if found.unreadable is not None:
+            raise found.unreadable
+        where = PublishedCommit(commit.version).path
         if commit.way is Way.STAGED:
-            content, where = self._staged_content(commit)
-            if content is not None and _is_ratified(content, commit):
-                return content
-        else:
-            content, where = None, PublishedCommit(commit.version).path
-        published = self.log.read_published(commit.version)
-        if published is not None and _is_ratified(published, commit):
-            return published
-        said = f"{self.label} version {commit.version} was ratified, but"
-        if content is not None or (commit.way is not Way.STAGED and published is not None):
-            raise LogDivergedError(f"{said} {where} holds other bytes.")
-        said = f"{said} {where} is gone and no published file holds its bytes."
-        if commit.published_ms is not None and published is None:
-            raise _NowhereError(said, commit)
-        raise InvariantError(said)
+            where = f"{STAGED}/{commit.file_name}"
+        problem = f"{self.label} version {commit.version} was ratified, but"
+        if where in found.altered:
+            raise LogDivergedError(f"{problem} {where} does not hold the ratified bytes.")
+        problem = f"{problem} {where} is missing and no published file holds its bytes."
+        if commit.published_ms is not None and not found.is_published:
+            raise _VanishedError(problem, commit)
+        raise InvariantError(problem)
 
-    def _staged_content(self, commit: RatifiedCommit) -> tuple[bytes | None, str]:
+    def _check_staged_name(self, commit: RatifiedCommit) -> None:
+        if commit.way is not Way.STAGED:
+            return
         staged = parse_staged_name(commit.file_name or "")
         if staged is None or staged.version != commit.version:
             raise InvariantError(
-                f"{self.label} version {commit.version} cannot lie in {commit.file_name!r}."
+                f"{self.label} version {commit.version} cannot be in the staged file"
+                f" {commit.file_name!r}."
             )
-        where = f"{STAGED}/{commit.file_name}"
-        try:
-            return self.log.read(where), where
-        except NotFoundError:
-            return None, where
 
     def checksum(self, version: Version) -> VersionChecksum | None:
-        """Read `<v>.crc` if it was seen; whatever is wrong with it, there is none."""
+        """Read `<v>.crc` if it is known to exist; None if it is missing or malformed."""
         file = Checksum(version)
-        told = any(file.path in known.paths for known in self.known)
-        if not told and file not in log_files(self.listing or ()):
+        is_known = any(file.path in known.paths for known in self.known)
+        if not is_known and file not in log_files(self.listing or ()):
             return None
         try:
             return checksums.parse(self.log.read(file.path))
@@ -246,43 +230,43 @@ class Source(ABC):
             return None
 
     def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
-        """Find the last version committed not after a time. Spec: CM-38."""
+        """Find the last version committed at or before a time. Spec: CM-38."""
         travel = TimeTravel(self.label, self.log, self.in_commit_timestamp)
         return travel.version_at(at_ms, latest, metadata)
 
     def in_commit_timestamp(self, version: Version) -> int | None:
-        """Say when a commit was made; None if nobody holds it any more."""
+        """Return the in-commit timestamp of a version; None if its commit no longer exists."""
         content = self.log.read_published(version)
         return None if content is None else in_commit_timestamp(content)
 
 
 class ManagedSource(Source):
-    """A table whose catalog says what its versions are."""
+    """A catalog-managed table: the catalog determines its versions."""
 
     def __init__(self, catalog: ManagingCatalog, resolved: Resolved, log: DeltaLog) -> None:
         super().__init__(resolved.name or resolved.table_id, log)
         self._catalog = catalog
         self._resolved = resolved
-        self._has_asked = False
-        self.held = {commit.version: commit for commit in resolved.commits}
-        told = (resolved.checkpoint, *resolved.compactions, resolved.checksum_file)
-        self.known = [file for file in told if file is not None]
+        self._has_requested = False
+        self.ratified = {commit.version: commit for commit in resolved.commits}
+        files = (resolved.checkpoint, *resolved.compactions, resolved.checksum_file)
+        self.known = [file for file in files if file is not None]
 
     def fill(self, gap: Gap, *, from_base: bool) -> bool:
-        """Ask the catalog, then go by names, then list. Spec: CM-16, RD-04."""
+        """Ask the catalog, then try computed names, then list. Spec: CM-16, RD-04."""
         resolved = self._resolved
-        if resolved.held_from is not None and not self._has_asked:
+        if resolved.held_from is not None and not self._has_requested:
             first = max(gap.first, resolved.held_from)
             if first <= gap.last:
-                self._has_asked = True
+                self._has_requested = True
                 more = self._catalog.ratified_commits(resolved.table_id, first, gap.last)
-                self.held = {commit.version: commit for commit in more.commits} | self.held
+                self.ratified = {commit.version: commit for commit in more.commits} | self.ratified
                 return True
-        # Every version up to the latest is ratified, so what the catalog does not hold is
-        # published, and its name is known.
-        nameless = set(map(Version, range(gap.first, gap.last + 1))) - self.named - self.nowhere
-        if nameless and (len(nameless) <= _BY_NAME or self.listing is not None):
-            self.named |= nameless
+        # Every version up to the latest is ratified, so one that the catalog does not hold is
+        # published under a known name.
+        unnamed = set(map(Version, range(gap.first, gap.last + 1))) - self.named - self.vanished
+        if unnamed and (len(unnamed) <= _BY_NAME or self.listing is not None):
+            self.named |= unnamed
             return True
         if from_base or self.listing is not None:
             return False
@@ -290,34 +274,34 @@ class ManagedSource(Source):
         return True
 
     def missing(self, version: Version, gap: Gap) -> Exception:
-        # The answer may be old by now: what was the latest then can have been cleaned away since.
+        # The resolve may be old by now: its latest version may have been cleaned up since.
         latest = self._catalog.ratified_commits(self._resolved.table_id, version, version).latest
         if self.is_cleaned(gap, version, max(latest, self._resolved.latest)):
-            return _gone(self.label, version, gap, self.unusable())
+            return _gone(self.label, version, gap, self.describe_unusable())
         return InvariantError(
-            f"{self.label} version {version} cannot be read: of {gap} neither the catalog nor the"
-            f" log has the content.{self.unusable()}"
+            f"{self.label} version {version} cannot be read: neither the catalog nor the log has"
+            f" the content of {gap}.{self.describe_unusable()}"
         )
 
     def at(self, at_ms: int) -> Version:
         latest = self._resolved.latest
         clock_ms = self._resolved.clock_ms
-        # Timestamps may run ahead of the clock: what was committed has come.
+        # Timestamps may be ahead of the clock: times up to the latest commit are always answered.
         if clock_ms is not None and at_ms > max(clock_ms, self._resolved.timestamp_ms):
             raise InTheFutureError(
-                f"{self.label}: the catalog has not come to {moment(at_ms)} yet."
+                f"{self.label}: the catalog's clock has not reached {moment(at_ms)} yet."
             )
         if at_ms >= self._resolved.timestamp_ms:
             return latest
         metadata = self._resolved.metadata
         if metadata is None:
-            metadata = cast("Metadata", known(self.state(latest, None), self.label).metadata)
+            metadata = cast("Metadata", complete(self.state(latest, None), self.label).metadata)
         return self.version_at(at_ms, latest, metadata)
 
     def in_commit_timestamp(self, version: Version) -> int | None:
         if version == self._resolved.latest:
             return self._resolved.timestamp_ms
-        commit = self.held.get(version)
+        commit = self.ratified.get(version)
         held_from = self._resolved.held_from
         if commit is None and held_from is not None and version >= held_from:
             answer = self._catalog.ratified_commits(self._resolved.table_id, version, version)
@@ -326,7 +310,7 @@ class ManagedSource(Source):
 
 
 class PlainSource(Source):
-    """A table that is what its log says."""
+    """A plain table: its log alone determines its versions."""
 
     def __init__(self, location: str, log: DeltaLog) -> None:
         super().__init__(location, log)
@@ -338,21 +322,21 @@ class PlainSource(Source):
         if hint is not None:
             self.listing = self.log.list(hint.version)
             if newest_checkpoint(hint.version, listed=log_files(self.listing)) is None:
-                self.listing = None  # the hint leads nowhere
+                self.listing = None  # the hint names no checkpoint that exists
         if self.listing is None:
             self._list_all()
         return self._newest()
 
     def latest_since(self, version: Version) -> Version:
-        """Find the latest version, listing no more than what is newer than one that is known."""
+        """Find the latest version by listing only what is newer than a known version."""
         self.listing = self.log.list(Version(version + 1))
         self.latest = self._newest(version)
         return self.latest
 
     def latest_or_damaged(self, above: Version) -> TableState:
-        """Read the latest state, or what is left of it where the log above a version is damaged.
+        """Read the latest state; if the log above a version is damaged, what can be read of it.
 
-        Then it has the protocol and the metadata of those commits that can be read.
+        In that case the state has only the protocol and metadata of the readable commits.
         """
         try:
             return self.state(self.latest, None)
@@ -370,19 +354,19 @@ class PlainSource(Source):
         if not self._is_whole:
             self._list_all()
             return True
-        nameless = set(map(Version, range(gap.first, gap.last + 1))) - self.named
-        if nameless and len(nameless) <= _BY_NAME:  # a listing may lag behind what was written
-            self.named |= nameless
+        unnamed = set(map(Version, range(gap.first, gap.last + 1))) - self.named
+        if unnamed and len(unnamed) <= _BY_NAME:  # a listing may be out of date
+            self.named |= unnamed
             return True
         return False
 
     def missing(self, version: Version, gap: Gap) -> Exception:
         if self.is_cleaned(gap, version, self.latest):
-            return _gone(self.label, version, gap, self.unusable())
+            return _gone(self.label, version, gap, self.describe_unusable())
         return MalformedError(
             f"The log of {self.label} has a gap: version {version} cannot be read without "
-            f"{gap}.{self.unusable()}",
-            remedy=_RESTORE,
+            f"{gap}.{self.describe_unusable()}",
+            remedy=RESTORE,
         )
 
     def _list_all(self) -> None:
@@ -391,24 +375,24 @@ class PlainSource(Source):
 
     def _newest(self, at_least: Version | None = None) -> Version:
         files = log_files(self.listing or ())
-        found = [file.version for file in files if isinstance(file, PublishedCommit)]
+        versions = [file.version for file in files if isinstance(file, PublishedCommit)]
         checkpoint = newest_checkpoint(_GREATEST, listed=files)
         if checkpoint is not None:
-            found.append(checkpoint.version)
+            versions.append(checkpoint.version)
         if at_least is not None:
-            found.append(at_least)
-        if not found:
+            versions.append(at_least)
+        if not versions:
             raise NotFoundError(
                 f"There is no Delta table at {self.label}.", remedy="Check the path."
             )
-        latest = max(found)
+        latest = max(versions)
         while self.log.is_published(Version(latest + 1)):
             latest = Version(latest + 1)
-            self.named.add(latest)  # a listing may lag behind what was written
+            self.named.add(latest)  # a listing may be out of date
         return latest
 
     def refuse_managed(self, state: TableState) -> None:
-        """Refuse a table that has a catalog: its log alone does not tell its versions."""
+        """Refuse a catalog-managed table: its log alone does not determine its versions."""
         if state.protocol is None or not features.is_catalog_managed(state.protocol):
             return
         metadata = state.metadata
@@ -416,14 +400,14 @@ class PlainSource(Source):
         lake, name = self._lake() or self._filesystem_lake() or (None, None)
         within = "" if lake is None else f" of the lake at {lake}"
         address = "ADDRESS" if lake is None else repr(lake)
-        called = "NAME" if name is None else repr(name)
+        argument = "NAME" if name is None else repr(name)
         raise PathAccessError(
             f"{self.label} is catalog-managed: it is table {table_id}{within}.",
-            remedy=f"Open it through its catalog: headgate.connect({address}).table({called}).",
+            remedy=f"Open it through its catalog: headgate.connect({address}).table({argument}).",
         )
 
     def _lake(self) -> tuple[str, None] | None:
-        """Find the lake with a database that the table lies in; only that tells its name."""
+        """Find the lake with a database that contains the table; the name is in the database."""
         local = self.log.store.local_path(LAST_CHECKPOINT)
         if local is None:
             return None
@@ -431,127 +415,54 @@ class PlainSource(Source):
         return next(((str(lake), None) for lake in lakes), None)
 
     def _filesystem_lake(self) -> tuple[str, str] | None:
-        """Find the lake without a database that the table lies in; there its path is its name."""
+        """Find the filesystem lake that contains the table; the path there gives the name."""
         root, *folders = self.log.store.url.rsplit("/", 3)
         if "://" not in root:
             return None
-        with suppress(HeadgateError):  # what cannot be looked at, or be a name, is no lake
+        with suppress(HeadgateError):  # a path that cannot be read, or be a name, is not a lake
             name = ".".join(unquote(locations.decode(folder)) for folder in folders)
             is_default = TableName.parse(name).namespace.key == (DEFAULT_CATALOG, DEFAULT_SCHEMA)
             place = "/".join((root, *folders[:-1]))
             if is_default or locations.store_for(place).head(_NAMESPACE) is not None:
-                root += "/" * root.endswith("/")  # of the whole disk only the slash is left
+                root += "/" * root.endswith("/")  # the root of the disk is only a slash
                 return f"{root}?catalog=filesystem", name
         return None
 
 
-def _replayed(
-    label: str, state: TableState, entries: Sequence[Entry], contents: Sequence[bytes]
-) -> TableState:
-    """Decode many commits in one go: which of them an action came with makes no difference."""
-    at = 0
-    while at < len(entries):
-        stop = _batch_end(entries, contents, at)
-        try:
-            actions = decode(b"\n".join(contents[at:stop]))
-        except MalformedError:
-            _blame(label, entries[at:stop], contents[at:stop])
-            raise
-        first = entries[at]
-        if isinstance(first, Compaction) and (why := replay.contradiction(actions)) is not None:
-            raise _UnusableEntryError(first, f"it {why}.")
-        before = state.metadata
-        state = replay.apply(state, _last(entries[stop - 1]), actions)
-        if state.metadata is not before:
-            file = _file_with_metadata(entries[at:stop], contents[at:stop])
-            state = replace(state, metadata_file=file)
-        at = stop
-    if not entries:
-        return state
-    # The timestamp is the last commit's own; one without must not be given an earlier one's.
-    own = None if isinstance(entries[-1], Compaction) else in_commit_timestamp(contents[-1])
-    return replace(state, timestamp_ms=own)
-
-
-def _batch_end(entries: Sequence[Entry], contents: Sequence[bytes], at: int) -> int:
-    """Return where the entries that are decoded together end; a compaction is decoded alone."""
-    stop, size = at + 1, len(contents[at])
-    if isinstance(entries[at], Compaction):
-        return stop
-    while (
-        stop < len(entries) and size < _JOINED_BYTES and not isinstance(entries[stop], Compaction)
-    ):
-        size += len(contents[stop])
-        stop += 1
-    return stop
-
-
-def _file_with_metadata(entries: Sequence[Entry], contents: Sequence[bytes]) -> str:
-    """Name the file that the newest metadata of some entries came from."""
-    named = zip(reversed(entries), reversed(contents), strict=True)
-    entry = next((entry for entry, content in named if b"metaData" in content), entries[-1])
-    return _path(entry)
-
-
-def _path(entry: Entry) -> str:
-    return PublishedCommit(entry.version).path if isinstance(entry, RatifiedCommit) else entry.path
-
-
-def _blame(label: str, entries: Sequence[Entry], contents: Sequence[bytes]) -> None:
-    """Name the entry that cannot be decoded."""
-    for entry, content in zip(entries, contents, strict=True):
-        try:
-            decode(content)
-        except MalformedError as error:
-            if isinstance(entry, Compaction):  # the commits themselves may be there
-                raise _UnusableEntryError(entry, error.message) from error
-            raise MalformedError(
-                f"{label} version {entry.version}: {_path(entry)} cannot be read: {error.message}",
-                remedy=_RESTORE,
-            ) from error
-
-
-def _last(entry: Entry) -> Version:
-    return entry.last if isinstance(entry, Compaction) else entry.version
-
-
-def _is_ratified(content: bytes, commit: RatifiedCommit) -> bool:
-    return len(content) == commit.size and (hashlib.sha256(content).hexdigest() == commit.sha256)
-
-
-def known(state: TableState, label: str) -> TableState:
-    """Refuse a state that lacks the protocol, the metadata or the schema of its table."""
+def complete(state: TableState, label: str) -> TableState:
+    """Refuse a state without protocol, metadata or schema."""
     if state.protocol is None or state.metadata is None:
         lacks = "protocol" if state.protocol is None else "metaData"
         raise MalformedError(
-            f"{label} version {state.version}: its log has no {lacks} action.", remedy=_RESTORE
+            f"{label} version {state.version}: its log has no {lacks} action.", remedy=RESTORE
         )
     if not state.metadata.schema_string:
         raise MalformedError(
             f"{label} version {state.version}: the metaData in {state.metadata_file} has no"
             " schemaString.",
-            remedy=_RESTORE,
+            remedy=RESTORE,
         )
     return state
 
 
 def readable(state: TableState, label: str) -> TableState:
-    """Refuse a state that asks more of its readers than we know, at that version."""
-    refuse_unreadable(cast("Protocol", known(state, label).protocol), label, state.version)
+    """Refuse a state that is incomplete or needs reader features we do not support."""
+    refuse_unreadable(cast("Protocol", complete(state, label).protocol), label, state.version)
     return state
 
 
 def refuse_unreadable(protocol: Protocol, label: str, version: Version) -> None:
-    """Refuse a protocol that asks more of its readers than we know."""
-    if unknown := features.unreadable(protocol):
+    """Refuse a protocol that needs reader features we do not support."""
+    if unsupported := features.unreadable(protocol):
         raise UnsupportedFeatureError(
-            f"{label} version {version} needs {', '.join(unknown)} of its readers."
+            f"{label} version {version} requires reader features that are not supported:"
+            f" {', '.join(unsupported)}."
         )
 
 
 def _gone(label: str, version: Version, gap: Gap, unusable: str) -> VersionGoneError:
     was = "was" if gap.first == gap.last else "were"
     return VersionGoneError(
-        f"{label} version {version} can no longer be read: {gap} {was} cleaned out of its log."
+        f"{label} version {version} can no longer be read: {gap} {was} removed by log cleanup."
         f"{unusable}"
     )

@@ -1,4 +1,4 @@
-"""Work that mostly waits, for storage or for Arrow, done side by side."""
+"""Threads for work that mostly waits, for storage or for Arrow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORKERS: Final = 8
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Do the same to each of several; the answers come in their order."""
+    """Apply a function to each item; the results are in the order of the items."""
     if len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(_WORKERS) as pool:

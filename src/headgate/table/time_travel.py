@@ -1,7 +1,6 @@
-"""Times to versions: the last version committed not after a moment. Spec: CM-38.
+"""Time travel: find the last version committed at or before a time. Spec: CM-38.
 
-By in-commit timestamps where they are active, from the version on that made them so; by the times
-of the files before.
+In-commit timestamps are used from the version that enabled them, file times before it.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from headgate.table.log_files import DeltaLog
 
 @dataclass(frozen=True, slots=True)
 class TimeTravel:
-    """What the versions of a table are found by."""
+    """Finds versions of one table by time."""
 
     label: str
     log: DeltaLog
-    in_commit_timestamp: Callable[[Version], int | None]  # None: nobody holds the commit any more
+    in_commit_timestamp: Callable[[Version], int | None]  # None: the commit no longer exists
 
     def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
-        """Find the last version committed not after a time."""
+        """Find the last version committed at or before a time."""
         enabled = timestamps.enablement(metadata.configuration)
         if metadata.configuration.get("delta.enableInCommitTimestamps", "").lower() != "true":
             return self._version_by_file_time(at_ms, latest)
@@ -37,7 +36,7 @@ class TimeTravel:
         return self._version_by_commit_time(at_ms, enabled.version, latest)
 
     def _version_by_commit_time(self, at_ms: int, first: Version, last: Version) -> Version:
-        """Search by halves: timestamps rise strictly, and only the oldest can be gone."""
+        """Use binary search: timestamps rise strictly, and only the oldest can be missing."""
 
         def is_after(version: int) -> bool:
             timestamp_ms = self.in_commit_timestamp(Version(version))
@@ -46,7 +45,7 @@ class TimeTravel:
         found = Version(bisect_left(range(first, last + 1), True, key=is_after) + first - 1)
         if found < first or self.in_commit_timestamp(found) is None:
             raise VersionGoneError(
-                f"{self.label} has no version left that is as old as {timestamps.moment(at_ms)}.",
+                f"{self.label} no longer has a version as old as {timestamps.moment(at_ms)}.",
                 remedy="Ask for a later time.",
             )
         return found
@@ -63,7 +62,7 @@ class TimeTravel:
 
 
 def in_commit_timestamp(content: bytes) -> int | None:
-    """Say when a commit was made, by its own word."""
+    """Read the in-commit timestamp of a commit, if it has one."""
     # `commitInfo` is the first action where in-commit timestamps are active.
     line = next(iter(decode(content.partition(b"\n")[0])), None)
     return (

@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidDataError, MalformedError
-from headgate.protocol.expressions.file_pruning import Pruner, may_match
 from headgate.protocol.expressions.predicates import (
     And,
     Compare,
@@ -25,6 +24,7 @@ from headgate.protocol.expressions.predicates import (
     columns,
     matches,
 )
+from headgate.protocol.expressions.pruner import Pruner, may_match
 from headgate.protocol.partition_values import format_partition_value, parse_partition_value
 from headgate.protocol.schema.column_mapping import MAPPING_NAME
 from headgate.protocol.schema.text import parse_schema

@@ -28,8 +28,8 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.data_paths import normal_path
-from headgate.protocol.expressions.file_pruning import Pruner
 from headgate.protocol.expressions.predicates import Predicate
+from headgate.protocol.expressions.pruner import Pruner
 from headgate.protocol.schema.types import StructType
 from headgate.protocol.statistics import NOT_GIVEN, Bounds, bounds_of, parse_values
 

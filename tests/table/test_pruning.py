@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.protocol.actions import AddFile, RemoveFile, Version, Wrapped
-from headgate.protocol.expressions.file_pruning import Pruner
 from headgate.protocol.expressions.predicates import (
     And,
     Compare,
@@ -21,9 +20,10 @@ from headgate.protocol.expressions.predicates import (
     Predicate,
     matches,
 )
+from headgate.protocol.expressions.pruner import Pruner
 from headgate.protocol.log.replay import EMPTY, apply
 from headgate.protocol.schema.types import StructType, from_json, to_json
-from headgate.table import column_pruning, file_columns
+from headgate.table import file_columns, pruning
 from headgate.table.file_columns import file_table
 
 SCHEMA: StructType = from_json(
@@ -103,10 +103,10 @@ def test_columns_and_files_one_by_one_come_to_the_same(
     files = pa.concat_tables([files_of(plain), files_of(mixed)])
     pruner = Pruner(where, SCHEMA)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(column_pruning, "_MANY", 0)
-        coarse = column_pruning.by_whole_numbers(files, where, SCHEMA, ())
-    fine = column_pruning.by_statistics(coarse, pruner, with_partitions=False)
-    assert fine.equals(column_pruning.by_statistics(files, pruner, with_partitions=False))
+        patch.setattr(pruning, "_MIN_FILES", 0)
+        coarse = pruning.by_whole_numbers(files, where, SCHEMA, ())
+    fine = pruning.by_statistics(coarse, pruner, with_partitions=False)
+    assert fine.equals(pruning.by_statistics(files, pruner, with_partitions=False))
 
 
 @pytest.mark.parametrize(
@@ -125,29 +125,29 @@ def test_columns_and_files_one_by_one_come_to_the_same(
 def test_of_many_files_those_whose_bounds_rule_them_out_are_left_out_in_columns(
     where: Predicate, kept: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(column_pruning, "_MANY", 0)
+    monkeypatch.setattr(pruning, "_MIN_FILES", 0)
     bounds = [(0, 9), (10, 19), (20, 29), (30, 39), (40, 40)]
     files = files_of(
         [json.dumps({"minValues": {"id": a}, "maxValues": {"id": b}}) for a, b in bounds]
     )
-    found = column_pruning.by_whole_numbers(files, where, SCHEMA, ())
+    found = pruning.by_whole_numbers(files, where, SCHEMA, ())
     assert found["path"].to_pylist() == [f"f{place}" for place in kept]
 
 
 def test_a_column_that_the_table_is_partitioned_by_is_not_judged_by_statistics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(column_pruning, "_MANY", 0)
+    monkeypatch.setattr(pruning, "_MIN_FILES", 0)
     files = files_of(['{"minValues":{"Part":9},"maxValues":{"Part":9}}'])
     where = Compare(("Part",), Operator.EQ, 1)
-    assert column_pruning.by_whole_numbers(files, where, SCHEMA, {"Part"}).num_rows == 1
+    assert pruning.by_whole_numbers(files, where, SCHEMA, {"Part"}).num_rows == 1
 
 
 # Every optimised copy of a rule against the plain rule, over every case of a small domain
 
 DOMAIN = [None, -1, 0, 1]
 BOUNDS = [(low, high) for low in DOMAIN for high in DOMAIN]
-COPIES = column_pruning._MANY // len(BOUNDS) + 1  # enough files that they are judged in columns
+COPIES = pruning._MIN_FILES // len(BOUNDS) + 1  # enough files that they are judged in columns
 EVERY_COMPARISON: list[Predicate] = [
     *(Compare(("id",), operator, value) for operator in Operator for value in range(-2, 3)),
     *(In(("id",), values) for values in product(range(-2, 3), repeat=2)),
@@ -182,17 +182,17 @@ def stats_of(low: int | None, high: int | None) -> str:
 @pytest.mark.slow
 def test_no_file_of_a_thousand_that_may_hold_a_matching_row_is_left_out_in_columns() -> None:
     files = files_of([stats_of(*bounds) for _ in range(COPIES) for bounds in BOUNDS])
-    assert files.num_rows >= column_pruning._MANY
+    assert files.num_rows >= pruning._MIN_FILES
     for where in EVERY_PREDICATE:
         pruner = Pruner(where, SCHEMA)
         needed = {place for place, bounds in enumerate(BOUNDS) if may_hold(*bounds, where)}
         plain = {
             place
             for place, bounds in enumerate(BOUNDS)
-            if column_pruning._may_match_file(pruner, {}, stats_of(*bounds))
+            if pruning._may_match_file(pruner, {}, stats_of(*bounds))
         }
         assert needed <= plain, where
-        kept = column_pruning.by_whole_numbers(files, where, SCHEMA, ())["path"].to_pylist()
+        kept = pruning.by_whole_numbers(files, where, SCHEMA, ())["path"].to_pylist()
         places = {int(path[1:]) % len(BOUNDS) for path in kept}
         assert plain <= places, where
         assert len(kept) == COPIES * len(places), where
@@ -204,10 +204,10 @@ def test_of_a_thousand_files_those_that_cannot_hold_the_value_are_left_out(
 ) -> None:
     """The copy in columns must be of use, too: with both bounds known it is exact."""
     known = [(low, high) for low, high in BOUNDS if low is not None and high is not None]
-    files = files_of([stats_of(*bounds) for _ in range(column_pruning._MANY) for bounds in known])
+    files = files_of([stats_of(*bounds) for _ in range(pruning._MIN_FILES) for bounds in known])
     for value in range(-2, 3):
         where = Compare(("id",), operator, value)
-        kept = column_pruning.by_whole_numbers(files, where, SCHEMA, ())["path"].to_pylist()
+        kept = pruning.by_whole_numbers(files, where, SCHEMA, ())["path"].to_pylist()
         places = {int(path[1:]) % len(known) for path in kept}
         assert places == {place for place, bounds in enumerate(known) if may_hold(*bounds, where)}
 
@@ -218,9 +218,9 @@ def test_whole_numbers_are_judged_as_decimals_would_be() -> None:
         decimal = Pruner(where, from_json(to_json(SCHEMA).replace('"long"', '"decimal(10,0)"')))
         for low, high in BOUNDS:
             text = stats_of(low, high)
-            assert column_pruning._may_match_file(
-                whole, {}, text
-            ) == column_pruning._may_match_file(decimal, {}, text), (where, low, high)
+            assert pruning._may_match_file(whole, {}, text) == pruning._may_match_file(
+                decimal, {}, text
+            ), (where, low, high)
 
 
 PARTITIONS: list[dict[str, str | None]] = [
@@ -261,7 +261,7 @@ def test_partitions_judged_once_for_each_combination_come_to_the_same(mixed: boo
         table = files(values)
         for where in wheres:
             pruner = Pruner(where, SCHEMA)
-            kept = column_pruning.by_partitions(table, columns, pruner)["path"].to_pylist()
+            kept = pruning.by_partitions(table, columns, pruner)["path"].to_pylist()
             # A value that the log does not give is null.
             plain = [{name: one.get(name) for name in columns} for one in values]
             assert kept == [f"f{n}" for n, one in enumerate(plain) if pruner.may_match(one)]
@@ -271,7 +271,7 @@ def test_partitions_judged_once_for_each_combination_come_to_the_same(mixed: boo
 def test_files_overlaid_by_newer_actions_are_cut_out_or_filtered_alike(
     at_most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_columns, "_CUT_OUT", at_most)
+    monkeypatch.setattr(file_columns, "_MAX_SLICES", at_most)
     table = files_of([None] * 5)
     for gone in product([False, True], repeat=5):
         removed = [

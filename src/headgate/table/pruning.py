@@ -1,7 +1,7 @@
-"""Files in columns against a predicate: which of them may hold a matching row.
+"""File pruning over Arrow columns: drop the files that cannot hold a row matching a predicate.
 
-Partition values are judged once for each combination. Bounds of whole numbers are compared in
-columns, which leaves out most of many files cheaply; what remains is judged file by file.
+Partition values are evaluated once for each combination. Bounds of integers are compared as whole
+columns, which drops most of many files cheaply; the rest is evaluated file by file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.protocol.actions import AddFile
-from headgate.protocol.expressions.file_pruning import Pruner
 from headgate.protocol.expressions.predicates import (
     And,
     Column,
@@ -25,20 +24,21 @@ from headgate.protocol.expressions.predicates import (
     Operator,
     Predicate,
 )
+from headgate.protocol.expressions.pruner import Pruner
 from headgate.protocol.schema.column_mapping import physical_name
 from headgate.protocol.schema.types import StructType, find_all, is_whole
 from headgate.protocol.statistics import parse_statistics
 from headgate.table.parallel import in_parallel
 from headgate.table.statistics_columns import read_columns
 
-_JUDGED: Final = 64 * 1024  # statistics turned into objects at a time
-_MANY: Final = 1000  # fewer files are as soon judged one by one
-_LITERALS: Final = 16  # more of them are as soon looked up file by file
+_BATCH: Final = 64 * 1024  # files whose statistics are Python objects at one time
+_MIN_FILES: Final = 1000  # with fewer files, comparing columns saves nothing
+_MAX_LITERALS: Final = 16  # with more literals, comparing columns saves nothing
 _GREATEST: Final = 2**63 - 1
 
 
 def by_partitions(files: pa.Table, names: Sequence[str], pruner: Pruner) -> pa.Table:
-    """Leave out files by their partition values, judging each combination of values once."""
+    """Drop files by their partition values, evaluating each combination of values once."""
     if not names or not files.num_rows:
         return files
     columns = [_partition_column(files["partition_values"], name) for name in names]
@@ -51,12 +51,12 @@ def by_partitions(files: pa.Table, names: Sequence[str], pruner: Pruner) -> pa.T
 
 
 def _partition_column(maps: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    chunks = [_mapped(chunk, name) for chunk in maps.chunks]
+    chunks = [_lookup(chunk, name) for chunk in maps.chunks]
     return pa.chunked_array(chunks, pa.string())
 
 
-def _mapped(maps: pa.MapArray, name: str) -> pa.Array:
-    """Look a key up in every map; nearly always all have the same keys in the same order."""
+def _lookup(maps: pa.MapArray, name: str) -> pa.Array:
+    """Look up a key in every map; fast if all maps have the same keys in the same order."""
     width = len(maps[0]) if len(maps) and maps[0].is_valid else 0
     start, stop = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
     if width and not maps.null_count and stop - start == width * len(maps):
@@ -69,8 +69,8 @@ def _mapped(maps: pa.MapArray, name: str) -> pa.Array:
 
 
 def _is_among(values: pa.Table, kept: Sequence[Mapping[str, str | None]]) -> pa.ChunkedArray:
-    # Lengths before values and a mark for null: two combinations never come to one text.
-    def spelled(value: str | None) -> str:
+    # Lengths before values, and a mark for null: no two combinations give the same text.
+    def encoded(value: str | None) -> str:
         return "-" if value is None else f"{len(value.encode())}:{value}"
 
     texts = [
@@ -81,17 +81,17 @@ def _is_among(values: pa.Table, kept: Sequence[Mapping[str, str | None]]) -> pa.
         )
         for column in values.columns
     ]
-    wanted = ["".join(map(spelled, combination.values())) for combination in kept]
+    kept_texts = ["".join(map(encoded, combination.values())) for combination in kept]
     joined = pc.binary_join_element_wise(*texts, "")
-    return pc.is_in(joined, value_set=pa.array(wanted, pa.string()))
+    return pc.is_in(joined, value_set=pa.array(kept_texts, pa.string()))
 
 
 def by_whole_numbers(
     files: pa.Table, where: Predicate, schema: StructType, partitions: Collection[str]
 ) -> pa.Table:
-    """Leave out files by bounds of whole numbers: never one that `by_statistics` would keep."""
+    """Drop files by the bounds of integer columns: never one that `by_statistics` would keep."""
     tests = [test for test in _tests(where, schema) if test.name not in partitions]
-    if not tests or files.num_rows < _MANY:
+    if not tests or files.num_rows < _MIN_FILES:
         return files
     kept = in_parallel(partial(_may_pass, tests), files["stats"].chunks)
     return files.filter(pa.chunked_array(kept, pa.bool_()))
@@ -99,14 +99,14 @@ def by_whole_numbers(
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A whole number against literals, by the name that statistics give it."""
+    """A comparison of an integer column, by its name in statistics, with literals."""
 
     name: str
     operator: Operator
     literals: tuple[int, ...]
 
     def may_pass(self, low: pa.Array, high: pa.Array) -> pa.Array:
-        """Say for each file whether a number between its bounds may pass; null if not known."""
+        """Return for each file whether a number between its bounds may pass; null if unknown."""
         first = self.literals[0]
         match self.operator:
             case Operator.EQ:
@@ -130,12 +130,12 @@ class _Test:
 
 
 def _tests(where: Predicate, schema: StructType) -> Iterator[_Test]:
-    """Find comparisons of whole numbers that every matching row must pass."""
-    waiting = [where]
-    while waiting:
-        match waiting.pop():
+    """Find the comparisons of integers that every matching row must pass."""
+    pending = [where]
+    while pending:
+        match pending.pop():
             case And(items=items):
-                waiting.extend(items)
+                pending.extend(items)
             case Compare(column=column, operator=operator, value=value):
                 yield from _test(column, operator, (value,), schema)
             case In(column=column, values=values):
@@ -146,7 +146,7 @@ def _test(
     column: Column, operator: Operator, values: Sequence[Literal], schema: StructType
 ) -> Iterator[_Test]:
     literals = tuple(n for n in values if type(n) is int and abs(n) <= _GREATEST)
-    if len(column) != 1 or not 0 < len(literals) == len(values) <= _LITERALS:
+    if len(column) != 1 or not 0 < len(literals) == len(values) <= _MAX_LITERALS:
         return
     fields = find_all(schema, column)
     if fields and is_whole(fields[0].type):
@@ -162,7 +162,7 @@ def _may_pass(tests: Sequence[_Test], stats: pa.Array) -> pa.Array:
     passed = everything
     for test in tests:
         least, greatest = pc.struct_field(low, test.name), pc.struct_field(high, test.name)
-        # Bounds the wrong way round are somebody's mistake: nothing is concluded from them.
+        # Bounds in the wrong order are a writer's mistake: such a file is kept.
         may = pc.or_(test.may_pass(least, greatest), pc.greater(least, greatest))
         passed = pc.and_(passed, pc.fill_null(may, True))
     return passed
@@ -171,34 +171,34 @@ def _may_pass(tests: Sequence[_Test], stats: pa.Array) -> pa.Array:
 def _bounds(
     stats: pa.Array, names: Collection[str]
 ) -> tuple[pa.StructArray, pa.StructArray] | None:
-    """Read bounds of whole numbers, those of each file in its row; None if that goes wrong.
+    """Read the bounds of integer columns, one row for each file.
 
-    It does where one text is not the JSON expected, or a bound is no number of 64 bits.
+    Returns None if a text is not the JSON that is expected, or a bound is not a 64-bit integer.
     """
-    whole = pa.struct([(name, pa.int64()) for name in sorted(names)])
-    # All of the schema is checked, so that what cannot be read elsewhere is not read here.
-    found = read_columns(
+    integers = pa.struct([(name, pa.int64()) for name in sorted(names)])
+    # The schema has every field, so that statistics `parse_statistics` rejects are rejected here.
+    parsed = read_columns(
         stats,
         [
             ("numRecords", pa.int64()),
             ("tightBounds", pa.bool_()),
             ("nullCount", pa.struct([])),
-            ("minValues", whole),
-            ("maxValues", whole),
+            ("minValues", integers),
+            ("maxValues", integers),
         ],
     )
-    if found is None:
+    if parsed is None:
         return None
-    return found["minValues"].combine_chunks(), found["maxValues"].combine_chunks()
+    return parsed["minValues"].combine_chunks(), parsed["maxValues"].combine_chunks()
 
 
 def by_statistics(files: pa.Table, pruner: Pruner, *, with_partitions: bool) -> pa.Table:
-    """Leave out files by their statistics, some at a time."""
+    """Drop files by their statistics, one batch at a time."""
     kept: list[int] = []
-    for at in range(0, files.num_rows, _JUDGED):
-        some = files.slice(at, _JUDGED)
-        texts = some["stats"].to_pylist()
-        maps = some["partition_values"].to_pylist() if with_partitions else [()] * len(texts)
+    for at in range(0, files.num_rows, _BATCH):
+        batch = files.slice(at, _BATCH)
+        texts = batch["stats"].to_pylist()
+        maps = batch["partition_values"].to_pylist() if with_partitions else [()] * len(texts)
         kept.extend(
             at + row
             for row, (values, text) in enumerate(zip(maps, texts, strict=True))
@@ -208,14 +208,18 @@ def by_statistics(files: pa.Table, pruner: Pruner, *, with_partitions: bool) -> 
 
 
 def may_match(pruner: Pruner, add: AddFile) -> bool:
-    """Say whether one file may hold a matching row."""
+    """Return True if a file may hold a matching row."""
     return _may_match_file(pruner, add.partition_values, add.stats)
 
 
 def _may_match_file(
     pruner: Pruner, partition_values: Mapping[str, str | None], stats: str | None
 ) -> bool:
-    found = parse_statistics(stats)
+    parsed = parse_statistics(stats)
     return pruner.may_match(
-        partition_values, found.min_values, found.max_values, found.null_count, found.num_records
+        partition_values,
+        parsed.min_values,
+        parsed.max_values,
+        parsed.null_count,
+        parsed.num_records,
     )

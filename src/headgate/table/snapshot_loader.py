@@ -1,0 +1,318 @@
+"""Load snapshots: by name through a catalog or by path, the latest version or an earlier one.
+
+A later snapshot is built from an earlier one and costs what the new commits hold. If the catalog's
+answer has protocol and metadata, the log is read only when files are asked for. Spec: RD-01, CM-22.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, cast
+
+from headgate.api.messages import RatifiedCommit, Resolved
+from headgate.api.port import ManagingCatalog, Ref
+from headgate.errors import InTheFutureError, InvariantError, NotFoundError
+from headgate.protocol.actions import Metadata, Protocol, Version
+from headgate.protocol.actions import Sequence as SequenceNumber
+from headgate.protocol.encoding import replaced
+from headgate.protocol.log.checksums import VersionChecksum
+from headgate.protocol.log.replay import TableState
+from headgate.protocol.properties import TABLE_ID_PROPERTY
+from headgate.storage.locations import store_for as default_store_for
+from headgate.storage.port import ObjectStore
+from headgate.table.log_files import DeltaLog
+from headgate.table.log_state import (
+    ManagedSource,
+    PlainSource,
+    complete,
+    readable,
+    refuse_unreadable,
+)
+from headgate.table.snapshot import LazyState, Snapshot, Unread
+from headgate.table.snapshot_cache import SnapshotCache
+from headgate.table.state_checks import check_against_catalog, check_against_file
+
+StoreFor = Callable[[str], ObjectStore]
+
+_MAX_UNREAD: Final = 32  # commits kept by an unread snapshot; the catalog is asked for others
+_NEAR: Final = 64  # up to so many commits are read rather than a checkpoint above the base
+
+
+def load(
+    catalog: ManagingCatalog,
+    ref: Ref,
+    *,
+    version: Version | None = None,
+    as_of_ms: int | None = None,
+    sequence: SequenceNumber | None = None,
+    base: Snapshot | None = None,
+    cache: SnapshotCache | None = None,
+    store_for: StoreFor = default_store_for,
+) -> Snapshot:
+    """Load a table through its catalog: the latest version, or as of a version, time or sequence.
+
+    `base` and the snapshots in `cache` are earlier versions to start from. Spec: RD-01, RD-04.
+    """
+    resolved = catalog.resolve(ref, sequence)
+    return load_resolved(
+        catalog,
+        resolved,
+        version=version,
+        as_of_ms=as_of_ms,
+        base=base,
+        cache=cache,
+        store_for=store_for,
+    )
+
+
+def load_resolved(
+    catalog: ManagingCatalog,
+    resolved: Resolved,
+    *,
+    version: Version | None = None,
+    as_of_ms: int | None = None,
+    base: Snapshot | None = None,
+    cache: SnapshotCache | None = None,
+    store_for: StoreFor = default_store_for,
+) -> Snapshot:
+    """Load a table whose name was resolved already, alone or in a cut over several tables."""
+    if not resolved.catalog_managed:
+        return load_path(resolved.location, version=version, as_of_ms=as_of_ms, store_for=store_for)
+    source = ManagedSource(catalog, resolved, DeltaLog(store_for(resolved.location)))
+    if as_of_ms is not None:
+        version = source.at(as_of_ms)
+    elif version is None:
+        version = resolved.latest
+    if version > resolved.latest:
+        raise InTheFutureError(
+            f"{source.label} has no version {version}: its latest is {resolved.latest}."
+        )
+    if version < 0:
+        raise NotFoundError(
+            f"{source.label} has no version {version}.", remedy="Versions begin at 0."
+        )
+    if base is not None and (base.table_id != resolved.table_id or base.version > version):
+        base = None
+    if cache is None:
+        return _managed(catalog, source, resolved, version, base)
+    cached = cache.newest(resolved.table_id, version)
+    if (
+        cached is not None
+        and (base is None or cached.version > base.version)
+        and _is_near(cached, version, resolved)
+        and _is_still_valid(cached, source)
+    ):
+        base = cached
+    snapshot = _managed(catalog, source, resolved, version, base)
+    cache.put(snapshot)
+    return snapshot
+
+
+def load_path(
+    location: str,
+    *,
+    version: Version | None = None,
+    as_of_ms: int | None = None,
+    store_for: StoreFor = default_store_for,
+) -> Snapshot:
+    """Load a plain table by its path; refuse a catalog-managed one. Spec: RD-02."""
+    source = PlainSource(location, DeltaLog(store_for(location)))
+    last = source.latest
+    if version is not None and 0 <= version < last:
+        latest = source.latest_or_damaged(version)  # the log above it may be damaged
+    else:
+        latest = source.state(last, None)
+    source.refuse_managed(latest)
+    if as_of_ms is not None:
+        metadata = complete(latest, location).metadata
+        version = source.version_at(as_of_ms, last, cast("Metadata", metadata))
+    if version is None or version == last:
+        return _plain(source, latest)
+    if version > last:
+        raise InTheFutureError(f"{location} has no version {version}: its latest is {last}.")
+    if version < 0:
+        raise NotFoundError(f"{location} has no version {version}.", remedy="Versions begin at 0.")
+    return _plain(source, source.state(version, None))
+
+
+def refresh(snapshot: Snapshot, catalog: ManagingCatalog | None = None) -> Snapshot:
+    """Load the latest version, starting from a snapshot; return the same object if it is current.
+
+    A managed table is always resolved: its log does not show commits that are not published.
+    """
+    if snapshot.table_id is None or catalog is None:
+        return _refreshed_plain(snapshot)
+    resolved = catalog.resolve(snapshot.table_id)
+    if resolved.latest == snapshot.version:
+        return snapshot
+    source = ManagedSource(catalog, resolved, DeltaLog(snapshot.store))
+    if resolved.latest < snapshot.version:
+        raise InvariantError(
+            f"{source.label} went back from version {snapshot.version} to {resolved.latest}."
+        )
+    return _managed(catalog, source, resolved, resolved.latest, snapshot)
+
+
+def follow(
+    catalog: ManagingCatalog,
+    base: Snapshot,
+    commits: Sequence[RatifiedCommit],
+    *,
+    protocol: Protocol,
+    metadata: Metadata,
+    checksum: VersionChecksum | None,
+) -> Snapshot:
+    """Return the snapshot of a managed table after the commits that follow another snapshot."""
+    assert base.answer is not None
+    unread, held_from = (*base.unread_commits, *commits), base.answer.held_from
+    resolved = replaced(
+        base.answer,
+        latest=unread[-1].version,
+        timestamp_ms=unread[-1].timestamp_ms,
+        # A bounded number: a client may commit for days without reading the table.
+        commits=unread[-_MAX_UNREAD:],
+        held_from=unread[0].version if held_from is None else held_from,
+        protocol=protocol,
+        metadata=metadata,
+        checksum=checksum,
+        checksum_file=None,
+    )
+    return _unread(
+        catalog, resolved, protocol, metadata, DeltaLog(base.store), base.state_in_memory
+    )
+
+
+def _managed(
+    catalog: ManagingCatalog,
+    source: ManagedSource,
+    resolved: Resolved,
+    version: Version,
+    base: Snapshot | None,
+) -> Snapshot:
+    if base is not None and (base.version, base.name) == (version, resolved.name):
+        seen = resolved.sequence if version == resolved.latest else None
+        is_later = seen is not None and base.sequence is not None and base.sequence < seen
+        return base.at_sequence(seen) if seen is not None and is_later else base
+    before = None if base is None else base.state_in_memory
+    is_latest = version == resolved.latest
+    if is_latest and resolved.protocol is not None and resolved.metadata is not None:
+        return _unread(catalog, resolved, resolved.protocol, resolved.metadata, source.log, before)
+    commit = source.ratified.get(version)
+    timestamp_ms = None if commit is None else commit.timestamp_ms
+    checksum = None if not is_latest else resolved.checksum
+    state = _read(source, resolved, version, before)
+    return Snapshot(
+        location=resolved.location,
+        store=source.log.store,
+        version=state.version,
+        protocol=cast("Protocol", state.protocol),
+        metadata=cast("Metadata", state.metadata),
+        lazy_state=LazyState(state),
+        table_id=resolved.table_id,
+        name=resolved.name,
+        committed_ms=resolved.timestamp_ms if is_latest else timestamp_ms,
+        answer=replaced(resolved, latest=version, commits=(), checksum=checksum),
+        sequence=resolved.sequence,
+    )
+
+
+def _unread(
+    catalog: ManagingCatalog,
+    resolved: Resolved,
+    protocol: Protocol,
+    metadata: Metadata,
+    log: DeltaLog,
+    before: TableState | None,
+) -> Snapshot:
+    """Return the latest version as the catalog answered it, without reading its log."""
+    label, version = resolved.name or resolved.table_id, resolved.latest
+    refuse_unreadable(protocol, label, version)
+    _refuse_other_table(metadata, resolved, label)
+    read = partial(_read_later, catalog, resolved, log, version, before)
+    return Snapshot(
+        location=resolved.location,
+        store=log.store,
+        version=version,
+        protocol=protocol,
+        metadata=metadata,
+        lazy_state=LazyState(Unread(version, resolved.checksum, resolved.commits, before, read)),
+        table_id=resolved.table_id,
+        name=resolved.name,
+        committed_ms=resolved.timestamp_ms,
+        answer=replaced(resolved, commits=()),
+        sequence=resolved.sequence,
+    )
+
+
+def _read_later(
+    catalog: ManagingCatalog,
+    resolved: Resolved,
+    log: DeltaLog,
+    version: Version,
+    before: TableState | None,
+) -> TableState:
+    # A new source for each attempt: a file that was missing once may exist the next time.
+    return _read(ManagedSource(catalog, resolved, log), resolved, version, before)
+
+
+def _read(
+    source: ManagedSource, resolved: Resolved, version: Version, before: TableState | None
+) -> TableState:
+    state = readable(source.state(version, before), source.label)
+    _refuse_other_table(cast("Metadata", state.metadata), resolved, source.label)
+    is_latest = version == resolved.latest
+    if is_latest:
+        check_against_catalog(resolved, state, source.label)
+    if not is_latest or resolved.checksum is None:  # else the catalog's count makes it superfluous
+        check_against_file(source.checksum(state.version), state, source.label)
+    return state
+
+
+def _refuse_other_table(metadata: Metadata, resolved: Resolved, label: str) -> None:
+    found_id = metadata.configuration.get(TABLE_ID_PROPERTY)
+    if found_id not in (None, resolved.table_id):
+        raise InvariantError(
+            f"The log of {label} belongs to table {found_id}, not to {resolved.table_id}."
+        )
+
+
+def _plain(source: PlainSource, state: TableState) -> Snapshot:
+    state = readable(state, source.label)
+    check_against_file(source.checksum(state.version), state, source.label)
+    return Snapshot(
+        location=source.label,
+        store=source.log.store,
+        version=state.version,
+        protocol=cast("Protocol", state.protocol),
+        metadata=cast("Metadata", state.metadata),
+        lazy_state=LazyState(state),
+    )
+
+
+def _refreshed_plain(snapshot: Snapshot) -> Snapshot:
+    source = PlainSource(snapshot.location, DeltaLog(snapshot.store))
+    latest = source.latest_since(snapshot.version)
+    if latest == snapshot.version:
+        return snapshot
+    state = source.state(latest, snapshot.state)
+    source.refuse_managed(state)
+    return _plain(source, state)
+
+
+def _is_near(snapshot: Snapshot, version: Version, resolved: Resolved) -> bool:
+    """Return True if starting from a snapshot reads less than starting at the newest checkpoint."""
+    checkpoint = resolved.checkpoint
+    if checkpoint is None or checkpoint.last > version:
+        return True
+    return snapshot.version >= checkpoint.last or version - snapshot.version <= _NEAR
+
+
+def _is_still_valid(snapshot: Snapshot, source: ManagedSource) -> bool:
+    """Return True if a snapshot's version is still the same commit.
+
+    A catalog that was restored from a backup gives the versions it lost to other, later commits. A
+    version that was cleaned up since is gone, even if it is in memory.
+    """
+    timestamp_ms = snapshot.known_timestamp_ms
+    return timestamp_ms is not None and source.in_commit_timestamp(snapshot.version) == timestamp_ms
