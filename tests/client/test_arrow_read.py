@@ -445,7 +445,7 @@ def test_a_vector_beyond_the_end_of_its_file_is_refused(tmp_path: Path) -> None:
     plain = Plain(parse_schema("x long"), features=["deletionVectors"])
     vector = deletion_vectors.inline([3])
     holding(tmp_path, plain, pa.table({"x": range(3)}), vector=vector)
-    with pytest.raises(MalformedError, match="names row 3, and the file has 3"):
+    with pytest.raises(MalformedError, match="marks row 3, and the file has 3"):
         read(tmp_path)
 
 

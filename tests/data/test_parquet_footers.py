@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from headgate.client.arrow_io import arrow_schema, delta_schema
 from headgate.data.arrow_types import file_schema
 from headgate.data.parquet_footers import footer_statistics
-from headgate.data.statistics import Statistics, indexed_columns
+from headgate.data.statistics_builder import StatisticsBuilder, indexed_columns
 from headgate.protocol.schema.column_mapping import leaf_columns
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import (
@@ -35,7 +35,7 @@ from headgate.protocol.schema.types import (
     StructType,
 )
 from tests.client.plain_tables import tables
-from tests.data.test_statistics import comparable, is_as_wide, leaves, within
+from tests.data.test_statistics_builder import comparable, is_as_wide, leaves, within
 from tests.table.test_delta_spark_tables import TABLES
 
 ARROW = f"parquet-cpp-arrow version {pa.__version__}"
@@ -69,7 +69,7 @@ def parsed(text: str) -> Tree:
 
 
 def by_rows(rows: pa.Table, schema: StructType) -> Tree:
-    statistics = Statistics(indexed_columns(schema, [], {}), {})
+    statistics = StatisticsBuilder(indexed_columns(schema, [], {}), {})
     for batch in rows.cast(arrow_schema(schema)).to_batches():
         statistics.add(batch)
     return parsed(statistics.to_json())
@@ -185,7 +185,7 @@ def test_statistics_are_of_the_same_form_as_those_of_rows() -> None:
          "s": None, "g": None},
     )  # fmt: skip
     leaves = indexed_columns(schema, [], {})
-    statistics = Statistics(leaves, {}, tight=True)
+    statistics = StatisticsBuilder(leaves, {}, tight=True)
     for batch in rows.to_batches():
         statistics.add(batch)
     metadata = pq.read_metadata(io.BytesIO(written(rows, SPARK, row_group_size=1)))

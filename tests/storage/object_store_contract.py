@@ -244,7 +244,7 @@ class ObjectStoreContract:
         assert store.get("log/aside-1") == b"one"
         assert not store.set_aside("log/1", "log/aside-2")
         store.put("log/1", b"two")
-        with pytest.raises(InvalidArgumentError, match="taken"):
+        with pytest.raises(InvalidArgumentError, match="exists already"):
             store.set_aside("log/1", "log/aside-1")
         assert (store.get("log/1"), store.get("log/aside-1")) == (b"two", b"one")
 

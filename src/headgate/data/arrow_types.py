@@ -1,7 +1,6 @@
-"""Delta schemas as Arrow schemas, and the other way.
+"""Convert Delta schemas to Arrow schemas and back.
 
-Knows which Arrow type each Delta type is read as, and which Delta type an Arrow column becomes in
-a new table. A variant is `struct<metadata: binary, value: binary>`, as its files hold it.
+A variant is `struct<metadata: binary, value: binary>`, as in data files.
 """
 
 from __future__ import annotations
@@ -48,35 +47,35 @@ _PRIMITIVES: Final[dict[str, Any]] = {
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Give the Arrow schema in which a table's rows are read."""
+    """Return the Arrow schema in which a table's rows are read."""
     return pa.schema([_arrow_field(item) for item in schema.fields])
 
 
 def arrow_type(data_type: DataType) -> pa.DataType:
-    """Give the Arrow type in which values of a Delta type are read."""
+    """Return the Arrow type in which values of a Delta type are read."""
     return _arrow_type(data_type, in_files=False)
 
 
 def stored_type(data_type: DataType) -> pa.DataType:
-    """Give the Arrow type in which values of a Delta type lie in data files."""
+    """Return the Arrow type in which values of a Delta type are stored in data files."""
     return _arrow_type(data_type, in_files=True)
 
 
 def file_schema(schema: StructType, without: frozenset[str] = frozenset()) -> pa.Schema:
-    """Give the Arrow schema of a table's data files: physical names, field ids, no void.
+    """Return the Arrow schema of a table's data files: physical names, field ids, no void.
 
-    Columns in `without` are not stored: those the table is partitioned by.
+    `without` are the partition columns, which are not stored.
     """
     return pa.schema([_file_field(f) for f in _stored(schema) if f.name not in without])
 
 
 def delta_schema(schema: pa.Schema) -> StructType:
-    """Give the Delta schema of a new table for rows of an Arrow schema; refuse what has none."""
+    """Return the Delta schema of a new table for rows of an Arrow schema."""
     return StructType(tuple(_delta_field(field, (field.name,)) for field in schema))
 
 
 def delta_type(of: pa.DataType) -> DataType:
-    """Return the Delta type that a column of an Arrow type gets; refuse one that has none."""
+    """Return the Delta type of a new column for values of an Arrow type."""
     return _delta_type(of, ("value",))
 
 
@@ -124,7 +123,7 @@ _BY_ID: Final[dict[int, Primitive]] = {
     pa.int16().id: delta.SHORT,
     pa.int32().id: delta.INTEGER,
     pa.int64().id: delta.LONG,
-    # Delta has no unsigned numbers: each takes the next wider signed one.
+    # Delta has no unsigned numbers: each becomes the next wider signed one.
     pa.uint8().id: delta.SHORT,
     pa.uint16().id: delta.INTEGER,
     pa.uint32().id: delta.LONG,
@@ -157,7 +156,7 @@ def _delta_type(of: pa.DataType, path: tuple[str, ...]) -> DataType:
         if of.precision > _MOST_DIGITS or not 0 <= of.scale <= of.precision:
             raise InvalidSchemaError(
                 f"Column {_dotted(path)} is {of}; a Delta decimal has at most {_MOST_DIGITS}"
-                " digits, and from none to all of them after the point."
+                " digits, any number of them after the point."
             )
         return DecimalType(of.precision, of.scale)
     if pa.types.is_dictionary(of) or pa.types.is_run_end_encoded(of):
@@ -177,12 +176,12 @@ def _delta_type(of: pa.DataType, path: tuple[str, ...]) -> DataType:
         return _extension(of, path)
     if pa.types.is_null(of):
         raise InvalidSchemaError(
-            f"Column {_dotted(path)} holds nothing but nulls and has no type.",
-            remedy="Cast it to the type that is meant, or leave the column out.",
+            f"Column {_dotted(path)} has only nulls and no type.",
+            remedy="Cast it to a type, or leave the column out.",
         )
     if pa.types.is_uint64(of):
         raise InvalidSchemaError(
-            f"Column {_dotted(path)} is uint64, which no Delta number holds.",
+            f"Column {_dotted(path)} is uint64, which does not fit any integer type of Delta.",
             remedy="Cast it to int64 or to decimal(20,0).",
         )
     raise UnsupportedFeatureError(
@@ -205,7 +204,7 @@ def _extension(of: pa.BaseExtensionType, path: tuple[str, ...]) -> DataType:
 
 
 def is_list(of: pa.DataType) -> bool:
-    """Say whether a type is one of Arrow's several lists."""
+    """Return True for any of Arrow's list types."""
     return bool(
         pa.types.is_list(of)
         or pa.types.is_large_list(of)

@@ -35,7 +35,7 @@ class Constraint:
     evaluate: Callable[[pa.RecordBatch], _Values]
     columns: tuple[tuple[str, ...], ...]
 
-    def broken_rows(self, rows: pa.RecordBatch) -> pa.Array:
+    def violations(self, rows: pa.RecordBatch) -> pa.Array:
         """Say of each row whether it breaks the rule."""
         try:
             holds = self.evaluate(rows)

@@ -1,7 +1,7 @@
-"""Files people bring (CSV, JSON lines, Parquet) -> rows of a table, batch by batch.
+"""Read CSV, JSON lines and Parquet files as rows of a table, batch by batch.
 
-Values are read as the table's columns say, never guessed; what cannot be is refused with the file,
-the line and the column. Times without a zone are UTC. Binary values in JSON are base64.
+Values are parsed by the types of the table's columns, never guessed; errors name the file, the line
+and the column. Times without a zone are UTC. Binary values in JSON are base64.
 """
 
 from __future__ import annotations
@@ -48,32 +48,33 @@ from headgate.protocol.schema.types import (
 FORMATS: Final = ("csv", "json", "parquet")
 _JSON_LINES: Final = 8192
 _HAS_ZONE: Final = r"(?:Z|[+-]\d\d(?::?\d\d)?)$"
-_MENDED: Final = "Correct the file, then append it again. Nothing was committed."
+_REMEDY: Final = "Correct the file, then append it again. Nothing was committed."
 
 
 class InputError(InvalidDataError):
-    """What a file holds are no rows of the table; says where in which file."""
+    """The content of an input file does not fit the table; says where in which file."""
 
 
-Heard = Callable[[int], None]  # how many bytes of a file have been read
+Progress = Callable[[int], None]  # called with the number of bytes read so far
 
 
 def read_input(
-    path: str | Path, format: str, schema: StructType, heard: Heard = lambda _: None
+    path: str | Path, format: str, schema: StructType, progress: Progress = lambda _: None
 ) -> pa.RecordBatchReader:
-    """Read a file as rows of a table's schema: a stream, so that its size does not matter.
+    """Read a file as a stream of rows of a table's schema.
 
-    `heard` is called now and then with how many bytes of the file have been read.
+    `progress` is called now and then with the number of bytes read so far.
     """
     readers = {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet}
     if format not in readers:
         raise InvalidArgumentError(
-            f"There is no input format {format!r}.", remedy=f"Use one of {', '.join(FORMATS)}."
+            f"The input format {format!r} is not supported.",
+            remedy=f"Use one of {', '.join(FORMATS)}.",
         )
     path = Path(path)
     if not path.is_file():
         raise NotFoundError(f"There is no file {path}.", remedy="Check the path.")
-    batches = _conformed(path, readers[format](path, schema, heard), schema)
+    batches = _conformed(path, readers[format](path, schema, progress), schema)
     return pa.RecordBatchReader.from_batches(arrow_schema(schema), batches)
 
 
@@ -84,30 +85,30 @@ def _conformed(
         try:
             yield conform(batch, schema)
         except InvalidDataError as error:
-            raise InputError(f"{path}: {error.message}", remedy=_MENDED) from error
+            raise InputError(f"{path}: {error.message}", remedy=_REMEDY) from error
 
 
 @contextmanager
-def _telling(path: Path, names: list[str]) -> Iterator[None]:
-    """Say where in a file Arrow stumbled, in words people use."""
+def _arrow_errors(path: Path, names: list[str]) -> Iterator[None]:
+    """Convert Arrow's errors to ours, with the place in the file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        said = re.sub(r"Row #(\d+): ", "", str(error))
+        message = re.sub(r"Row #(\d+): ", "", str(error))
         row = re.search(r"Row #(\d+)", str(error))
         where = f" row {row[1]} (the heading is row 1)" if row else ""
-        if column := re.match(r"In CSV column #(\d+): ", said):
-            said = said[column.end() :]
+        if column := re.match(r"In CSV column #(\d+): ", message):
+            message = message[column.end() :]
             where += f" column {names[int(column[1])]!r}" if names else ""
-        raise InputError(f"{path}{where}: {said}.", remedy=_MENDED) from error
+        raise InputError(f"{path}{where}: {message}.", remedy=_REMEDY) from error
 
 
 # Parquet
 
 
-def _read_parquet(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.RecordBatch]:
+def _read_parquet(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
     with (
-        _telling(path, []),
+        _arrow_errors(path, []),
         pq.ParquetFile(
             path, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False
         ) as file,
@@ -117,8 +118,8 @@ def _read_parquet(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.R
         size, rows, done = path.stat().st_size, file.metadata.num_rows, 0
         for batch in file.iter_batches():
             done += batch.num_rows
-            heard(size * done // rows if rows else size)  # by rows: columns lie here and there
-            for name in instants:  # this old form is an instant, although it does not say so
+            progress(size * done // rows if rows else size)  # columns are scattered over the file
+            for name in instants:  # this old type is an instant, but Arrow reads it without a zone
                 index = batch.schema.get_field_index(name)
                 if index >= 0:
                     moment = batch.column(index).cast(pa.timestamp("us", "UTC"))
@@ -128,12 +129,12 @@ def _read_parquet(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.R
 
 # CSV
 
-_IN_ORDER: Final = pv.ReadOptions(use_threads=False)  # else errors do not tell the row
+_IN_ORDER: Final = pv.ReadOptions(use_threads=False)  # otherwise errors do not name the row
 _WITH_LINES: Final = pv.ParseOptions(newlines_in_values=True)
 _CODECS: Final = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}  # as Arrow has them
 
 
-def _read_csv(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.RecordBatch]:
+def _read_csv(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
     known = {fold(item.name): item for item in schema.fields}
     names = _heading(path)
     types: dict[str, pa.DataType] = {}
@@ -144,18 +145,18 @@ def _read_csv(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.Recor
             raise InputError(
                 f"{path} has a column {name!r}, and the table has"
                 f" {', '.join(item.name for item in schema.fields)}.",
-                remedy=_MENDED,
+                remedy=_REMEDY,
             )
         if not isinstance(item.type, Primitive | DecimalType) or item.type == delta.VARIANT:
             raise UnsupportedFeatureError(
-                f"Column {item.name!r} is {item.type}, which CSV cannot hold.",
+                f"Column {item.name!r} is {item.type}, which CSV cannot represent.",
                 remedy="Use JSON lines or Parquet.",
             )
         types[name] = arrow_type(item.type)
         if item.type in (delta.TIMESTAMP, delta.TIMESTAMP_NTZ):
             types[name], moments[name] = pa.string(), item.type
     with (
-        _telling(path, names),
+        _arrow_errors(path, names),
         pa.OSFile(str(path)) as file,
         pv.open_csv(
             _decompressed(path, file),
@@ -170,19 +171,19 @@ def _read_csv(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.Recor
         ) as reader,
     ):
         for batch in reader:
-            heard(file.tell())
+            progress(file.tell())
             yield _with_moments(batch, moments, path)
 
 
 def _decompressed(path: Path, file: pa.OSFile) -> pa.NativeFile:
-    """Give the text of a file that is compressed, if its ending says so."""
+    """Decompress a file whose suffix names a codec."""
     codec = _CODECS.get(path.suffix)
     return file if codec is None else pa.CompressedInputStream(file, codec)
 
 
 def _heading(path: Path) -> list[str]:
     with (
-        _telling(path, []),
+        _arrow_errors(path, []),
         pv.open_csv(path, read_options=_IN_ORDER, parse_options=_WITH_LINES) as reader,
     ):
         return list(reader.schema.names)
@@ -200,7 +201,7 @@ def _with_moments(
         try:
             moment = values.cast(arrow_type(data_type))
         except pa.ArrowInvalid as error:
-            raise InputError(f"{path} column {name!r}: {error}.", remedy=_MENDED) from error
+            raise InputError(f"{path} column {name!r}: {error}.", remedy=_REMEDY) from error
         batch = batch.set_column(batch.schema.get_field_index(name), name, moment)
     return batch
 
@@ -208,12 +209,12 @@ def _with_moments(
 # JSON lines
 
 
-def _read_json(path: Path, schema: StructType, heard: Heard) -> Iterator[pa.RecordBatch]:
+def _read_json(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
     columns = arrow_schema(schema)
     with path.open("rb") as lines:
         numbered = enumerate(lines, start=1)
         while chunk := list(islice(numbered, _JSON_LINES)):
-            heard(lines.tell())
+            progress(lines.tell())
             rows = [_row(path, number, raw, schema) for number, raw in chunk if raw.strip()]
             arrays = [
                 pa.array([row.get(field.name) for row in rows], field.type) for field in columns
@@ -225,27 +226,27 @@ def _row(path: Path, number: int, raw: bytes, schema: StructType) -> dict[str, A
     try:
         found = json.loads(raw, parse_float=Decimal, object_pairs_hook=_members)
         if not isinstance(found, dict):
-            raise _WrongError((), "an object with one member per column is expected")
+            raise _ValueError((), "an object with one member per column is expected")
         return _struct(found, schema, ())
     except (ValueError, RecursionError) as error:
         where = f"{path} line {number}"
-        if isinstance(error, _WrongError) and error.path:
+        if isinstance(error, _ValueError) and error.path:
             where += f" column {'.'.join(error.path)!r}"
-        raise InputError(f"{where}: {error}.", remedy=_MENDED) from error
+        raise InputError(f"{where}: {error}.", remedy=_REMEDY) from error
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its members; of two with one name nobody could say which is meant."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Build an object from its members; refuse duplicate names, which would be ambiguous."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _WrongError((), f"{twice!r} is there twice")
-    return found
+        raise _ValueError((), f"{twice!r} is given twice")
+    return members
 
 
-class _WrongError(ValueError):
-    """A value that is none of its column's type."""
+class _ValueError(ValueError):
+    """A value does not have its column's type."""
 
     def __init__(self, path: tuple[str, ...], what: str) -> None:
         super().__init__(what)
@@ -258,9 +259,9 @@ def _struct(found: Mapping[str, Any], schema: StructType, path: tuple[str, ...])
     for name, value in found.items():
         item = known.get(fold(name))
         if item is None:
-            raise _WrongError((*path, name), "the table has no such column")
+            raise _ValueError((*path, name), "the table has no such column")
         if item.name in row:
-            raise _WrongError((*path, name), "it is there twice, ignoring case")
+            raise _ValueError((*path, name), "it is given twice, ignoring case")
         row[item.name] = _value(value, item.type, (*path, item.name))
     return row
 
@@ -281,41 +282,43 @@ def _value(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
         case Primitive() | DecimalType():
             return _leaf(value, data_type, path)
         case _:
-            raise _WrongError(path, f"{json.dumps(value, default=str)[:80]} is no {data_type}")
+            raise _ValueError(
+                path, f"{json.dumps(value, default=str)[:80]} is not of type {data_type}"
+            )
 
 
 def _leaf(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
-    said = f"{json.dumps(value, default=str)[:80]} is no {data_type}"
+    problem = f"{json.dumps(value, default=str)[:80]} is not of type {data_type}"
     if isinstance(value, bool) or data_type == delta.BOOLEAN:
         if isinstance(value, bool) and data_type == delta.BOOLEAN:
             return value
-        raise _WrongError(path, said)
+        raise _ValueError(path, problem)
     if data_type == delta.STRING:
         if isinstance(value, str):
             return value
-        raise _WrongError(path, said)
+        raise _ValueError(path, problem)
     if data_type == delta.BINARY and isinstance(value, str):
         try:
             return base64.b64decode(value, validate=True)
         except ValueError:
-            raise _WrongError(path, f"{said}: base64 is expected") from None
+            raise _ValueError(path, f"{problem}: base64 is expected") from None
     if data_type in (delta.FLOAT, delta.DOUBLE) and isinstance(value, int | Decimal):
         return _number(value, data_type, path)
     if isinstance(value, Decimal | int | str) and data_type not in (delta.BINARY, delta.VARIANT):
         return _text_value(str(value), data_type, path)
-    raise _WrongError(path, said)
+    raise _ValueError(path, problem)
 
 
 def _number(value: int | Decimal, data_type: DataType, path: tuple[str, ...]) -> float:
     try:
-        found = float(value)
+        number = float(value)
         if data_type == delta.FLOAT:
-            struct.pack("<f", found)
+            struct.pack("<f", number)
     except OverflowError:
-        found = math.inf
-    if math.isinf(found):  # JSON has no infinity: the number only became one
-        raise _WrongError(path, f"{Decimal(value):.6e} is too great for {data_type}")
-    return found
+        number = math.inf
+    if math.isinf(number):  # JSON has no infinity: the number overflowed
+        raise _ValueError(path, f"{Decimal(value):.6e} is too great for {data_type}")
+    return number
 
 
 def _text_value(text: str, data_type: DataType, path: tuple[str, ...]) -> Any:
@@ -323,10 +326,10 @@ def _text_value(text: str, data_type: DataType, path: tuple[str, ...]) -> Any:
         return text
     try:
         if isinstance(data_type, DecimalType):
-            text = f"{Decimal(text):f}"  # with an exponent it is a decimal all the same
+            text = f"{Decimal(text):f}"  # partition values have no exponent, JSON numbers may
         value = parse_partition_value(text, data_type)
     except (MalformedError, InvalidOperation):
-        raise _WrongError(path, f"{text[:80]!r} is no {data_type}") from None
+        raise _ValueError(path, f"{text[:80]!r} is not of type {data_type}") from None
     if isinstance(value, DistantDate | DistantMoment):
-        raise _WrongError(path, f"{text[:80]!r} is not within the years 1 to 9999")
+        raise _ValueError(path, f"{text[:80]!r} is not within the years 1 to 9999")
     return value

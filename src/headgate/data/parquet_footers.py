@@ -1,21 +1,20 @@
-"""Parquet footers -> the statistics of data files that somebody else wrote, without their rows.
+"""Derive the statistics of data files of other writers from their Parquet footers.
 
-A footer tells less than the rows do: where it leaves a doubt, the bound or the count is left out,
-which only costs skipping. What makes a doubt, by the kind of column:
+A footer holds less than the rows do: a bound or count that is uncertain is left out, which only
+costs file pruning. What is uncertain depends on the type of the column:
 
-- Floats. Delta orders NaN above all else, and Parquet's writers do as they please with it. Of
-  parquet-mr (Spark's writer) 1.10 to 1.17 order it above all else too, so that the greatest value
-  is NaN once there is one. The ones before compare so that NaN mostly drops out, 1.18 counts it
-  apart, and Arrow and the others leave it out by design: their bounds look the same with and
-  without NaN. So the bounds of floats are taken from those versions alone, and none of a column
-  that has NaN, neither the upper nor the lower, as when rows are looked at.
-- Texts, decimals in bytes, unsigned numbers. Old writers ordered bytes as if they had signs, and
-  a footer read by Arrow does not show which of its two pairs of bounds were given. So bounds are
-  taken from writers known to order them rightly. A text that a writer cut short is a bound still,
-  and one that is too long for the footer is missing there.
-- Dates and timestamps. Spark can write them in the calendar that was used before 1582, and then
-  says so in the footer; readers move the values, and nobody would move the bounds.
-- Arrays, maps and variants. The columns in which they lie count the nulls of their elements.
+- Floats. Delta orders NaN above all other values; Parquet writers differ. parquet-mr (Spark's
+  writer) 1.10 to 1.17 orders NaN as Delta does, so the upper bound is NaN if the column has one.
+  Earlier versions mostly drop NaN, 1.18 counts it separately, and Arrow and others exclude it:
+  their bounds are the same with and without NaN. So bounds of floats are used only from those
+  versions, and neither bound of a column that has NaN, as when statistics are computed from rows.
+- Strings, decimals stored as bytes, unsigned integers. Old writers compared bytes as signed, and
+  Arrow does not show which of the two pairs of bounds in the footer it read. So bounds are used
+  only from writers that order bytes correctly. A string that was truncated is still a bound, and
+  one that is too long for the footer is missing.
+- Dates and timestamps. Spark can write them in the Julian calendar and marks that in the footer;
+  readers convert the values, but would not convert the bounds.
+- Arrays, maps and variants. Their Parquet columns count the nulls of the elements.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.data.statistics import Column, Statistics
+from headgate.data.statistics_builder import ColumnStatistics, StatisticsBuilder
 from headgate.protocol.schema.column_mapping import Leaf
 from headgate.protocol.schema.types import (
     BITS,
@@ -48,7 +47,7 @@ from headgate.protocol.schema.types import (
 
 _JAVA: Final = re.compile(r"parquet-mr version (\d+)\.(\d+)\.")
 _ARROW: Final = "parquet-cpp-arrow version "
-_ORDERED: Final = (1, 10)  # the first of parquet-mr to order bytes and NaN as it should
+_ORDERED: Final = (1, 10)  # the first of parquet-mr to order bytes and NaN as Delta does
 _COUNTING_NAN: Final = (1, 18)  # the first of parquet-mr to leave NaN out of the bounds
 
 _SPARK: Final = b"org.apache.spark.version"
@@ -56,7 +55,7 @@ _OLD_CALENDAR: Final = b"org.apache.spark.legacyDateTime"
 
 _EXACT: Final = Context(prec=100)
 
-_Reading = Callable[[Any, Any], tuple[Any, Any] | None]
+_Reader = Callable[[Any, Any], tuple[Any, Any] | None]
 
 
 def footer_statistics(
@@ -66,87 +65,89 @@ def footer_statistics(
     *,
     tight: bool = False,
 ) -> str:
-    """Give the statistics of a data file out of its footer."""
-    statistics = Statistics(leaves, properties, tight=tight)
+    """Return the statistics of a data file, derived from its footer."""
+    statistics = StatisticsBuilder(leaves, properties, tight=tight)
     statistics.num_records = metadata.num_rows
     writer = _Writer.of(metadata)
     places = dict(_places(metadata.schema.to_arrow_schema(), (), count()))
     groups = [
         group
         for i in range(metadata.num_row_groups)
-        if (group := metadata.row_group(i)).num_rows  # an empty one tells nothing, and may say so
+        if (group := metadata.row_group(i)).num_rows  # an empty one may have misleading bounds
     ]
     for column in statistics.columns:
         place = places.get(column.leaf.physical)
         if place is None:
             column.count(None)
             continue
-        read = _reading(column.leaf.type, metadata.schema.column(place), writer)
+        read = _reader(column.leaf.type, metadata.schema.column(place), writer)
         for group in groups:
             _add(column, group.num_rows, group.column(place).statistics, read)
     return statistics.to_json()
 
 
-def _add(column: Column, rows: int, found: pq.Statistics | None, read: _Reading | None) -> None:
-    """Take in what the footer says of a column in one row group."""
-    nulls = None if found is None else found.null_count
+def _add(
+    column: ColumnStatistics, rows: int, footer: pq.Statistics | None, read: _Reader | None
+) -> None:
+    """Add the footer's statistics of a column in one row group."""
+    nulls = None if footer is None else footer.null_count
     column.count(nulls)
     if nulls == rows:
         return
     bounds = None
-    if found is not None and found.has_min_max and read is not None:
-        bounds = read(found.min_raw, found.max_raw)
+    if footer is not None and footer.has_min_max and read is not None:
+        bounds = read(footer.min_raw, footer.max_raw)
     if bounds is None:
         column.is_unbounded = True
     else:
         column.widen(*bounds)
 
 
-# Who wrote it
+# The writer
 
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """What is known of a file by who wrote it."""
+    """Properties of a file that follow from which program wrote it."""
 
     shows_nan: bool
     orders_bytes: bool
-    may_move_days: bool
+    may_be_julian: bool
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData) -> _Writer:
         by = metadata.created_by or ""
         java = _JAVA.match(by)
         version = (int(java[1]), int(java[2])) if java else (0, 0)
-        told = metadata.metadata or {}
+        pairs = metadata.metadata or {}
         return cls(
             shows_nan=_ORDERED <= version < _COUNTING_NAN,
             orders_bytes=version >= _ORDERED or by.startswith(_ARROW),
-            may_move_days=_OLD_CALENDAR in told or told.get(_SPARK, b"").startswith(b"2."),
+            may_be_julian=_OLD_CALENDAR in pairs or pairs.get(_SPARK, b"").startswith(b"2."),
         )
 
 
-# Where a column lies
+# Column numbers
 
 
 def _places(
     fields: Iterable[pa.Field], above: Path, numbers: Iterator[int]
 ) -> Iterator[tuple[Path, int]]:
-    """Tell each column's number in the file; what lies within arrays and maps only counts."""
+    """Yield each column's number in the file; columns within arrays and maps are only counted."""
     for field in fields:
         path, of = (*above, field.name), _plain(field.type)
         if pa.types.is_struct(of):
             yield from _places(of.fields, path, numbers)
         elif of.num_fields:
-            _pass_over(of, numbers)
+            _skip(of, numbers)
         else:
             yield path, next(numbers)
 
 
-def _pass_over(of: pa.DataType, numbers: Iterator[int]) -> None:
+def _skip(of: pa.DataType, numbers: Iterator[int]) -> None:
     of = _plain(of)
     for i in range(of.num_fields):
-        _pass_over(of.field(i).type, numbers)
+        _skip(of.field(i).type, numbers)
     if not of.num_fields:
         next(numbers)
 
@@ -155,12 +156,12 @@ def _plain(of: pa.DataType) -> pa.DataType:
     return of.storage_type if isinstance(of, pa.BaseExtensionType) else of
 
 
-# How bounds are read
+# Conversion of bounds
 
 
-def _reading(of: DataType, column: pq.ColumnSchema, writer: _Writer) -> _Reading | None:
-    """Tell how a column's bounds are to be read; not at all where they are none of its type."""
-    if of in (DATE, TIMESTAMP, TIMESTAMP_NTZ) and writer.may_move_days:
+def _reader(of: DataType, column: pq.ColumnSchema, writer: _Writer) -> _Reader | None:
+    """Return the function that converts a column's bounds; None if they cannot be used."""
+    if of in (DATE, TIMESTAMP, TIMESTAMP_NTZ) and writer.may_be_julian:
         return None
     match of, column.physical_type, json.loads(column.logical_type.to_json()):
         case Primitive(name), "INT32" | "INT64", {"Type": "None"} if name in BITS:
@@ -202,7 +203,7 @@ def _floats(low: float, high: float) -> tuple[float, float] | None:
 def _texts(low: bytes, high: bytes) -> tuple[str, str] | None:
     try:
         return low.decode(), high.decode()
-    except UnicodeDecodeError:  # cut short within a character
+    except UnicodeDecodeError:  # truncated within a character
         return None
 
 
@@ -224,7 +225,7 @@ def _decimal(stored: int | bytes, scale: int) -> Decimal:
     return Decimal(stored).scaleb(-scale, _EXACT)
 
 
-_MOMENTS: Final[Mapping[str, _Reading]] = {
+_MOMENTS: Final[Mapping[str, _Reader]] = {
     "milliseconds": _milliseconds,
     "microseconds": _same,
     "nanoseconds": _nanoseconds,

@@ -1,8 +1,8 @@
-"""Data files of a table -> rows in the table's own columns.
+"""Read the rows of data files in the columns and types of the table.
 
-A file's columns are found by name or by id, brought to the table's types, and filled with nulls
-where the file is older than the column; partition values come from the log, and deleted rows are
-left out by their position. Knows one file at a time; which files there are is the snapshot's.
+A file's columns are found by name or by id and cast to the table's types; a column that is newer
+than the file is null. Partition values come from the log, and deleted rows are dropped by their
+position.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from headgate.storage.port import ObjectStore
 BATCH_ROWS: Final = 65_536
 _RESTORE: Final = (
     "Restore the file from a backup, or read a version that does not need it; `headgate fsck` lists"
-    " all that is damaged or missing."
+    " all damaged and missing files."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a table lies and how its columns are found in its files."""
+    """Where a table is stored and how its columns are found in its files."""
 
     store: ObjectStore
     location: str
@@ -83,10 +83,10 @@ def read_rows(
     columns: Sequence[StructField],
     where: Predicate | Filter | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one file that were not deleted and satisfy `where`, in these columns."""
-    wanted = _with_filtered(layout.schema, columns, where)
-    with _Source(layout, add) as source:
-        for rows in source.rows(wanted):
+    """Read the live rows of one file that satisfy `where`, in these columns."""
+    read = _with_filtered(layout.schema, columns, where)
+    with _DataFile(layout, add) as file:
+        for rows in file.rows(read):
             chosen = rows if where is None else rows.filter(_chosen(where, rows, layout.schema))
             yield (
                 chosen.select(range(len(columns))) if columns else _without_columns(chosen.num_rows)
@@ -94,7 +94,7 @@ def read_rows(
 
 
 def open_data(layout: Layout, raw: str) -> tuple[ObjectStore, str]:
-    """Give the store and the path within it of a file as the log names it."""
+    """Return the store, and the path within it, of a file named in the log."""
     try:
         return _locate(layout, data_path(raw))
     except InvalidArgumentError as error:
@@ -117,8 +117,8 @@ def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
 # One file
 
 
-class _Source:
-    """A data file, open."""
+class _DataFile:
+    """An open data file."""
 
     def __init__(self, layout: Layout, add: AddFile) -> None:
         self._layout = layout
@@ -132,7 +132,7 @@ class _Source:
             self._input.close()
             raise self._unreadable(error) from error
 
-    def __enter__(self) -> _Source:
+    def __enter__(self) -> _DataFile:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,35 +140,35 @@ class _Source:
         self._input.close()
 
     def rows(self, columns: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
-        fit = _Fit(self._layout.by_id, f"{self._add.path} of {self._layout.label}")
+        conversion = _Conversion(self._layout.by_id, f"{self._add.path} of {self._layout.label}")
         fields = list(self._file.schema_arrow)
         if self._layout.by_id and fields and not any(_id_of(field) for field in fields):
             raise MalformedError(
-                f"{self._layout.label}: the data file {self._add.path} has no field ids, by which"
-                " the table finds its columns.",
+                f"{self._layout.label}: the data file {self._add.path} has no field ids, which"
+                " the table's column mapping requires.",
                 remedy=_RESTORE,
             )
         stored = [item for item in columns if item.name not in self._layout.partition_columns]
-        found = {item.name: fit.find(item, fields) for item in stored}
+        indices = {item.name: conversion.find(item, fields) for item in stored}
         constants = {
             item.name: self._partition_value(item)
             for item in columns
             if item.name in self._layout.partition_columns
         }
         schema = pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in columns])
-        names = list({fields[index].name for index in found.values() if index is not None})
+        names = list({fields[index].name for index in indices.values() if index is not None})
         for raw in self._live_rows(names):
             at = {name: index for index, name in enumerate(raw.schema.names)}
             arrays: list[pa.Array] = []
             for item, field in zip(columns, schema, strict=True):
-                index = found.get(item.name)
+                index = indices.get(item.name)
                 if item.name in constants:
                     arrays.append(pa.repeat(constants[item.name], raw.num_rows))
                 elif index is None:
                     arrays.append(pa.nulls(raw.num_rows, field.type))
                 else:
                     values = raw.column(at[fields[index].name])
-                    arrays.append(fit.fit(values, item.type, (item.name,)))
+                    arrays.append(conversion.convert(values, item.type, (item.name,)))
             if arrays:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             else:
@@ -182,7 +182,7 @@ class _Source:
             first += rows.num_rows
 
     def _all_rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        if not names:  # nothing but constants and nulls is wanted: only the number of rows counts
+        if not names:  # every column is constant or null: only the number of rows is needed
             rest = self._file.metadata.num_rows
             while rest > 0:
                 count = min(rest, BATCH_ROWS)
@@ -237,8 +237,8 @@ def partition_value(label: str, add: AddFile, item: StructField) -> object:
     except MalformedError as error:
         raise MalformedError(
             f"{label}: column {item.name!r} of the data file {add.path}: {error.message}",
-            remedy="Read a version without the file, or have the file added again with a value"
-            " that the Delta protocol allows.",
+            remedy="Read a version without the file, or add the file again with a value that the"
+            " Delta protocol allows.",
         ) from error
 
 
@@ -255,7 +255,7 @@ def _chosen(where: Predicate | Filter, rows: pa.RecordBatch, schema: StructType)
 
 
 def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
-    """Say of each row whether it satisfies a predicate; where that is unknown, null."""
+    """Evaluate a predicate on each row: true, false, or null if that is unknown."""
     match where:
         case Compare(column, operator, value):
             values, data_type = _column(rows, schema, column)
@@ -264,8 +264,8 @@ def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.A
             values, data_type = _column(rows, schema, column)
             answer = pa.repeat(pa.scalar(False), rows.num_rows)
             for choice in choices:
-                found = compare("equal", values, _literal(choice, data_type))
-                answer = pc.or_kleene(answer, found)
+                is_equal = compare("equal", values, _literal(choice, data_type))
+                answer = pc.or_kleene(answer, is_equal)
             return answer
         case IsNull(column):
             return pc.is_null(_column(rows, schema, column)[0])
@@ -295,8 +295,7 @@ _OPERATORS: Final = {
 
 def _literal(value: Literal, data_type: DataType) -> pa.Scalar:
     if isinstance(value, str):
-        wanted = arrow_type(data_type)
-        if pa.types.is_string(wanted):
+        if pa.types.is_string(arrow_type(data_type)):
             return pa.scalar(value)
         return _scalar(parse_partition_value(value, data_type), data_type)
     return pa.scalar(value)
@@ -314,17 +313,19 @@ def _column(
 
 def _position(within: DataType, item: StructField) -> int:
     if not isinstance(within, StructType):
-        raise UnsupportedFeatureError("A predicate on what lies within an array or map.")
+        raise UnsupportedFeatureError(
+            "A predicate on a field within an array or map is not supported."
+        )
     return within.fields.index(item)
 
 
 def _with_filtered(
     schema: StructType, columns: Sequence[StructField], where: Predicate | Filter | None
 ) -> list[StructField]:
-    """Add the columns a predicate looks at behind those that are wanted."""
-    wanted = list(columns)
+    """Append the columns that a predicate uses to the columns to return."""
+    read = list(columns)
     if where is None:
-        return wanted
+        return read
     paths = where.columns if isinstance(where, Filter) else columns_of(where)
     for path in sorted(paths):
         fields = find_all(schema, path)
@@ -333,16 +334,16 @@ def _with_filtered(
             raise InvalidArgumentError(
                 f"The table has no column {'.'.join(path)!r} to filter by.{hint}"
             )
-        if all(item.name != fields[0].name for item in wanted):
-            wanted.append(fields[0])
-    return wanted
+        if all(item.name != fields[0].name for item in read):
+            read.append(fields[0])
+    return read
 
 
 # Deleted rows
 
 
 class _Deleted:
-    """The positions a file's deletion vector takes away, passed through once, in order."""
+    """The positions that a file's deletion vector marks, for one pass over the file in order."""
 
     def __init__(self, layout: Layout, add: AddFile, num_rows: int) -> None:
         self._positions: Sequence[int] = ()
@@ -351,13 +352,13 @@ class _Deleted:
             self._positions = deleted_rows(layout, add)
         if self._positions and self._positions[-1] >= num_rows:
             raise MalformedError(
-                f"{layout.label}: the deletion vector of the data file {add.path} names row"
+                f"{layout.label}: the deletion vector of the data file {add.path} marks row"
                 f" {self._positions[-1]}, and the file has {num_rows}.",
                 remedy=_RESTORE,
             )
 
     def without(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """Leave the deleted ones out of consecutive rows that begin at position `first`."""
+        """Drop deleted rows from consecutive rows that begin at position `first`."""
         positions, at = self._positions, self._next
         self._next = bisect_left(positions, first + rows.num_rows, at)
         if self._next == at:
@@ -370,7 +371,7 @@ class _Deleted:
 
 
 def deleted_rows(layout: Layout, add: AddFile) -> Sequence[int]:
-    """Read the positions that a file's deletion vector takes away, ascending."""
+    """Read the positions that a file's deletion vector marks, ascending."""
     vector = add.deletion_vector
     if vector is None:
         return ()
@@ -398,7 +399,7 @@ def deleted_rows(layout: Layout, add: AddFile) -> Sequence[int]:
         ) from error
 
 
-# From a file's types to the table's
+# Conversion to the table's types
 
 
 def _id_of(field: pa.Field) -> str | None:
@@ -407,19 +408,19 @@ def _id_of(field: pa.Field) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fit:
-    """Brings arrays of a file to the types of the table."""
+class _Conversion:
+    """Converts arrays of a file to the types of the table."""
 
     by_id: bool
     file: str
 
     def find(self, item: StructField, fields: Sequence[pa.Field]) -> int | None:
-        """Find the field of a file that holds a column; exactly spelled before otherwise."""
+        """Find the field of a file that holds a column; an exact name comes before any case."""
         if item.type == VOID:
             return None
         if self.by_id:
-            wanted = str(field_id(item))
-            return next((i for i, field in enumerate(fields) if _id_of(field) == wanted), None)
+            number = str(field_id(item))
+            return next((i for i, field in enumerate(fields) if _id_of(field) == number), None)
         name = physical_name(item)
         for index, field in enumerate(fields):
             if field.name == name:
@@ -427,54 +428,54 @@ class _Fit:
         folded = fold(name)
         return next((i for i, field in enumerate(fields) if fold(field.name) == folded), None)
 
-    def fit(self, values: pa.Array, wanted: DataType, path: tuple[str, ...]) -> pa.Array:
-        """Give the same values in the table's type."""
+    def convert(self, values: pa.Array, to: DataType, path: tuple[str, ...]) -> pa.Array:
+        """Return the values in the table's type."""
         if pa.types.is_null(values.type):
-            return pa.nulls(len(values), arrow_type(wanted))
-        if values.type == arrow_type(wanted) == stored_type(wanted) and not self.by_id:
+            return pa.nulls(len(values), arrow_type(to))
+        if values.type == arrow_type(to) == stored_type(to) and not self.by_id:
             return values
-        match wanted:
+        match to:
             case StructType():
-                self._check(pa.types.is_struct(values.type), values, wanted, path)
-                return self._struct(values, wanted, path)
+                self._check(pa.types.is_struct(values.type), values, to, path)
+                return self._struct(values, to, path)
             case ArrayType(element):
-                self._check(is_list(values.type), values, wanted, path)
+                self._check(is_list(values.type), values, to, path)
                 offsets = list_offsets(values)
-                inner = self.fit(values.flatten(), element, (*path, "element"))
+                inner = self.convert(values.flatten(), element, (*path, "element"))
                 mask = values.is_null() if values.null_count else None
-                return pa.ListArray.from_arrays(offsets, inner, type=arrow_type(wanted), mask=mask)
+                return pa.ListArray.from_arrays(offsets, inner, type=arrow_type(to), mask=mask)
             case MapType():
-                self._check(pa.types.is_map(values.type), values, wanted, path)
-                return self._map(values, wanted, path)
-            case _ if wanted == VARIANT:
+                self._check(pa.types.is_map(values.type), values, to, path)
+                return self._map(values, to, path)
+            case _ if to == VARIANT:
                 return self._variant(values, path)
             case _:
-                return self._leaf(values, wanted, path)
+                return self._leaf(values, to, path)
 
-    def _struct(self, values: pa.Array, wanted: StructType, path: tuple[str, ...]) -> pa.Array:
+    def _struct(self, values: pa.Array, to: StructType, path: tuple[str, ...]) -> pa.Array:
         fields = [values.type.field(i) for i in range(values.type.num_fields)]
         arrays: list[pa.Array] = []
-        for item in wanted.fields:
+        for item in to.fields:
             index = self.find(item, fields)
             if index is None:
                 arrays.append(pa.nulls(len(values), arrow_type(item.type)))
             else:
-                arrays.append(self.fit(values.field(index), item.type, (*path, item.name)))
+                arrays.append(self.convert(values.field(index), item.type, (*path, item.name)))
         if not arrays:
             return pa.nulls(len(values), pa.struct([]))
         mask = values.is_null() if values.null_count else None
-        target = arrow_type(wanted)
+        target = arrow_type(to)
         names = [target.field(i) for i in range(target.num_fields)]
         return pa.StructArray.from_arrays(arrays, fields=names, mask=mask)
 
-    def _map(self, values: pa.Array, wanted: MapType, path: tuple[str, ...]) -> pa.Array:
+    def _map(self, values: pa.Array, to: MapType, path: tuple[str, ...]) -> pa.Array:
         listed = as_list(values)
         flat = listed.flatten()
         return pa.MapArray.from_arrays(
             list_offsets(listed),
-            self.fit(flat.field(0), wanted.key, (*path, "key")),
-            self.fit(flat.field(1), wanted.value, (*path, "value")),
-            type=arrow_type(wanted),
+            self.convert(flat.field(0), to.key, (*path, "key")),
+            self.convert(flat.field(1), to.value, (*path, "value")),
+            type=arrow_type(to),
             mask=values.is_null() if values.null_count else None,
         )
 
@@ -492,36 +493,35 @@ class _Fit:
             mask=values.is_null() if values.null_count else None,
         )
 
-    def _leaf(self, values: pa.Array, wanted: DataType, path: tuple[str, ...]) -> pa.Array:
-        target = arrow_type(wanted)
+    def _leaf(self, values: pa.Array, to: DataType, path: tuple[str, ...]) -> pa.Array:
+        target = arrow_type(to)
         if values.type == target:
             return values
-        self._check(_may_become(values.type, target), values, wanted, path)
+        self._check(_is_readable_as(values.type, target), values, to, path)
         try:
-            # Finer units than Delta's are cut, everything else must keep its value.
+            # Units finer than microseconds are truncated; all other casts must keep the value.
             return values.cast(target, safe=not pa.types.is_timestamp(target))
         except pa.ArrowInvalid as error:
             raise MalformedError(
-                f"Column {'.'.join(path)} of the data file {self.file} does not fit {wanted}:"
-                f" {error}."
+                f"Column {'.'.join(path)} of the data file {self.file} does not fit {to}: {error}."
             ) from error
 
-    def _check(self, fits: bool, values: pa.Array, wanted: DataType, path: tuple[str, ...]) -> None:
+    def _check(self, fits: bool, values: pa.Array, to: DataType, path: tuple[str, ...]) -> None:
         if not fits:
             raise MalformedError(
-                f"Column {'.'.join(path)} of the data file {self.file} is {values.type}, and the"
-                f" table says {wanted}."
+                f"Column {'.'.join(path)} of the data file {self.file} is {values.type}, but in"
+                f" the table's schema it is {to}."
             )
 
 
 def list_offsets(lists: pa.Array) -> pa.Array:
-    """Give offsets that go with the flattened values: null lists hold none."""
+    """Return offsets into the flattened values, which leave out those of null lists."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
 
 
 def as_list(maps: pa.Array) -> pa.Array:
-    """Give maps as lists of entries; as such they can be taken apart."""
+    """Return maps as lists of entries, which can be flattened."""
     entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])
     return pa.Array.from_buffers(
         pa.list_(entries.type),
@@ -532,25 +532,23 @@ def as_list(maps: pa.Array) -> pa.Array:
     )
 
 
-def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Say whether values of a file's type can be read as the table's: widened, never parsed."""
+def _is_readable_as(stored: pa.DataType, to: pa.DataType) -> bool:
+    """Return True if values of a file's type can be read as the table's: widened, never parsed."""
     types = pa.types
-    if types.is_dictionary(found):
-        return _may_become(found.value_type, wanted) or found.value_type == wanted
-    if types.is_integer(found):
-        return bool(
-            types.is_integer(wanted) or types.is_float64(wanted) or types.is_decimal(wanted)
-        )
-    if types.is_floating(found):
-        return bool(types.is_floating(wanted) and found.bit_width <= wanted.bit_width)
-    if types.is_decimal(found):
-        return bool(types.is_decimal(wanted))
-    if types.is_date(found):
-        return bool(types.is_date(wanted) or (types.is_timestamp(wanted) and wanted.tz is None))
-    if types.is_timestamp(found):
-        return bool(types.is_timestamp(wanted))
-    # Old writers left the annotation of strings out.
-    return _is_bytes(found) and _is_bytes(wanted)
+    if types.is_dictionary(stored):
+        return _is_readable_as(stored.value_type, to) or stored.value_type == to
+    if types.is_integer(stored):
+        return bool(types.is_integer(to) or types.is_float64(to) or types.is_decimal(to))
+    if types.is_floating(stored):
+        return bool(types.is_floating(to) and stored.bit_width <= to.bit_width)
+    if types.is_decimal(stored):
+        return bool(types.is_decimal(to))
+    if types.is_date(stored):
+        return bool(types.is_date(to) or (types.is_timestamp(to) and to.tz is None))
+    if types.is_timestamp(stored):
+        return bool(types.is_timestamp(to))
+    # Old writers did not annotate strings as such.
+    return _is_bytes(stored) and _is_bytes(to)
 
 
 def _is_bytes(of: pa.DataType) -> bool:

@@ -1,7 +1,7 @@
-"""Rows a caller brings -> rows of the table: its columns, its types, its rules.
+"""Convert a caller's rows to the columns and types of a table, and check its constraints.
 
-Only what keeps every value is done: wider numbers, other layouts of the same text. Anything else
-is refused with the column, what was expected and what was found. Nothing here writes.
+Only conversions that keep every value are made: to wider numbers, or to another Arrow layout of the
+same type. Anything else is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.data.constraints import Constraint, parse_constraint
 from headgate.data.reader import as_list, list_offsets
 from headgate.errors import InvalidDataError
 from headgate.names import did_you_mean, fold
-from headgate.protocol.schema.char_lengths import NOTHING, Declared, declared
+from headgate.protocol.schema.char_lengths import UNLIMITED, CharLengths, char_lengths
 from headgate.protocol.schema.types import (
     VARIANT,
     ArrayType,
@@ -35,7 +35,7 @@ _INTEGER_DIGITS: Final = 20
 
 
 def constraints_of(schema: StructType, properties: Mapping[str, str]) -> list[Constraint]:
-    """Read every CHECK constraint and invariant of a table; refuse one that cannot be checked."""
+    """Parse all CHECK constraints and invariants of a table; refuse one that cannot be checked."""
     columns = arrow_schema(schema)
     found = [
         parse_constraint(name, text, columns)
@@ -47,29 +47,29 @@ def constraints_of(schema: StructType, properties: Mapping[str, str]) -> list[Co
 
 
 def conform(rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
-    """Give the same rows in the table's columns and types; refuse what does not fit."""
+    """Convert rows to the columns and types of a table; refuse rows that do not fit."""
     given = [rows.schema.field(i) for i in range(len(rows.schema))]
     columns = [rows.column(i) for i in range(len(given))]
-    said = Declared(fields={fold(item.name): declared(item) for item in schema.fields})
-    arrays = _matched(schema, given, columns, rows.num_rows, (), said)
+    lengths = CharLengths(fields={fold(item.name): char_lengths(item) for item in schema.fields})
+    arrays = _reordered(schema, given, columns, rows.num_rows, (), lengths)
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
 
 
 def check_rows(rows: pa.RecordBatch, schema: StructType, constraints: Sequence[Constraint]) -> None:
-    """Refuse rows of the table's types that break its rules."""
+    """Refuse rows with nulls in NOT NULL columns, or rows that violate a constraint."""
     for item, values in zip(schema.fields, rows.columns, strict=True):
         _check_nulls(values, item.type, item.nullable, (item.name,))
     for constraint in constraints:
-        broken = constraint.broken_rows(rows)
-        if (count := pc.sum(broken).as_py() or 0) > 0:
-            shown = rows.filter(broken).slice(0, _SHOWN)
+        violations = constraint.violations(rows)
+        if (count := pc.sum(violations).as_py() or 0) > 0:
+            shown = rows.filter(violations).slice(0, _SHOWN)
             raise InvalidDataError(
                 f"{count} row{'s' if count > 1 else ''} of {rows.num_rows} break the constraint"
-                f" {constraint.name} ({constraint.text}), such as {_told(shown, constraint)}."
+                f" {constraint.name} ({constraint.text}), such as {_described(shown, constraint)}."
             )
 
 
-def _told(rows: pa.RecordBatch, constraint: Constraint) -> str:
+def _described(rows: pa.RecordBatch, constraint: Constraint) -> str:
     used = {fold(path[0]) for path in constraint.columns}
     columns = [name for name in rows.schema.names if fold(name) in used] or rows.schema.names
     return "; ".join(
@@ -81,15 +81,15 @@ def _told(rows: pa.RecordBatch, constraint: Constraint) -> str:
 # Types
 
 
-def _matched(
+def _reordered(
     schema: StructType,
     given: Sequence[pa.Field],
     arrays: Sequence[pa.Array],
     length: int,
     path: Path,
-    said: Declared,
+    lengths: CharLengths,
 ) -> list[pa.Array]:
-    """Put columns, or the fields of a struct, in the table's order."""
+    """Put columns, or the fields of a struct, in the table's order, in the table's types."""
     by_name: dict[str, int] = {}
     known = {fold(item.name) for item in schema.fields}
     for index, field in enumerate(given):
@@ -102,23 +102,23 @@ def _matched(
                 f" {', '.join(names)}.{did_you_mean(field.name, names)}"
             )
         by_name[fold(field.name)] = index
-    found: list[pa.Array] = []
+    converted: list[pa.Array] = []
     for item in schema.fields:
         position = by_name.get(fold(item.name))
         if position is not None:
-            inner = said.fields.get(fold(item.name), NOTHING)
-            found.append(_fitted(arrays[position], item.type, (*path, item.name), inner))
+            inner = lengths.fields.get(fold(item.name), UNLIMITED)
+            converted.append(_converted(arrays[position], item.type, (*path, item.name), inner))
         elif item.nullable:
-            found.append(pa.nulls(length, arrow_type(item.type)))
+            converted.append(pa.nulls(length, arrow_type(item.type)))
         else:
             raise InvalidDataError(
                 f"Column {_dotted((*path, item.name))} is missing, and it may not be null."
             )
-    return found
+    return converted
 
 
-def _fitted(values: pa.Array, wanted: DataType, path: Path, said: Declared) -> pa.Array:
-    target = arrow_type(wanted)
+def _converted(values: pa.Array, to: DataType, path: Path, lengths: CharLengths) -> pa.Array:
+    target = arrow_type(to)
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
     if pa.types.is_dictionary(values.type):
@@ -128,66 +128,65 @@ def _fitted(values: pa.Array, wanted: DataType, path: Path, said: Declared) -> p
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), target)
     mask = values.is_null() if values.null_count else None
-    match wanted:
+    match to:
         case StructType() if pa.types.is_struct(values.type):
             given = [values.type.field(i) for i in range(values.type.num_fields)]
             inner = [values.field(i) for i in range(len(given))]
-            arrays = _matched(wanted, given, inner, len(values), path, said)
+            arrays = _reordered(to, given, inner, len(values), path, lengths)
             fields = [target.field(i) for i in range(target.num_fields)]
             return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
         case ArrayType(element) if is_list(values.type):
-            of_element, *_ = (*said.within, NOTHING)
-            flat = _fitted(values.flatten(), element, (*path, "element"), of_element)
+            of_element, *_ = (*lengths.within, UNLIMITED)
+            flat = _converted(values.flatten(), element, (*path, "element"), of_element)
             return pa.ListArray.from_arrays(list_offsets(values), flat, type=target, mask=mask)
         case MapType(key, value) if pa.types.is_map(values.type):
-            of_key, of_value, *_ = (*said.within, NOTHING, NOTHING)
+            of_key, of_value, *_ = (*lengths.within, UNLIMITED, UNLIMITED)
             listed = as_list(values)
             entries = listed.flatten()
             return pa.MapArray.from_arrays(
                 list_offsets(listed),
-                _fitted(entries.field(0), key, (*path, "key"), of_key),
-                _fitted(entries.field(1), value, (*path, "value"), of_value),
+                _converted(entries.field(0), key, (*path, "key"), of_key),
+                _converted(entries.field(1), value, (*path, "value"), of_value),
                 type=target,
                 mask=mask,
             )
         case StructType() | ArrayType() | MapType():
-            raise _misfit(values.type, wanted, path)
-        case _ if wanted == VARIANT:
+            raise _type_error(values.type, to, path)
+        case _ if to == VARIANT:
             return _variant(values, path)
         case _:
-            leaf = _leaf(values, wanted, path)
-            return leaf if said.length is None else _as_long_as_said(leaf, path, said, said.length)
+            leaf = _leaf(values, to, path)
+            return leaf if lengths.length is None else _limited(leaf, path, lengths, lengths.length)
 
 
-def _leaf(values: pa.Array, wanted: DataType, path: Path) -> pa.Array:
-    target = arrow_type(wanted)
+def _leaf(values: pa.Array, to: DataType, path: Path) -> pa.Array:
+    target = arrow_type(to)
     if values.type == target:
         return values
     if not _keeps_values(values.type, target):
-        raise _misfit(values.type, wanted, path)
+        raise _type_error(values.type, to, path)
     try:
         if pa.types.is_integer(values.type) and pa.types.is_decimal(target):
-            # Arrow asks for room for any integer; what counts is whether these fit.
+            # Arrow requires precision for any integer; it is enough that these values fit.
             values = values.cast(pa.decimal256(_INTEGER_DIGITS + target.scale, target.scale))
         return values.cast(target)
     except pa.ArrowInvalid as error:
         raise InvalidDataError(
-            f"Column {_dotted(path)} is {wanted}, and a value of {values.type} does not fit:"
-            f" {error}."
+            f"Column {_dotted(path)} is {to}, and a value of {values.type} does not fit: {error}."
         ) from error
 
 
-def _as_long_as_said(texts: pa.Array, path: Path, said: Declared, length: int) -> pa.Array:
-    """Cut spaces that are too many and fill up, as Spark does; refuse what is too long."""
+def _limited(texts: pa.Array, path: Path, declared: CharLengths, length: int) -> pa.Array:
+    """Trim trailing spaces and pad to a declared length, as Spark does; refuse longer strings."""
     lengths = pc.utf8_length(pc.utf8_rtrim(texts, characters=" "))
     if (pc.max(lengths).as_py() or 0) > length:
         longest = texts.filter(pc.greater(lengths, length))
         raise InvalidDataError(
-            f"Column {_dotted(path)} is {said.type}, and {len(longest)} of {len(texts)} texts are"
-            f" longer, such as {longest[0].as_py()!r}."
+            f"Column {_dotted(path)} is {declared.type}, and {len(longest)} of {len(texts)} texts"
+            f" are longer, such as {longest[0].as_py()!r}."
         )
-    cut = pc.utf8_slice_codeunits(texts, 0, length)
-    return pc.utf8_rpad(cut, length) if said.is_char else cut
+    trimmed = pc.utf8_slice_codeunits(texts, 0, length)
+    return pc.utf8_rpad(trimmed, length) if declared.is_char else trimmed
 
 
 def _variant(values: pa.Array, path: Path) -> pa.Array:
@@ -195,48 +194,46 @@ def _variant(values: pa.Array, path: Path) -> pa.Array:
     fields = [target.field(i) for i in range(target.num_fields)]
     names = [values.type.field(i).name for i in range(values.type.num_fields)]
     if not pa.types.is_struct(values.type) or sorted(names) != ["metadata", "value"]:
-        raise _misfit(values.type, VARIANT, path)
+        raise _type_error(values.type, VARIANT, path)
     arrays = [values.field(names.index(field.name)).cast(field.type) for field in fields]
     return pa.StructArray.from_arrays(
         arrays, fields=fields, mask=values.is_null() if values.null_count else None
     )
 
 
-def _keeps_values(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Say whether a type may be brought to another; what does not fit in range is found later."""
+def _keeps_values(given: pa.DataType, to: pa.DataType) -> bool:
+    """Return True if a type may be cast to another; values out of range fail during the cast."""
     types = pa.types
-    if types.is_integer(found):
-        return bool(
-            types.is_integer(wanted) or types.is_floating(wanted) or types.is_decimal(wanted)
-        )
-    if types.is_floating(found):
-        return bool(types.is_floating(wanted) and found.bit_width <= wanted.bit_width)
-    if types.is_decimal(found):
-        return bool(types.is_decimal(wanted))
-    if types.is_date(found):
-        return bool(types.is_date(wanted))
-    if types.is_timestamp(found):
-        # An instant is no reading of a wall clock: nobody but the caller knows the zone.
-        return bool(types.is_timestamp(wanted)) and (found.tz is None) == (wanted.tz is None)
-    if types.is_large_string(found) or types.is_string_view(found):
-        return bool(types.is_string(wanted))
-    if types.is_large_binary(found) or types.is_binary_view(found):
-        return bool(types.is_binary(wanted))
-    return bool(types.is_fixed_size_binary(found) and types.is_binary(wanted))
+    if types.is_integer(given):
+        return bool(types.is_integer(to) or types.is_floating(to) or types.is_decimal(to))
+    if types.is_floating(given):
+        return bool(types.is_floating(to) and given.bit_width <= to.bit_width)
+    if types.is_decimal(given):
+        return bool(types.is_decimal(to))
+    if types.is_date(given):
+        return bool(types.is_date(to))
+    if types.is_timestamp(given):
+        # Only the caller knows which time zone connects an instant and a wall clock.
+        return bool(types.is_timestamp(to)) and (given.tz is None) == (to.tz is None)
+    if types.is_large_string(given) or types.is_string_view(given):
+        return bool(types.is_string(to))
+    if types.is_large_binary(given) or types.is_binary_view(given):
+        return bool(types.is_binary(to))
+    return bool(types.is_fixed_size_binary(given) and types.is_binary(to))
 
 
-def _misfit(found: pa.DataType, wanted: DataType, path: Path) -> InvalidDataError:
-    return InvalidDataError(f"Column {_dotted(path)} is {wanted}, and the rows have {found}.")
+def _type_error(given: pa.DataType, to: DataType, path: Path) -> InvalidDataError:
+    return InvalidDataError(f"Column {_dotted(path)} is {to}, and the rows have {given}.")
 
 
 # Nulls
 
 
 def _check_nulls(values: pa.Array, data_type: DataType, nullable: bool, path: Path) -> None:
-    """Refuse nulls where none may be.
+    """Refuse nulls in NOT NULL columns and fields.
 
-    A field that must not be null within a struct that may be is refused for a null struct too, as
-    Delta on Spark does: its readers rely on the field.
+    A null struct with a NOT NULL field is refused even if the struct itself may be null, as
+    delta-spark does: its readers rely on the field.
     """
     if not nullable and values.null_count:
         raise InvalidDataError(
@@ -261,7 +258,7 @@ def _check_nulls(values: pa.Array, data_type: DataType, nullable: bool, path: Pa
 
 
 def _check_inner(values: pa.Array, data_type: DataType, nullable: bool, path: Path) -> None:
-    # Where elements may be null, what they would hold is not asked for.
+    # The fields of a null element are not checked.
     _check_nulls(values.drop_null() if nullable else values, data_type, nullable, path)
 
 

@@ -1,7 +1,7 @@
-"""Rows of the table -> data files with their `add` actions.
+"""Write rows to data files, and return their `add` actions.
 
-Splits rows by their partition values, fills files up to a size, gathers statistics on the way and
-puts each file whole and durable. Takes rows as right: `rows` has checked them.
+Splits rows by partition values, fills files up to a size, collects statistics, and puts each file
+atomically. Rows must have been checked before, by `row_conversion`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from headgate.data.arrow_types import file_schema
 from headgate.data.reader import as_list, list_offsets
-from headgate.data.statistics import Statistics, indexed_columns, number
+from headgate.data.statistics_builder import StatisticsBuilder, indexed_columns, number
 from headgate.errors import HeadgateError, InvalidDataError
 from headgate.protocol.actions import AddFile
 from headgate.protocol.partition_values import format_partition_value
@@ -42,7 +42,7 @@ Key = tuple[str | None, ...]
 
 
 class DataFiles:
-    """Data files being written. Leave it without `finish`, and none of them stays."""
+    """Data files being written. A block that ends without `finish` deletes them."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class DataFiles:
         if self._finished:
             return
         for path in self._paths:
-            with suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
+            with suppress(HeadgateError):  # vacuum deletes a file that is left
                 self._store.delete(path)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take rows in, in the table's columns."""
+        """Add rows, in the table's columns."""
         for part in _slices(rows):
             for key, chosen in self._split(part):
                 self._add(key, self._physical(chosen))
@@ -103,11 +103,11 @@ class DataFiles:
             self._close(list(self._open)[held.index(max(held))])
 
     def finish(self) -> list[AddFile]:
-        """Put what is still open; give the actions that add the files, in the order of writing."""
+        """Put the files that are still open; return the `add` actions in the order of writing."""
         keys = list(self._open)
         for key in keys[:-1]:
             self._close(key)
-        # The last one is put right here: a small append is one file, and needs no thread.
+        # The last one is put by this thread: a small append is one file, and needs no other.
         last = [self._put(self._closed(key)) for key in keys[-1:]]
         added = [put.result() for put in self._puts] + last
         self._finished = True
@@ -117,7 +117,7 @@ class DataFiles:
         file = self._open.get(key)
         if file is None:
             path = self._new_path(key)
-            statistics = Statistics(self._leaves, self._properties, tight=self._tight)
+            statistics = StatisticsBuilder(self._leaves, self._properties, tight=self._tight)
             file = self._open[key] = _OpenFile(path, key, self._schema, statistics)
         file.add(rows)
         if file.written >= self._target:
@@ -132,7 +132,7 @@ class DataFiles:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_PUTTING, thread_name_prefix="headgate-write")
         self._puts.append(self._pool.submit(self._put, self._closed(key)))
-        # So many files wait to be put as are being put: more would only fill memory.
+        # At most as many files wait as are being put: more would only fill memory.
         pending = [put for put in self._puts if not put.done()]
         if len(pending) > _PUTTING:
             pending[0].exception()
@@ -157,7 +157,7 @@ class DataFiles:
             f"{_escaped(item.name)}={_escaped(value) if value is not None else NULL_FOLDER}"
             for item, value in zip(self._partitioned_by, key, strict=True)
         ]
-        # Names of folders tell nothing that the log does not; long ones the disk would refuse.
+        # Folder names add nothing to the log, and a disk refuses long ones.
         if self._random or any(len(folder.encode()) > _LONGEST_FOLDER for folder in folders):
             folders = [self._new_id().hex[: self._prefix_length]] if key or self._random else []
         return "/".join([*folders, file])
@@ -173,7 +173,7 @@ class DataFiles:
             encoded = pc.dictionary_encode(values, null_encoding="encode")
             size = pa.scalar(max(1, len(encoded.dictionary)), pa.int64())
             codes = pc.add(pc.multiply(codes, size), encoded.indices.cast(pa.int64()))
-            # Keep the numbers small, however many columns there are.
+            # Keeps the codes small, however many columns there are.
             codes = pc.dictionary_encode(codes).indices.cast(pa.int64())
         order = pc.array_sort_indices(codes)
         ends = pc.run_end_encode(codes.take(order)).run_ends.to_pylist()
@@ -185,21 +185,22 @@ class DataFiles:
             first = end
 
     def _key(self, part: pa.RecordBatch) -> Key:
-        found: list[str | None] = []
+        texts: list[str | None] = []
         for item in self._partitioned_by:
             try:
                 value = part.column(item.name)[0].as_py()
             except (OverflowError, ValueError) as error:
                 raise InvalidDataError(
-                    f"A value of column {item.name!r} cannot be partitioned by: {error}."
+                    f"A value of partition column {item.name!r} cannot be written: {error}."
                 ) from error
             text = format_partition_value(value, item.type)
-            if text is None and not item.nullable:  # as the empty text, which reads as null
+            if text is None and not item.nullable:  # the empty string is read as null
                 raise InvalidDataError(
-                    f"Column {item.name!r} may not be null, and as a partition value {value!r} is."
+                    f"Column {item.name!r} may not be null, and the partition value {value!r} is"
+                    " read as null."
                 )
-            found.append(text)
-        return tuple(found)
+            texts.append(text)
+        return tuple(texts)
 
     def _physical(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         stored = [item for item in self._stored if item.type != VOID]
@@ -217,7 +218,7 @@ class _OpenFile:
     path: str
     key: Key
     schema: pa.Schema
-    statistics: Statistics
+    statistics: StatisticsBuilder
     sink: Any = field(default_factory=pa.BufferOutputStream)
     writer: Any = None
     waiting: list[pa.RecordBatch] = field(default_factory=list)
@@ -263,7 +264,7 @@ class _OpenFile:
 
 
 def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch that is larger than a row group into some that are not."""
+    """Split a batch into slices of at most one row group."""
     pieces = max(1, -(-rows.nbytes // _ROW_GROUP_BYTES))
     size = max(1, -(-rows.num_rows // pieces))
     for first in range(0, rows.num_rows, size):
@@ -271,7 +272,7 @@ def _slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _stored_values(values: pa.Array, of: DataType, target: pa.DataType) -> pa.Array:
-    """Give the same values under physical names, and without void fields."""
+    """Return the values under physical names and without void fields."""
     if values.type == target:
         return values
     mask = values.is_null() if values.null_count else None

@@ -8,14 +8,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.names import fold
-from headgate.protocol.schema.char_lengths import Declared
+from headgate.protocol.schema.char_lengths import CharLengths
 from headgate.protocol.schema.types import ArrayType, DataType, MapType, StructType
 from headgate.spark.nested_conditions import Holds, Path, in_elements, in_field, in_keys, in_values
 
 
-def fitted(column: Column, data_type: DataType, said: Declared) -> Column:
+def fitted(column: Column, data_type: DataType, said: CharLengths) -> Column:
     """Cut spaces that are too many, and fill up; what is too long stays as it is."""
-    if not said.says_something:
+    if not said.is_limited:
         return column
     if said.length is not None:
         fits = F.char_length(F.rtrim(column)) <= said.length
@@ -28,7 +28,7 @@ def fitted(column: Column, data_type: DataType, said: Declared) -> Column:
                 fitted(
                     column.getField(item.name),
                     item.type,
-                    said.fields.get(fold(item.name), Declared()),
+                    said.fields.get(fold(item.name), CharLengths()),
                 ).alias(item.name)
                 for item in fields
             ]
@@ -42,9 +42,9 @@ def fitted(column: Column, data_type: DataType, said: Declared) -> Column:
             return column
 
 
-def lengths(data_type: DataType, said: Declared, path: Path) -> Iterator[tuple[Holds, str]]:
+def lengths(data_type: DataType, said: CharLengths, path: Path) -> Iterator[tuple[Holds, str]]:
     """Give a condition for each text of a declared length, and the place of the text."""
-    if not said.says_something:
+    if not said.is_limited:
         return
     if (length := said.length) is not None:
         yield (
@@ -54,7 +54,7 @@ def lengths(data_type: DataType, said: Declared, path: Path) -> Iterator[tuple[H
     match data_type:
         case StructType(fields):
             for item in fields:
-                inner = said.fields.get(fold(item.name), Declared())
+                inner = said.fields.get(fold(item.name), CharLengths())
                 for holds, what in lengths(item.type, inner, (*path, item.name)):
                     yield in_field(item.name, holds), what
         case ArrayType(element):

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.errors import InvalidDataError, UnsupportedFeatureError
 from headgate.names import did_you_mean, fold
-from headgate.protocol.schema.char_lengths import declared
+from headgate.protocol.schema.char_lengths import char_lengths
 from headgate.protocol.schema.types import (
     BINARY,
     DATE,
@@ -260,7 +260,7 @@ def with_lengths(rows: DataFrame, schema: StructType, *, only: Column | None = N
     """Bring texts to the lengths that were declared for them, as far as spaces are concerned."""
     changed = {}
     for item in schema.fields:
-        if (said := declared(item)).says_something:
+        if (said := char_lengths(item)).is_limited:
             column = F.col(quoted(item.name))
             text = fitted(column, item.type, said)
             changed[item.name] = text if only is None else F.when(only, text).otherwise(column)
@@ -310,7 +310,7 @@ def _guarded(
             guards.append((equal, f"has another {item.name} than is generated ({text})"))
         for holds, what in not_null(item.type, (item.name,), nullable=item.nullable):
             guards.append((holds(column), f"has NULL in column {what}, which may not be null"))
-        for holds, what in lengths(item.type, declared(item), (item.name,)):
+        for holds, what in lengths(item.type, char_lengths(item), (item.name,)):
             guards.append((holds(column), f"has a text too long for column {what}"))
     for rule in rules:
         is_true = F.expr(rule.text).eqNullSafe(True)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 from pyspark.sql import types as spark_types
 
 from headgate.data.parquet_footers import footer_statistics
-from headgate.data.statistics import indexed_columns
+from headgate.data.statistics_builder import indexed_columns
 from headgate.data.writer import NULL_FOLDER, TARGET_FILE_SIZE
 from headgate.errors import (
     HeadgateError,

@@ -1,8 +1,8 @@
 """Objects of S3, Google Cloud Storage and Azure, through obstore.
 
 Put-if-absent is the bucket's own conditional put. Credentials, region and endpoint come from the
-environment under the names the vendors gave them (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, ...); which
-ones is told in `docs/operating.md`.
+environment under the vendors' names (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT`, ...), which are listed in
+`docs/operating.md`.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def has_credentials(scheme: str, environment: Mapping[str, str]) -> bool:
 class CloudStore:
     """The objects of one bucket.
 
-    A conditional put whose answer was lost would find its own object at the second try and call
-    it another's. So `once` never tries again by itself, and `put_if_absent` looks at what is there.
+    A retried conditional put whose first answer was lost would find its own object and report a
+    conflict. So `once` never retries by itself, and `put_if_absent` compares what exists.
     """
 
     def __init__(self, url: str, client: Client, once: Client) -> None:
@@ -92,8 +92,8 @@ class CloudStore:
     @classmethod
     def from_url(cls, url: str) -> Self:
         """Open the bucket at `scheme://bucket`."""
-        # Without credentials obstore would ask the machine's metadata service for some, and send
-        # them to whatever bucket was named.
+        # Without credentials obstore would get some from the machine's metadata service, and send
+        # them to any bucket that a caller names.
         is_unsigned = not has_credentials(url.partition("://")[0], os.environ)
         try:
             patient, once = (
@@ -114,7 +114,7 @@ class CloudStore:
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         check_range(start, length)
-        found = self.head(path)  # buckets call a range that begins at the end an error
+        found = self.head(path)  # buckets reject a range that begins at the end
         if found is None:
             raise missing(self.url, path)
         length = min(length, found.size - start)
@@ -137,8 +137,8 @@ class CloudStore:
         with self._errors(folder):
             found: Iterable[Sequence[Described]]
             if recursive or start_after is not None:
-                # A listing by delimiter cannot begin in the middle, and the log is long: what lies
-                # in subfolders after `start_after` is passed over instead.
+                # A listing by delimiter cannot begin in the middle, and the log is long: objects in
+                # subfolders after `start_after` are skipped instead.
                 found = obstore.list(
                     self._client, folder or None, offset=start_after, chunk_size=_PAGE
                 )
@@ -185,11 +185,11 @@ class CloudStore:
         return copy_and_delete(self, path, target)
 
     def sync(self, paths: Sequence[str]) -> None:
-        for path in paths:  # a bucket answers only when it has the bytes
+        for path in paths:  # a bucket acknowledges only durable objects
             check_path(path)
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
-        check_folder(prefix)  # a bucket shows and keeps only what is whole
+        check_folder(prefix)  # a bucket never has partial objects
         return 0
 
     def remove_link(self, folder: str = "") -> bool:
@@ -205,27 +205,27 @@ class CloudStore:
 
     @contextmanager
     def _errors(self, path: str, writing: bool = False) -> Iterator[None]:
-        """Turn what obstore says into our errors."""
+        """Convert obstore's errors to ours."""
         try:
             yield
         except FileNotFoundError as error:
             raise missing(self.url, path) from error
         except ValueError as error:
-            raise InvalidArgumentError(f"{self.url} can hold no object {path!r}.") from error
+            raise InvalidArgumentError(f"{path!r} is not a valid path in {self.url}.") from error
         except exceptions.AlreadyExistsError:
             raise
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise PermissionDeniedError(
-                f"{self.url} does not let us at {path}.",
+                f"{self.url} denies access to {path}.",
                 remedy="Check the credentials in the environment and what they permit; those of "
                 "the machine are used with HEADGATE_MACHINE_CREDENTIALS=1. See docs/operating.md, "
                 "Object stores.",
             ) from error
         except exceptions.BaseError as error:
-            said = f"{path} in {self.url}: {str(error).splitlines()[0]}."
+            problem = f"{path} in {self.url}: {str(error).splitlines()[0]}."
             if writing:
-                raise PutUnknownError(f"It is not known what became of {said}") from error
-            raise UnavailableError(f"The bucket did not answer for {said}") from error
+                raise PutUnknownError(f"The outcome of a put is unknown: {problem}") from error
+            raise UnavailableError(f"The bucket did not answer: {problem}") from error
 
 
 def _meta(described: Described) -> ObjectMeta:

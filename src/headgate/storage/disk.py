@@ -11,19 +11,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-# In one call what else takes two, a link and the removal of the first name; Python has no name for
-# it. Some file systems, those over a network among them, cannot do it.
+# An exclusive rename in one call, which Python does not offer; otherwise it takes a hard link and
+# the removal of the old name. Some file systems, such as network ones, do not support it.
 _renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-_HERE: Final = -100  # AT_FDCWD: paths are absolute anyway
+_AT_FDCWD: Final = -100  # paths are absolute anyway
 _NOREPLACE: Final = 1
-# Without O_PATH a folder that may be passed through but not listed could not be opened.
+# Without O_PATH a folder with execute but no read permission could not be opened.
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a folder; a link is no folder, wherever it leads."""
+    """A name in a folder; a link is not a folder, whatever its target."""
 
     name: str
     is_folder: bool
@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What lies under a name: a plain file, a link, or anything else."""
+    """What has a name: a regular file, a link, or something else."""
 
     size: int
     modified_ms: int
@@ -40,20 +40,20 @@ class Stat:
 
 
 class Disk(Protocol):
-    """Paths are absolute; errors are `OSError`s with their `errno`; links are not followed."""
+    """System calls on files. Paths are absolute, errors are `OSError`s, links are not followed."""
 
     failed: str | None
-    """Which sync failed. From then on nothing is written: what the disk holds is not known."""
+    """Which sync failed. Nothing is written after that: what is on the disk is not known."""
 
     durable: set[str]
-    """The folders whose own names this process has seen synced."""
+    """The folders whose names this process has synced."""
 
     def create(self, path: str) -> int:
-        """Open a new file for writing; refuse if the name is taken."""
+        """Open a new file for writing; fail if the name exists."""
         ...
 
     def open(self, path: str) -> int:
-        """Open a file or a folder, to read or to sync it."""
+        """Open a file or a folder for reading or syncing."""
         ...
 
     def close(self, fd: int) -> None: ...
@@ -63,23 +63,23 @@ class Disk(Protocol):
     def read(self, fd: int, start: int, length: int) -> bytes: ...
 
     def sync(self, fds: Sequence[int]) -> None:
-        """Wait until bytes of files and names of folders are on the disk; many are cheaper."""
+        """Wait until files and folders are on the disk; several at once are cheaper."""
         ...
 
     def move(self, source: str, target: str) -> None:
-        """Give a file another name; refuse if that name is taken."""
+        """Rename a file; fail if the new name exists."""
         ...
 
     def replace(self, source: str, target: str) -> None: ...
 
     def unlink(self, path: str) -> None:
-        """Remove a name; if a folder on its way is a link, raise `ENOTDIR` instead."""
+        """Remove a name; raise `ENOTDIR` if a folder on its path is a link."""
         ...
 
     def make_folder(self, path: str) -> None: ...
 
     def remove_folder(self, path: str) -> None:
-        """Remove a folder; refuse if something is in it. Links count as by `unlink`."""
+        """Remove an empty folder; links on its path are treated as in `unlink`."""
         ...
 
     def entries(self, folder: str) -> Iterator[Entry]: ...
@@ -94,7 +94,7 @@ class Disk(Protocol):
 
 
 class OsDisk:
-    """The machine's own disk."""
+    """The disk of this machine."""
 
     def __init__(self) -> None:
         self._failed: str | None = None
@@ -115,7 +115,7 @@ class OsDisk:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def open(self, path: str) -> int:
-        # Without O_NONBLOCK a pipe under the name of a file would hold its reader for ever.
+        # Without O_NONBLOCK opening a pipe under the name of a file would block.
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def close(self, fd: int) -> None:
@@ -128,8 +128,8 @@ class OsDisk:
         return os.pread(fd, length, start)
 
     def sync(self, fds: Sequence[int]) -> None:
-        # Linux begins to write dirty pages out when told that nobody needs them. Blocks of many
-        # files are then allocated before the first sync, whose journal commit serves them all.
+        # DONTNEED makes Linux begin to write out dirty pages. The blocks of many files are then
+        # allocated before the first sync, whose journal commit covers them all.
         if len(fds) > 1 and hasattr(os, "posix_fadvise"):
             for fd in fds:
                 with suppress(OSError):
@@ -139,14 +139,14 @@ class OsDisk:
 
     def move(self, source: str, target: str) -> None:
         if _renameat2 is not None:
-            names = (_HERE, os.fsencode(source), _HERE, os.fsencode(target))
+            names = (_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target))
             if _renameat2(*names, _NOREPLACE) == 0:
                 return
             code = ctypes.get_errno()
             if code not in _UNSUPPORTED:
                 raise OSError(code, os.strerror(code), target)
         os.link(source, target, follow_symlinks=False)
-        with suppress(OSError):  # it has its new name; the other is swept away some day
+        with suppress(OSError):  # the new name exists; `sweep` removes the old one later
             os.unlink(source)  # noqa: PTH108
 
     def replace(self, source: str, target: str) -> None:
@@ -180,9 +180,9 @@ class OsDisk:
 
 @contextmanager
 def _opened_parent(path: str) -> Iterator[tuple[int, str]]:
-    """Open the folder of an absolute path without following a link, and give it with the name.
+    """Open the folder of an absolute path without following a link; yield it with the name.
 
-    Folder by folder, so that a link put in the place of one meanwhile is not followed either.
+    Opens folder by folder, so that a link that replaces one meanwhile is not followed either.
     """
     *folders, name = path.split("/")[1:]
     fd = os.open("/", _FOLDER)

@@ -1,9 +1,9 @@
 """Objects as files of a local disk, atomic and durable.
 
-A put writes a temporary file beside its target, syncs it, gives it its name by an exclusive rename
-(or one that replaces), then syncs the folder: no name ever leads to a part of a file, and what
-was acknowledged outlives a power loss. Links that lead out of the store are refused. Nothing is
-deleted through a link, not even one in the place of the store's own folder: the link itself is.
+A put writes a temporary file beside its target, syncs it, renames it (exclusively, or replacing the
+target), then syncs the folder: a name never has a partial file, and an acknowledged put survives a
+power loss. Links to places outside of the store are refused. Nothing is deleted through a link, not
+even one in the place of the store's own folder: the link itself is deleted.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MISPLACED: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
-_FOR_EVER_MS: Final = 2**63
-_OPEN_AT_ONCE: Final = 128  # files of a batch held open together, well below usual limits
+_LATEST_MS: Final = 2**63
+_MAX_OPEN: Final = 128  # files of a batch that are open together, well below usual limits
 
-_DISK: Final = OsDisk()  # one for the process: a disk that failed one store has failed them all
+_DISK: Final = OsDisk()  # one for the process: a disk that failed one store has failed all
 
 
-def when_disk_fails(tell: Callable[[str], None]) -> None:
-    """Have somebody told when a sync failed: from then on this process writes nothing."""
-    _DISK.on_failed = tell
+def when_disk_fails(callback: Callable[[str], None]) -> None:
+    """Set the function to call when a sync fails: this process writes nothing after that."""
+    _DISK.on_failed = callback
 
 
 def refuse_if_disk_failed() -> None:
-    """Raise if nothing is written any more, since a sync failed."""
+    """Raise if a sync failed, after which nothing is written."""
     if _DISK.failed is not None:
         raise UnavailableError(
-            f"Nothing is written any more: {_DISK.failed}.",
+            f"This process has stopped writing: {_DISK.failed}.",
             remedy="Check the disk, then restart this process.",
         )
 
@@ -63,19 +63,19 @@ class LocalStore:
         root = os.path.abspath(root)  # noqa: PTH100 - links are followed later, not in the URL
         self.url = f"file://{encode(root)}"
         self._disk = disk
-        # Links above the store are the administrator's. The store's own folder is looked at by
-        # each call: it may become a link at any time, and nothing is deleted through that.
+        # Links above the store are the administrator's. The store's own folder is checked by each
+        # call: it may become a link at any time, and nothing is deleted through that.
         above, _, name = root.rpartition("/")
         self._root = f"{disk.resolve(above or '/').rstrip('/')}/{name}".rstrip("/")
 
     def make_root(self) -> None:
-        """Make the store's own folder; it will still be there after a power loss."""
+        """Create the store's own folder, durably."""
         self._refuse_if_failed()
         root = self._root or "/"
         try:
             self._disk.stat(root)
         except FileNotFoundError:
-            self._disk.durable = {"/"}  # somebody may have removed what was synced once
+            self._disk.durable = {"/"}  # folders that were synced may have been removed since
         self._make_folder(root)
 
     def get(self, path: str) -> bytes:
@@ -98,7 +98,7 @@ class LocalStore:
         for path, full in self._walk(check_folder(prefix), recursive):
             if _is_temporary(full) or (start_after is not None and path <= start_after):
                 continue
-            with self._errors(path), suppress(InvalidArgumentError):  # a link out of the store
+            with self._errors(path), suppress(InvalidArgumentError):  # a link to outside
                 if found := self._stat(full):
                     yield ObjectMeta(path, found.size, found.modified_ms)
 
@@ -130,7 +130,7 @@ class LocalStore:
             try:
                 self._disk.unlink(full)
             except OSError as error:
-                if error.errno not in (*_ABSENT, errno.EISDIR):  # a folder is no object
+                if error.errno not in (*_ABSENT, errno.EISDIR):  # a folder is not an object
                     raise
                 self._refuse_if_behind_link(full)
 
@@ -147,7 +147,7 @@ class LocalStore:
             try:
                 self._disk.move(source, full)
             except FileExistsError:
-                raise InvalidArgumentError(f"{target} in {self.url} is taken.") from None
+                raise InvalidArgumentError(f"{target} in {self.url} exists already.") from None
             self._sync(_parent(source))
         return True
 
@@ -158,7 +158,7 @@ class LocalStore:
         self._sync(*targets)
         for folder in folders:
             with self._errors(folder, writing=True), suppress(FileNotFoundError):
-                self._disk.stat(folder)  # one that is gone has no name to sync
+                self._disk.stat(folder)  # one that was removed has no name to sync
                 self._settle(folder)
         self._sync(*folders)
 
@@ -193,30 +193,30 @@ class LocalStore:
         return True
 
     def remove_folders(self) -> None:
-        self.sweep(_FOR_EVER_MS)
-        found, pending = [self._root], [""]
+        self.sweep(_LATEST_MS)
+        folders, pending = [self._root], [""]
         while pending:
             for path, full, is_folder in self._entries(pending.pop()):
                 if is_folder:
-                    found.append(self._own(path))
+                    folders.append(self._own(path))
                     pending.append(path)
                     continue
                 with suppress(OSError):
-                    if self._disk.stat(full).is_link:  # it led out of the store, or nowhere
+                    if self._disk.stat(full).is_link:  # its target is outside, or missing
                         self._disk.unlink(self._own(path))
-        self._disk.durable = {"/"}  # should one of them be made again, its name is new
-        for folder in reversed(found):  # those within first
-            with suppress(OSError):  # one that somebody still uses stays
+        self._disk.durable = {"/"}  # a folder that is created again has a new name to sync
+        for folder in reversed(folders):  # inner ones first
+            with suppress(OSError):  # one that is still in use is kept
                 self._disk.remove_folder(folder)
 
-    # Where things are
+    # Paths
 
     def _own(self, path: str) -> str:
-        """Give the absolute path of an object to be deleted: no link is followed on its way."""
+        """Return the absolute path of an object to delete: no link on it is followed."""
         return f"{self._root}/{path}"
 
     def _locate(self, path: str) -> str:
-        """Give the absolute path of an object, the links among its folders followed."""
+        """Return the absolute path of an object, with links among its folders followed."""
         at = self._real_root()
         *folders, name = check_path(path).split("/")
         for folder in folders:
@@ -224,19 +224,19 @@ class LocalStore:
         return f"{at}/{name}"
 
     def _follow(self, full: str) -> str:
-        """Follow a link that stays in the store; refuse one that does not."""
+        """Follow a link to a place in the store; refuse one to a place outside."""
         try:
             if not self._disk.stat(full).is_link:
                 return full
         except OSError:
-            return full  # whoever opens it will say what is wrong
+            return full  # opening it raises the error
         resolved = self._disk.resolve(full)
         if not f"{resolved}/".startswith(f"{self._disk.resolve(self._root or '/').rstrip('/')}/"):
             raise InvalidArgumentError(f"The link {full} leads out of {self._root}.")
         return resolved
 
     def _real_root(self) -> str:
-        """Give the store's own folder, followed if it is a link: to read and write, not delete."""
+        """Return the store's own folder, followed if it is a link: for reads and writes only."""
         try:
             is_link = self._disk.stat(self._root or "/").is_link
         except OSError:
@@ -247,11 +247,11 @@ class LocalStore:
         if self._is_behind_link(full):
             raise InvalidArgumentError(
                 f"{full} is behind a link: nothing is deleted through it.",
-                remedy="Remove the link, and what it leads to if nobody needs that.",
+                remedy="Remove the link, and its target if that is no longer needed.",
             )
 
     def _is_behind_link(self, full: str) -> bool:
-        """Return True if the store's own folder, or one below it on the way, is a link."""
+        """Return True if the store's own folder, or one below it on the path, is a link."""
         at = self._root
         try:
             for folder in ["", *full[len(self._root) + 1 :].split("/")[:-1]]:
@@ -259,7 +259,7 @@ class LocalStore:
                 if self._disk.stat(at or "/").is_link:
                     return True
         except OSError:
-            pass  # what is not there is no link
+            pass  # a missing folder is not a link
         return False
 
     def _stat(self, full: str) -> Stat | None:
@@ -287,7 +287,7 @@ class LocalStore:
             full = self._follow(self._locate(folder)) if folder else self._real_root() or "/"
             try:
                 for entry in self._disk.entries(full):
-                    if _is_text(entry.name):  # else no path can name it
+                    if _is_text(entry.name):  # otherwise no path can name it
                         path = f"{folder}/{entry.name}" if folder else entry.name
                         yield path, f"{full}/{entry.name}", entry.is_folder
             except OSError as error:
@@ -330,12 +330,12 @@ class LocalStore:
     def _put_new(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
         self._refuse_if_failed()
         with self._errors(items[0][0], writing=True):
-            # All lie in one folder, which is looked at once.
+            # All are in one folder, which is checked once.
             folder = self._make_folder(_parent(self._locate(items[0][0])))
             targets = [f"{folder}/{path.rpartition('/')[2]}" for path, _ in items]
             with self._temporaries(folder, [content for _, content in items]) as temporaries:
                 won = upto_false(self._move_first(temporaries, target) for target in targets)
-            # Whoever put the other one may not have come as far as syncing it.
+            # The process that put an existing file may not have synced it yet.
             self._sync(*(targets[place] for place, was_put in enumerate(won) if not was_put))
             self._sync(folder)
         return won
@@ -347,20 +347,20 @@ class LocalStore:
             with suppress(FileNotFoundError):
                 found = self._disk.stat(target)
                 if not (found.is_file or found.is_link):
-                    raise InvalidArgumentError(f"{target} is there and is no file.") from None
+                    raise InvalidArgumentError(f"{target} exists and is not a file.") from None
             return False
         temporaries.popleft()
         return True
 
     @contextmanager
     def _temporaries(self, folder: str, contents: Sequence[bytes]) -> Iterator[deque[str]]:
-        """Write and sync a file per content; temporary names that are left are gone at the end."""
+        """Write and sync a temporary file for each content; delete those left at the end."""
         own = f"{folder}/{RESERVED}{secrets.token_hex(8)}"
         names = [f"{own}-{number}" for number in range(len(contents))]
         left = deque(names)
         try:
-            for first in range(0, len(names), _OPEN_AT_ONCE):
-                chunk = slice(first, first + _OPEN_AT_ONCE)
+            for first in range(0, len(names), _MAX_OPEN):
+                chunk = slice(first, first + _MAX_OPEN)
                 self._write_synced(names[chunk], contents[chunk])
             yield left
         finally:
@@ -384,17 +384,17 @@ class LocalStore:
     def _create(self, name: str) -> int:
         try:
             return self._disk.create(name)
-        except FileNotFoundError:  # somebody removed the folder since we made it
+        except FileNotFoundError:  # the folder was removed since we created it
             self._disk.durable = {"/"}
             self._make_folder(_parent(name))
             return self._disk.create(name)
 
     def _make_folder(self, folder: str) -> str:
-        """Make a folder that will still be there after a power loss."""
+        """Create a folder durably."""
         try:
             self._make_missing(folder)
         except (FileNotFoundError, NotADirectoryError):
-            self._disk.durable = {"/"}  # a folder that was there once was removed or replaced
+            self._disk.durable = {"/"}  # a folder was removed or replaced since it was synced
             self._make_missing(folder)
         return folder
 
@@ -406,14 +406,14 @@ class LocalStore:
             self._settle(folder)
 
     def _settle(self, folder: str) -> None:
-        """Sync the names of a folder and of those above it, once: others may have made them."""
+        """Sync the names of a folder and those above it, once: others may have created them."""
         if folder in self._disk.durable:
             return
         self._settle(_parent(folder))
         try:
             fd = self._disk.open(_parent(folder))
         except PermissionError:
-            pass  # we may pass through it but not open it: it is not ours to sync
+            pass  # execute permission only: another user's folder, which we need not sync
         else:
             try:
                 self._sync_open([fd], _parent(folder))
@@ -424,12 +424,12 @@ class LocalStore:
     # Syncing
 
     def _sync(self, *fulls: str) -> None:
-        """Sync what others can see already: from here on an error leaves the outcome unknown."""
-        for first in range(0, len(fulls), _OPEN_AT_ONCE):
+        """Sync what is visible to others already: an error leaves the outcome unknown."""
+        for first in range(0, len(fulls), _MAX_OPEN):
             fds: list[int] = []
             try:
-                for full in fulls[first : first + _OPEN_AT_ONCE]:
-                    with suppress(FileNotFoundError):  # removed again meanwhile
+                for full in fulls[first : first + _MAX_OPEN]:
+                    with suppress(FileNotFoundError):  # removed meanwhile
                         fds.append(self._open(full))
                 self._sync_open(fds, fulls[first])
             except OSError as error:
@@ -437,7 +437,7 @@ class LocalStore:
             finally:
                 for fd in fds:
                     self._disk.close(fd)
-        if fulls and self._disk.failed is not None:  # another thread was told what we were not
+        if fulls and self._disk.failed is not None:  # only one thread gets the system's error
             raise self._unknown(fulls[0])
 
     def _sync_open(self, fds: Sequence[int], full: str) -> None:
@@ -445,46 +445,46 @@ class LocalStore:
             self._disk.sync(fds)
         except OSError as error:
             if error.errno not in _FULL:
-                said = full if len(fds) == 1 else f"one of {len(fds)} files with {full}"
-                self._disk.failed = f"{said} could not be synced: {error.strerror}"
+                which = full if len(fds) == 1 else f"one of {len(fds)} files with {full}"
+                self._disk.failed = f"{which} could not be synced: {error.strerror}"
             raise
 
     def _unknown(self, full: str) -> PutUnknownError:
         return PutUnknownError(
-            f"It is not known whether {full} outlives a power loss.",
+            f"It is not known whether {full} would survive a power loss.",
             remedy="Check the disk, restart this process, then send the same again.",
         )
 
     def _refuse_if_failed(self) -> None:
         if self._disk.failed is not None:
             raise UnavailableError(
-                f"Nothing is written to {self.url} any more: {self._disk.failed}.",
+                f"This process has stopped writing to {self.url}: {self._disk.failed}.",
                 remedy="Check the disk, then restart this process.",
             )
 
     @contextmanager
     def _errors(self, path: str, writing: bool = False) -> Iterator[None]:
-        """Turn what the system says into our errors."""
+        """Convert the system's errors to ours."""
         try:
             yield
         except OSError as error:
-            said = f"{path} in {self.url}: {error.strerror}."
+            what = f"{path} in {self.url}: {error.strerror}."
             match error.errno:
                 case code if code in _ABSENT and not writing:
                     raise missing(self.url, path) from error
                 case code if code in _FULL:
                     raise UnavailableError(
-                        f"The disk is full; nothing was put at {said}", remedy="Free some space."
+                        f"The disk is full; nothing was put at {what}", remedy="Free some space."
                     ) from error
                 case code if code in _FORBIDDEN:
                     raise PermissionDeniedError(
-                        f"The system does not permit {said}",
-                        remedy="Give this process the right to the folder.",
+                        f"The system denies access to {what}",
+                        remedy="Give this process permission for the folder.",
                     ) from error
                 case code if code in _MISPLACED:
-                    raise InvalidArgumentError(f"There can be no object {said}") from error
+                    raise InvalidArgumentError(f"There can be no object {what}") from error
                 case _:
-                    raise UnavailableError(f"The disk refused {said}") from error
+                    raise UnavailableError(f"The disk failed at {what}") from error
 
 
 def _parent(full: str) -> str:

@@ -1,8 +1,8 @@
-"""Locations in one spelling, the store that serves each, and the paths a log writes down.
+"""Normalize locations, open the store that serves one, and parse the paths in log actions.
 
 A location is an absolute URL whose path is percent-encoded exactly once and ends without `/`:
-`file:///data/a%20b`, `s3://bucket/tables/7`. A text without a scheme is a local path and taken as
-it is; one with a scheme is a URL and decoded once.
+`file:///data/a%20b`, `s3://bucket/tables/7`. A string without a scheme is a local path and not
+decoded; one with a scheme is a URL and decoded once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CLOUD: Final = frozenset({"s3", "gs", "az", "abfss"})
 _BUCKET: Final = re.compile(r"[A-Za-z0-9._-]+")
 _CONTAINER: Final = re.compile(r"[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?")  # abfss://container@account
 _HOST: Final = re.compile(r"(?:\[.*\]|[^:]*)(?::[0-9]*)?", re.DOTALL)
-# Parameters of an address that hold no secret.
+# Parameters of an address that are not secret.
 _HARMLESS: Final = re.compile(
     "(?:user|host|hostaddr|dbname|sslmode|sslrootcert|application_name|catalog)=[^@]*"
     "|(?:port|connect_timeout)=[0-9,]*"
@@ -35,12 +35,12 @@ _HARMLESS: Final = re.compile(
 
 
 def normalize(location: str) -> str:
-    """Spell a location the one way: two spellings of one place become equal."""
+    """Return the normal form of a location: two spellings of one place become equal."""
     match = _URL.fullmatch(location)
     if match is None:
         return _spell("file", "", str(_absolute(location)).strip("/"))
     scheme, host, path = match[1].lower(), match[2] or "", match[3]
-    # Shown in errors: what is wrong with it may be that it holds a password.
+    # For errors: the location may be wrong because it has a password.
     named = repr(shown(location))
     if "?" in path or "#" in path:
         raise InvalidArgumentError(f"The location {named} has a query or a fragment.")
@@ -53,43 +53,43 @@ def normalize(location: str) -> str:
             raise InvalidArgumentError(f"The location {named} is not absolute.")
         return _spell("file", "", re.sub("/+", "/", path).strip("/"))
     if scheme != "memory" and scheme not in _CLOUD:
-        raise InvalidArgumentError(f"Headgate knows no storage for {scheme}:// ({named}).")
+        raise InvalidArgumentError(f"Storage at {scheme}:// is not supported ({named}).")
     if not host:
         raise InvalidArgumentError(f"The location {named} names no bucket.")
     if not (_CONTAINER if scheme == "abfss" else _BUCKET).fullmatch(host):
         raise InvalidArgumentError(
             f"The location {named} does not name a bucket: expected {scheme}://BUCKET/PATH.",
-            remedy="Leave a user, a password and a port out: credentials come from the environment "
+            remedy="Leave out a user, a password and a port: credentials come from the environment "
             "of the process that opens the location.",
         )
     return _spell(scheme, host, path.removeprefix("/").removesuffix("/"))
 
 
 def contains(outer: str, inner: str) -> bool:
-    """Say whether one location is the other or lies below it."""
+    """Return True if `inner` is `outer` or a location below it."""
     return f"{normalize(inner)}/".startswith(f"{normalize(outer).removesuffix('/')}/")
 
 
 def without_links(location: str) -> str:
-    """Spell a location with every link on its way followed, as far as it is on this machine."""
+    """Return a location with all symbolic links resolved, if it is on this machine."""
     url = normalize(location)
     scheme, _, path = url.partition("://")
     return normalize(os.path.realpath(decode(path))) if scheme == "file" else url
 
 
 def join(location: str, relative: str) -> str:
-    """Give the location of a decoded path below another location."""
+    """Return the location of a decoded path below another location."""
     return f"{normalize(location).removesuffix('/')}/{encode(check_path(relative))}"
 
 
 def path_within(outer: str, inner: str) -> str | None:
-    """Give the decoded path of one location below another; None if it is not below."""
+    """Return the decoded path of one location below another; None if it is not below."""
     base, full = normalize(outer).removesuffix("/"), normalize(inner)
     return decode(full[len(base) + 1 :]) if full.startswith(f"{base}/") else None
 
 
 def decode(text: str) -> str:
-    """Percent-decode once; a `%` that encodes nothing stands for itself."""
+    """Percent-decode once; a `%` that encodes nothing is kept."""
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeError:
@@ -97,9 +97,9 @@ def decode(text: str) -> str:
 
 
 def shown(address: str) -> str:
-    """Return an address for people to read, without any part of a password.
+    """Return an address for messages, without any part of a password.
 
-    Where it is not certain what belongs to a password, only the scheme is left.
+    If it is uncertain what belongs to a password, only the scheme is kept.
     """
     scheme, separator, rest = address.partition("://")
     if not separator:
@@ -124,14 +124,14 @@ class PathKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DataPath:
-    """A path out of a log action: below the table and decoded, or a location of its own."""
+    """A path from a log action: below the table and decoded, or a location."""
 
     kind: PathKind
     value: str
 
 
 def data_path(raw: str) -> DataPath:
-    """Read the `path` of an action: a URI, relative to the table or absolute."""
+    """Parse the `path` of an action: a URI, relative to the table or absolute."""
     if not is_absolute(raw):
         return DataPath(PathKind.RELATIVE, check_path(without_empty_segments(decode(raw))))
     url = f"file://{raw}" if raw.startswith("/") else raw
@@ -142,7 +142,7 @@ def data_path(raw: str) -> DataPath:
 
 
 def is_inside(location: str, raw: str) -> bool:
-    """Say whether an action's path names a file below its table and nowhere else. Spec: AU-02."""
+    """Return True if an action's path names a file below its table. Spec: AU-02."""
     try:
         path = data_path(raw)
         return path.kind is PathKind.RELATIVE or path_within(location, path.value) is not None
@@ -151,8 +151,8 @@ def is_inside(location: str, raw: str) -> bool:
 
 
 def store_for(location: str) -> ObjectStore:
-    """Give the store whose root is this location; the same object for the same place."""
-    known = _stores.get(location)  # by its one spelling, as whoever asks often has it
+    """Return the store whose root is this location; the same object for the same place."""
+    known = _stores.get(location)  # most callers pass the normal form
     if known is not None:
         return known
     url = normalize(location)
@@ -164,7 +164,7 @@ def store_for(location: str) -> ObjectStore:
 
 
 def mount(location: str, store: ObjectStore) -> None:
-    """Let a store serve a location and everything below it, in this process."""
+    """Use a store for a location and everything below it, in this process."""
     url = normalize(location)
     with _lock:
         _mounts[url] = store
@@ -190,7 +190,7 @@ def _open(url: str) -> ObjectStore:
     if scheme == "memory":
         _mounts[root] = MemoryStore(root)
     else:
-        # obstore takes longer to import than all else here, and local lakes never need it.
+        # obstore is slow to import, and local lakes never need it.
         from headgate.storage.cloud import CloudStore
 
         _mounts[root] = CloudStore.from_url(root)
@@ -199,7 +199,7 @@ def _open(url: str) -> ObjectStore:
 
 def _absolute(path: str) -> Path:
     if "\0" in path or not path:
-        raise InvalidArgumentError(f"{path!r} is no local path.")
+        raise InvalidArgumentError(f"{path!r} is not a local path.")
     return Path(os.path.abspath(path))  # noqa: PTH100 - `resolve` would follow links
 
 

@@ -1,4 +1,4 @@
-"""Objects in memory, for tests and for lakes that need not outlive their process."""
+"""Objects in memory, for tests and for lakes that live only as long as their process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.storage.port import (
 
 
 class MemoryStore:
-    """Objects in this process, gone with it. Safe for many threads."""
+    """Objects in this process. Safe for many threads."""
 
     def __init__(self, url: str = "memory://store", now_ms: Callable[[], int] = lambda: 0) -> None:
         self.url = url
@@ -86,7 +86,7 @@ class MemoryStore:
         return False
 
     def remove_folders(self) -> None:
-        pass  # a folder is there as long as an object is in it
+        pass  # a folder exists as long as an object is in it
 
     def local_path(self, path: str) -> str | None:
         check_path(path)

@@ -1,8 +1,8 @@
-"""The port through which everything reads and writes bytes under names.
+"""The port for object storage: bytes under names.
 
 A path is relative to the root of its store, `/`-separated and already decoded: no leading `/`, no
-empty, `.` or `..` segment, no NUL. `check_path` is the one place that says so; every store calls
-it first. Names beginning with `.hg-` are a store's own and no caller's.
+empty, `.` or `..` segment, no NUL. Every store calls `check_path` first. Names that begin with
+`.hg-` are reserved for the stores.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from urllib.parse import quote
 from headgate.errors import HeadgateError, InvalidArgumentError, NotFoundError, Retry
 
 RESERVED: Final = ".hg-"
-_UNENCODED: Final = "/!$&'()*+,;=:@~"  # with letters, digits and `-._` what may stand in a path
+_UNENCODED: Final = "/!$&'()*+,;=:@~"  # allowed in a path, besides letters, digits and `-._`
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectMeta:
-    """What a store says about one object."""
+    """Path, size and time of an object."""
 
     path: str
     size: int
@@ -28,28 +28,28 @@ class ObjectMeta:
 
 
 class ObjectStore(Protocol):
-    """Bytes under names: whole, durable once a call returned, put by exactly one of many.
+    """Bytes under names. A put is atomic, and durable once it returns.
 
-    Whatever a call that writes answers, what lies under the name afterwards is whole. An
-    `UnavailableError` means that a single put did not happen; a `PutUnknownError` that it may
-    have. Nothing is promised about the order or the freshness of a listing.
+    Of several conditional puts to one name exactly one succeeds. An `UnavailableError` means that a
+    single put did not happen, a `PutUnknownError` that it may have; an object is complete in either
+    case. A listing may be in any order and out of date.
     """
 
     @property
     def url(self) -> str:
-        """Where the root lies, in the one spelling of `headgate.storage.locations`."""
+        """The location of the root, in the normal form of `headgate.storage.locations`."""
         ...
 
     def get(self, path: str) -> bytes:
-        """Read an object whole, or raise `NotFoundError`."""
+        """Read an object, or raise `NotFoundError`."""
         ...
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        """Read `length` bytes from `start`, fewer where the object ends before."""
+        """Read `length` bytes from `start`, fewer if the object ends before that."""
         ...
 
     def head(self, path: str) -> ObjectMeta | None:
-        """Say what is there, or that nothing is."""
+        """Return size and time of an object; None if it does not exist."""
         ...
 
     def list(
@@ -59,65 +59,65 @@ class ObjectStore(Protocol):
         ...
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield the paths of the folders directly in a folder; some may turn out to be empty."""
+        """Yield the paths of the folders directly in a folder; some may be empty."""
         ...
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        """Put an object where none is, and say whether it was this call that did.
+        """Put an object unless one exists; return False if one does.
 
-        Either answer is durable: what is there will be there after a power loss.
+        Durable either way: the object that exists will exist after a power loss.
         """
         ...
 
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        """Put objects of one folder in their order, cheaper than one by one.
+        """Put objects of one folder in order, cheaper than one by one.
 
-        After a crash a beginning of them is there, never a later one without the earlier. At one
-        that is there already it stops and answers False for it: the answers end there. After an
-        error a beginning of them may be there, each whole; the same again is safe.
+        Stops at an object that exists already: the result ends with False for it. After a crash or
+        an error some of the first objects may exist, each complete, never a later one without the
+        earlier ones; the call may be repeated.
         """
         ...
 
     def put(self, path: str, content: bytes) -> None:
-        """Put an object, in place of the one that may be there: readers see the old or the new."""
+        """Put an object, replacing an existing one: readers see the old or the new content."""
         ...
 
     def delete(self, path: str) -> None:
-        """Remove an object; fine if there is none. Durable only after `sync`."""
+        """Delete an object if it exists. Durable only after `sync`."""
         ...
 
     def set_aside(self, path: str, target: str) -> bool:
-        """Move whatever has a name to a free name in its folder; return False if nothing has it.
+        """Rename whatever is at a path to a free name in its folder; return False if nothing is.
 
-        On a disk that includes a link, which is not followed, and a folder with all it holds.
+        On a disk that includes a link, which is not followed, and a folder with its content.
         """
         ...
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Make durable what others wrote or removed under these paths."""
+        """Make durable what other processes wrote or deleted at these paths."""
         ...
 
     def sweep(self, before_ms: int, prefix: str = "") -> int:
-        """Remove what writers that died left unfinished before a time; say how much it was."""
+        """Delete temporary files of crashed writers, older than a time; return their number."""
         ...
 
     def remove_link(self, folder: str = "") -> bool:
-        """Remove a link in the place of a folder, by default of the root, and nothing behind it.
+        """Delete a link that is in the place of a folder, by default the root, but not its target.
 
-        Returns False if it is no link; only a disk has any.
+        Returns False if it is not a link; only a disk has links.
         """
         ...
 
     def remove_folders(self) -> None:
-        """Remove what is left where no object is any more: folders, whose names may tell of data.
+        """Delete empty folders once all objects are deleted: their names may reveal data.
 
-        What writers that died left unfinished goes too, and so do links, but not what they lead to.
-        A folder that holds something else stays.
+        Temporary files of crashed writers and links are deleted too, but not the targets of links.
+        A folder with anything else in it is kept.
         """
         ...
 
     def local_path(self, path: str) -> str | None:
-        """Name the file on this machine that holds the object, where there is one."""
+        """Return the path of the file on this machine that holds the object, if there is one."""
         ...
 
 
@@ -125,7 +125,7 @@ class PutUnknownError(HeadgateError):
     """A put may have happened: the disk did not sync it, or the bucket's answer was lost.
 
     On a disk a second sync may succeed although the first one lost the bytes, so it proves
-    nothing: that store writes no more, and what a new process finds decides.
+    nothing: the store stops writing, and a new process decides by what it finds.
     """
 
     code = "put-unknown"
@@ -134,14 +134,14 @@ class PutUnknownError(HeadgateError):
 
 
 def check_path(path: str) -> str:
-    """Return `path` if it may name an object of a store; refuse it otherwise."""
+    """Return `path` if it is a valid path of an object; refuse it otherwise."""
     if "\0" in path:
         raise InvalidArgumentError(f"The path {path!r} contains NUL.")
     for segment in path.split("/"):
         if segment in ("", ".", ".."):
             raise InvalidArgumentError(f"The path {path!r} has a segment {segment!r}.")
         if segment.startswith(RESERVED):
-            raise InvalidArgumentError(f"The path {path!r} has a name kept for unfinished writes.")
+            raise InvalidArgumentError(f"The path {path!r} has a name that stores reserve.")
     if not path.isascii():
         try:
             path.encode()
@@ -151,43 +151,43 @@ def check_path(path: str) -> str:
 
 
 def check_folder(prefix: str) -> str:
-    """Return the folder `prefix` without a closing `/`; the root is empty."""
+    """Return the folder `prefix` without a trailing `/`; the root is empty."""
     prefix = prefix.removesuffix("/")
     return check_path(prefix) if prefix else ""
 
 
 def check_batch(items: Sequence[tuple[str, bytes]]) -> None:
-    """Refuse a batch that is not all in one folder: only there is the order of puts kept."""
+    """Refuse a batch in more than one folder: the order of puts is kept only within one."""
     if len({check_path(path).rpartition("/")[0] for path, _ in items}) > 1:
-        raise InvalidArgumentError("The objects of one batch lie in more than one folder.")
+        raise InvalidArgumentError("The objects of one batch are in more than one folder.")
 
 
 def check_range(start: int, length: int) -> None:
-    """Refuse a range that begins before the object or ends before it begins."""
+    """Refuse a negative start or length."""
     if start < 0 or length < 0:
-        raise InvalidArgumentError(f"There is no range of {length} bytes from {start}.")
+        raise InvalidArgumentError(f"The range of {length} bytes from {start} is not valid.")
 
 
-def upto_false(answers: Iterable[bool]) -> Sequence[bool]:
-    """Take answers one by one until one is False, that one included."""
+def upto_false(results: Iterable[bool]) -> Sequence[bool]:
+    """Take results one by one up to the first False, that one included."""
     taken: list[bool] = []
-    for answer in answers:
-        taken.append(answer)
-        if not answer:
+    for result in results:
+        taken.append(result)
+        if not result:
             break
     return taken
 
 
 def encode(path: str) -> str:
-    """Percent-encode a path the way every URL of ours spells it."""
+    """Percent-encode a path as in a normalized location."""
     return quote(path, _UNENCODED)
 
 
 def missing(url: str, path: str) -> NotFoundError:
-    """Build the error for an object that is not there."""
+    """Return the error for an object that does not exist."""
     return NotFoundError(
         f"There is no object {path} in {url}.",
-        remedy="Check the path; `headgate fsck` says what a table's log misses.",
+        remedy="Check the path; `headgate fsck` lists files that a table's log misses.",
     )
 
 
@@ -196,13 +196,13 @@ def copy_and_delete(store: ObjectStore, path: str, target: str) -> bool:
     if store.head(path) is None:
         return False
     if not store.put_if_absent(target, store.get(path)):
-        raise InvalidArgumentError(f"{target} in {store.url} is taken.")
+        raise InvalidArgumentError(f"{target} in {store.url} exists already.")
     store.delete(path)
     return True
 
 
 class Folder:
-    """A folder of another store, seen as a store of its own."""
+    """A folder of another store, as a store."""
 
     def __init__(self, store: ObjectStore, prefix: str, url: str) -> None:
         self.url = url
@@ -255,7 +255,7 @@ class Folder:
         return self._store.remove_link(self._outer_folder(folder))
 
     def remove_folders(self) -> None:
-        pass  # only stores without real folders are seen in parts: on a disk each has its own root
+        pass  # used only over stores without real folders: on a disk each root has its own store
 
     def local_path(self, path: str) -> str | None:
         return self._store.local_path(self._outer(path))

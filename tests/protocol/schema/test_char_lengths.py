@@ -3,21 +3,21 @@
 import pytest
 
 from headgate.errors import UnsupportedFeatureError
-from headgate.protocol.schema.char_lengths import DECLARED, Declared, declared
+from headgate.protocol.schema.char_lengths import DECLARED, CharLengths, char_lengths
 from headgate.protocol.schema.types import STRING, StructField
 
-FIVE, THREE = Declared(5), Declared(3, is_char=True)
+FIVE, THREE = CharLengths(5), CharLengths(3, is_char=True)
 SPELLED = {
     "varchar(5)": FIVE,
     "CHAR(3)": THREE,
-    "string": Declared(),
-    "array<varchar(5)>": Declared(within=(FIVE,)),
-    "map<char(3),array<varchar(5)>>": Declared(within=(THREE, Declared(within=(FIVE,)))),
+    "string": CharLengths(),
+    "array<varchar(5)>": CharLengths(within=(FIVE,)),
+    "map<char(3),array<varchar(5)>>": CharLengths(within=(THREE, CharLengths(within=(FIVE,)))),
     "struct<a:varchar(5),B c:decimal(10,2)>": None,
-    "struct<A:varchar(5),`b c:d``<`:char(3),n:decimal(10,2)>": Declared(
-        fields={"a": FIVE, "b c:d`<": THREE, "n": Declared()}
+    "struct<A:varchar(5),`b c:d``<`:char(3),n:decimal(10,2)>": CharLengths(
+        fields={"a": FIVE, "b c:d`<": THREE, "n": CharLengths()}
     ),
-    "struct<a:struct<b:int>>": Declared(fields={"a": Declared(fields={"b": Declared()})}),
+    "struct<a:struct<b:int>>": CharLengths(fields={"a": CharLengths(fields={"b": CharLengths()})}),
     "varchar(x)": None,
     "varchar(5": None,
     "varchar(5)>": None,
@@ -31,6 +31,6 @@ def test_what_was_declared_is_read_as_spark_spells_it(text: str) -> None:
     field, wanted = StructField("v", STRING, metadata={DECLARED: text}), SPELLED[text]
     if wanted is None:
         with pytest.raises(UnsupportedFeatureError, match="'v' is declared as"):
-            declared(field)
+            char_lengths(field)
     else:
-        assert declared(field) == wanted
+        assert char_lengths(field) == wanted

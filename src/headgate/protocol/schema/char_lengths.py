@@ -22,13 +22,13 @@ _TOKEN: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class CharLengths:
     """What was declared of a type: a length, or something of the types within."""
 
     length: int | None = None
     is_char: bool = False
-    fields: Mapping[str, Declared] = field(default_factory=dict)  # by folded names
-    within: tuple[Declared, ...] = ()  # of an array its element, of a map key and value
+    fields: Mapping[str, CharLengths] = field(default_factory=dict)  # by folded names
+    within: tuple[CharLengths, ...] = ()  # of an array its element, of a map key and value
 
     @property
     def type(self) -> str:
@@ -36,20 +36,20 @@ class Declared:
         return f"{'char' if self.is_char else 'varchar'}({self.length})"
 
     @property
-    def says_something(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether a length is declared anywhere."""
         inner = (*self.fields.values(), *self.within)
-        return self.length is not None or any(item.says_something for item in inner)
+        return self.length is not None or any(item.is_limited for item in inner)
 
 
-NOTHING: Final = Declared()
+UNLIMITED: Final = CharLengths()
 
 
-def declared(item: StructField) -> Declared:
+def char_lengths(item: StructField) -> CharLengths:
     """Read what a column's metadata says of its texts' lengths."""
     text = item.metadata.get(DECLARED)
     if text is None:
-        return Declared()
+        return CharLengths()
     try:
         return _Reading(str(text)).whole()
     except ValueError:
@@ -73,36 +73,36 @@ class _Reading:
         self._tokens.append(("", False))
         self._next = 0
 
-    def whole(self) -> Declared:
+    def whole(self) -> CharLengths:
         found = self._type()
         self._expect("")
         return found
 
-    def _type(self) -> Declared:
+    def _type(self) -> CharLengths:
         match self._take()[0].lower():
             case "struct":
-                return Declared(fields=dict(self._fields()))
+                return CharLengths(fields=dict(self._fields()))
             case "array" | "map":
                 self._expect("<")
                 within = [self._type()]
                 while self._took(","):
                     within.append(self._type())
                 self._expect(">")
-                return Declared(within=tuple(within))
+                return CharLengths(within=tuple(within))
             case "char" | "varchar" as word:
                 self._expect("(")
                 length = int(self._take()[0])
                 self._expect(")")
-                return Declared(length, is_char=word == "char")
+                return CharLengths(length, is_char=word == "char")
             case "":
                 raise ValueError
             case _:
                 if self._took("("):
                     while not self._took(")"):
                         self._take()
-                return Declared()
+                return CharLengths()
 
-    def _fields(self) -> Iterator[tuple[str, Declared]]:
+    def _fields(self) -> Iterator[tuple[str, CharLengths]]:
         self._expect("<")
         while not self._took(">"):
             name, has_colon = self._take()

@@ -1,8 +1,8 @@
-"""Rows, or what else tells of them -> the statistics of a data file, as its `add` carries them.
+"""Build the `stats` of an `add` action, from rows or from other sources of bounds and counts.
 
-Bounds always hold: every value lies between them, also where they are cut short. A bound that
-cannot be told exactly (NaN, infinity, years beyond 9999) is left out, which only costs skipping.
-Names are physical ones, as the files have them.
+Every value is between its bounds, also where those are truncated. A bound that cannot be written
+exactly (NaN, infinity, years beyond 9999) is left out, which only costs file pruning. Names are
+physical names, as in the data files.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - arithmetic on what is UTC
 def indexed_columns(
     schema: StructType, partition_columns: Sequence[str], properties: Mapping[str, str]
 ) -> list[Leaf]:
-    """Choose the columns to keep statistics of, as the table's properties say."""
+    """Choose the columns that get statistics, by the table's properties."""
     stored = StructType(tuple(f for f in schema.fields if f.name not in partition_columns))
     leaves = [leaf for leaf in leaf_columns(stored) if leaf.type != VOID]
     if (named := properties.get(_NAMED)) is not None:
-        wanted = [tuple(fold(part) for part in path) for path in _names(named)]
-        return [leaf for leaf in leaves if any(_is_below(leaf.path, path) for path in wanted)]
+        chosen = [tuple(fold(part) for part in path) for path in _names(named)]
+        return [leaf for leaf in leaves if any(_is_below(leaf.path, path) for path in chosen)]
     most = number(properties, _INDEXED, _DEFAULT_INDEXED)
     return leaves if most < 0 else leaves[:most]
 
 
-class Statistics:
-    """Gathered over the rows of one file, batch by batch, or put in by who knows them."""
+class StatisticsBuilder:
+    """Collects the statistics of one file, batch by batch or column by column."""
 
     def __init__(
         self, leaves: Sequence[Leaf], properties: Mapping[str, str], *, tight: bool = False
     ) -> None:
-        self.columns = [Column(leaf) for leaf in leaves]
+        self.columns = [ColumnStatistics(leaf) for leaf in leaves]
         self.num_records = 0
         self._tight = tight
         self._prefix = number(properties, _PREFIX, _DEFAULT_PREFIX)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take more rows in, in columns of physical names."""
+        """Add rows, whose columns have physical names."""
         self.num_records += rows.num_rows
         for column in self.columns:
             column.add(rows)
 
     def to_json(self) -> str:
-        """Write what was gathered as `stats`."""
+        """Return the JSON for `stats`."""
         lowest: dict[str, Any] = {}
         highest: dict[str, Any] = {}
         nulls: dict[str, Any] = {}
@@ -77,28 +77,28 @@ class Statistics:
                 _put(lowest, path, bound)
             if (bound := column.upper_bound(self._prefix)) is not None:
                 _put(highest, path, bound)
-        gathered: dict[str, Any] = {"numRecords": str(self.num_records)}
-        gathered |= {"minValues": lowest, "maxValues": highest, "nullCount": nulls}
+        stats: dict[str, Any] = {"numRecords": str(self.num_records)}
+        stats |= {"minValues": lowest, "maxValues": highest, "nullCount": nulls}
         if self._tight:
-            gathered["tightBounds"] = "true"
-        return _written(gathered)
+            stats["tightBounds"] = "true"
+        return _json(stats)
 
 
 @dataclass(slots=True)
-class Column:
-    """What is known of one column so far.
+class ColumnStatistics:
+    """The statistics of one column so far.
 
     Bounds of dates are in days, those of timestamps in microseconds.
     """
 
     leaf: Leaf
-    nulls: int | None = 0  # none: nobody has counted them
+    nulls: int | None = 0  # None: not counted
     low: Any = None
     high: Any = None
-    is_unbounded: bool = False  # holds what no bound can be told of
+    is_unbounded: bool = False  # has values that no bound can be written for
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Take more rows in."""
+        """Add the values of more rows."""
         values = rows.column(self.leaf.physical[0])
         for name in self.leaf.physical[1:]:
             values = pc.struct_field(values, [values.type.get_field_index(name)])
@@ -106,27 +106,27 @@ class Column:
         if values.null_count == len(values) or self.is_unbounded or not _has_bounds(values.type):
             return
         if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-            # NaN is the greatest for some readers and out of order for others.
+            # NaN is the greatest value for some readers and unordered for others.
             self.is_unbounded = True
             return
         if pa.types.is_timestamp(values.type):
             values = values.cast(pa.int64())
-        elif pa.types.is_date(values.type):  # years beyond 9999 are no dates to Python
+        elif pa.types.is_date(values.type):  # Python has no dates beyond the year 9999
             values = values.cast(pa.int32())
-        found = pc.min_max(values)
-        self.widen(found["min"].as_py(), found["max"].as_py())
+        bounds = pc.min_max(values)
+        self.widen(bounds["min"].as_py(), bounds["max"].as_py())
 
     def count(self, nulls: int | None) -> None:
-        """Take the nulls of more rows in."""
+        """Add the number of nulls of more rows; None if it is unknown."""
         self.nulls = None if self.nulls is None or nulls is None else self.nulls + nulls
 
     def widen(self, low: Any, high: Any) -> None:
-        """Take the bounds of more rows in."""
+        """Add the bounds of more rows."""
         self.low = low if self.low is None else min(self.low, low, key=_order)
         self.high = high if self.high is None else max(self.high, high, key=_order)
 
     def lower_bound(self, prefix: int) -> str | None:
-        """Write the lower bound as JSON, where there is one to tell."""
+        """Return the lower bound as JSON; None if there is none."""
         if self.low is None or self.is_unbounded:
             return None
         if isinstance(self.low, str):
@@ -138,7 +138,7 @@ class Column:
         return _exact(-0.0 if self.low == 0 and isinstance(self.low, float) else self.low)
 
     def upper_bound(self, prefix: int) -> str | None:
-        """Write the upper bound as JSON, where there is one to tell."""
+        """Return the upper bound as JSON; None if there is none."""
         if self.high is None or self.is_unbounded:
             return None
         if isinstance(self.high, str):
@@ -159,19 +159,19 @@ class Column:
         return f'"{at.isoformat(timespec="milliseconds")}{zone}"'
 
 
-# Cutting texts short
+# Truncation
 
 
 def truncated_min(text: str, length: int) -> str:
-    """Cut a lower bound short: a beginning sorts before all that begins with it."""
+    """Truncate a lower bound: a prefix sorts before every string that begins with it."""
     return text[:length] if length > 0 else ""
 
 
 def truncated_max(text: str, length: int) -> str | None:
-    """Cut an upper bound short and raise it, so that it still sorts after the whole text.
+    """Truncate an upper bound and raise it, so that it still sorts after the whole string.
 
-    The character put at the end must sort after the one it replaces; where the text itself has
-    the last character there is, the beginning is kept longer.
+    The character at the end must sort after the one it replaces; if the string has the last
+    character of Unicode there, a longer prefix is kept.
     """
     if len(text) <= length:
         return text
@@ -202,8 +202,8 @@ def _has_bounds(of: pa.DataType) -> bool:
 
 
 def _order(value: Any) -> Any:
-    # Texts sort by their bytes, as readers compare them; surrogates aside this is by code point,
-    # and Arrow's texts have none. Of zeros the negative one is the smaller.
+    # Readers compare strings by their UTF-8 bytes, which is the order of code points except for
+    # surrogates, and Arrow's strings have none. Negative zero is smaller than zero.
     return (value, copysign(1, value)) if isinstance(value, float) else value
 
 
@@ -228,11 +228,11 @@ def _put(tree: dict[str, Any], path: Sequence[str], value: str) -> None:
     tree[path[-1]] = value
 
 
-def _written(tree: dict[str, Any]) -> str:
-    # Leaves are JSON already: a decimal has more digits than a float could carry.
+def _json(tree: dict[str, Any]) -> str:
+    # Leaves are JSON already: a decimal has more digits than a float.
     members = (
         f"{json.dumps(name, ensure_ascii=False)}:"
-        f"{_written(value) if isinstance(value, dict) else value}"
+        f"{_json(value) if isinstance(value, dict) else value}"
         for name, value in tree.items()
     )
     return "{" + ",".join(members) + "}"
@@ -242,11 +242,11 @@ def _written(tree: dict[str, Any]) -> str:
 
 
 def number(properties: Mapping[str, str], key: str, default: int) -> int:
-    """Read a table's property that is a number."""
+    """Read a table property that is an integer."""
     try:
         return int(properties.get(key, default))
     except ValueError:
-        raise InvalidArgumentError(f"{key} is {properties[key]!r}, not a number.") from None
+        raise InvalidArgumentError(f"{key} is {properties[key]!r}, not an integer.") from None
 
 
 def _is_below(path: Sequence[str], top: Sequence[str]) -> bool:
@@ -254,7 +254,7 @@ def _is_below(path: Sequence[str], top: Sequence[str]) -> bool:
 
 
 def _names(text: str) -> list[list[str]]:
-    """Read a list of columns: names with commas between, dots within, backticks around odd ones."""
+    """Parse a comma-separated list of columns, with dots between nested names and backquotes."""
     paths: list[list[str]] = [[""]]
     is_quoted = False
     for character in text:

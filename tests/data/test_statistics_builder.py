@@ -20,7 +20,12 @@ from hypothesis import strategies as st
 from headgate.client.arrow_io import arrow_schema, delta_schema, num_records
 from headgate.data.arrow_types import file_schema
 from headgate.data.row_conversion import conform
-from headgate.data.statistics import Statistics, indexed_columns, truncated_max, truncated_min
+from headgate.data.statistics_builder import (
+    StatisticsBuilder,
+    indexed_columns,
+    truncated_max,
+    truncated_min,
+)
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.expressions.predicates import Compare, IsNull, Operator, Predicate
 from headgate.protocol.expressions.pruner import may_match
@@ -39,7 +44,7 @@ def gathered(columns: str, *batches: list[dict[str, Any]], **properties: str) ->
 
 def of(schema: StructType, *batches: list[dict[str, Any]], **properties: str) -> dict[str, Any]:
     named = {f"delta.{key}": value for key, value in properties.items()}
-    statistics = Statistics(indexed_columns(schema, [], named), named)
+    statistics = StatisticsBuilder(indexed_columns(schema, [], named), named)
     for rows in batches:
         statistics.add(pa.RecordBatch.from_pylist(rows, schema=arrow_schema(schema)))
     found: dict[str, Any] = json.loads(statistics.to_json(), parse_float=Decimal)
@@ -100,7 +105,7 @@ def test_a_bound_beyond_the_year_9999_is_left_out() -> None:
     last = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC)
     assert bounds("timestamp", last) == ("9999-12-31T23:59:59.999Z", None)
     beyond = pa.array([2_932_897], pa.int32()).cast(pa.date32())
-    statistics = Statistics(indexed_columns(parse_schema("x date"), [], {}), {})
+    statistics = StatisticsBuilder(indexed_columns(parse_schema("x date"), [], {}), {})
     statistics.add(pa.RecordBatch.from_arrays([beyond], ["x"]))
     assert json.loads(statistics.to_json())["maxValues"] == {}
 
@@ -251,7 +256,7 @@ def test_statistics_are_those_of_delta_spark_but_never_narrower() -> None:
         schema = delta_schema(rows.schema)
         if contains_any(schema, {"metadata", "value"}):  # variants, which have no bounds
             continue
-        statistics = Statistics(indexed_columns(schema, [], {}), {})
+        statistics = StatisticsBuilder(indexed_columns(schema, [], {}), {})
         for batch in rows.to_batches():
             statistics.add(conform(batch, schema))
         ours = json.loads(statistics.to_json(), parse_float=Decimal)
@@ -351,7 +356,7 @@ def test_statistics_go_by_physical_names() -> None:
             for item in parse_schema("x int").fields
         )
     )
-    statistics = Statistics(indexed_columns(schema, [], {}), {})
+    statistics = StatisticsBuilder(indexed_columns(schema, [], {}), {})
     statistics.add(pa.RecordBatch.from_pylist([{"col-1": 5}], schema=file_schema(schema)))
     assert json.loads(statistics.to_json())["minValues"] == {"col-1": 5}
 
