@@ -18,8 +18,7 @@ import pytest
 from headgate import failpoints
 from headgate.api.table_states import TableStatus
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores import postgres
-from headgate.catalog.stores import postgres_reader as reading
+from headgate.catalog.stores import postgres, reader
 from headgate.catalog.stores import postgres_writer as writing
 from headgate.catalog.stores.port import (
     CatalogClock,
@@ -834,7 +833,7 @@ def test_what_a_feed_and_a_status_ask_costs_what_it_gives_and_not_what_there_is(
     store: PostgresStore,
 ) -> None:
     assert store._writer is not None
-    for sql in (reading._EVENT_COMMITS, reading._TAILS):
+    for sql in (reader.EVENT_COMMITS, reader.UNPUBLISHED_TAILS.format(source="tables")):
         sql = sql.replace("$1", "0").replace("$2", "9")
         plan = store._writer.execute(f"EXPLAIN {sql}".encode()).fetchall()
         text = "\n".join(str(row[0]) for row in plan)

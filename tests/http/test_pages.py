@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headgate.api import bodies
 from headgate.api.messages import Part, Proposal, Ratified, RatifiedCommit, VersionTaken
 from headgate.catalog import resolver
-from headgate.catalog.stores import sqlite_reader
+from headgate.catalog.stores.reader import SQLReadUnit
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit.content import Staged
 from headgate.protocol.paths import STAGED, StagedCommit
@@ -136,15 +136,15 @@ def test_a_long_tail_is_resolved_as_far_as_there_is_room_and_read_whole(
 ) -> None:
     table_id, remote = fill(small, 90), small.remote()
     read: list[int] = []
-    whole = sqlite_reader.ReadingUnit.ratified
+    whole = SQLReadUnit.ratified_commits
 
-    def counted(unit: sqlite_reader.ReadingUnit, *asked: Any) -> tuple[RatifiedCommit, ...]:
+    def counted(unit: SQLReadUnit, *asked: Any) -> tuple[RatifiedCommit, ...]:
         found = whole(unit, *asked)
         read.append(len(found))
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_reader.ReadingUnit, "ratified", counted)
+        patch.setattr(SQLReadUnit, "ratified_commits", counted)
         resolved = remote.resolve(table_id)
     assert read == [len(resolved.commits)]  # not more than is told, either
     versions = [one.version for one in resolved.commits]

@@ -40,11 +40,11 @@ class Shared:
     seal: int  # the same for databases that hold the same
 
     def unit(self) -> Any:
-        return sqlite_reader.ReadingUnit(self._connection())
+        return sqlite_reader.SQLiteReadUnit(self._connection())
 
     def writing_unit(self) -> Any:
         # Nothing is known from a unit before: these rows may have passed through any process.
-        return sqlite_writer.WritingUnit(self._connection(), sqlite_writer.Known())
+        return sqlite_writer.SQLiteWriteUnit(self._connection(), sqlite_writer.Known())
 
     def _connection(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")
@@ -52,7 +52,7 @@ class Shared:
         return connection
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        return self.unit()._all(sql)  # type: ignore[no-any-return]
+        return self.unit()._fetch(sql)  # type: ignore[no-any-return]
 
     @property
     def files(self) -> dict[str, bytes]:

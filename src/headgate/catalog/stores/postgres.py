@@ -26,7 +26,6 @@ from psycopg import errors, sql
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
-from headgate.catalog.stores.assembly import Row
 from headgate.catalog.stores.port import (
     CatalogClock,
     InDoubtError,
@@ -35,9 +34,9 @@ from headgate.catalog.stores.port import (
     StoreConstraintError,
     WriteUnit,
 )
-from headgate.catalog.stores.postgres_bulk import Statement, Values
-from headgate.catalog.stores.postgres_reader import ReadingUnit
-from headgate.catalog.stores.postgres_writer import WritingUnit
+from headgate.catalog.stores.postgres_reader import PostgresReadUnit
+from headgate.catalog.stores.postgres_writer import PostgresWriteUnit
+from headgate.catalog.stores.reader import Row, Statement, Values
 from headgate.clock import Clock
 from headgate.errors import (
     DamagedError,
@@ -153,7 +152,7 @@ class PostgresStore:
         try:
             line = _ReadingLine(self._reader(), begin, self._fresh_reader)
             try:
-                yield ReadingUnit(line)
+                yield PostgresReadUnit(line)
             finally:
                 self._give_back(line.connection)
         finally:
@@ -165,7 +164,7 @@ class PostgresStore:
         with self._writing:
             self._refuse_if_closed()
             connection, clock = self._begin()
-            unit = WritingUnit(_Line(connection), clock)
+            unit = PostgresWriteUnit(_Line(connection), clock)
             try:
                 yield unit
                 unit.finish()

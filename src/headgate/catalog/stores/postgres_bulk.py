@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
-Values: TypeAlias = tuple[object, ...]
-Statement: TypeAlias = tuple[str, Values]
+from headgate.catalog.stores.reader import Statement, Values
 
 _TEXT: Final = frozenset(
     {"id", "state", "location", "diverged", "ticket", "kind", "txn_id", "way", "file_name"}

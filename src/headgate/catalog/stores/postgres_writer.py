@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from headgate.catalog.stores import postgres_bulk as bulk
-from headgate.catalog.stores.assembly import TABLE, Row, as_table
 from headgate.catalog.stores.port import (
     AnswerRow,
     CatalogClock,
@@ -27,12 +26,19 @@ from headgate.catalog.stores.port import (
     TableRow,
     TokenRow,
 )
-from headgate.catalog.stores.postgres_bulk import Statement, Values
 from headgate.catalog.stores.postgres_reader import (
     Line,
-    ReadingUnit,
+    PostgresReadUnit,
     is_storable,
     refuse_unless_storable,
+)
+from headgate.catalog.stores.reader import (
+    TABLE_COLUMNS,
+    Row,
+    Statement,
+    Values,
+    as_table,
+    table_values,
 )
 from headgate.errors import HeadgateError
 from headgate.names import SchemaName, TableName, fold
@@ -104,7 +110,7 @@ class _Savepoint:
     is_sent: bool = False  # whether the server has a savepoint for it
 
 
-class WritingUnit(ReadingUnit):
+class PostgresWriteUnit(PostgresReadUnit):
     """A unit of change that holds the clock row."""
 
     def __init__(self, line: Line, clock: CatalogClock) -> None:
@@ -184,7 +190,7 @@ class WritingUnit(ReadingUnit):
     def table(self, table_id: TableId) -> TableRow | None:
         if table_id not in self._tables:
             refuse_unless_storable((table_id,))
-            sql = f"SELECT {TABLE} FROM tables WHERE id = $1"
+            sql = f"SELECT {TABLE_COLUMNS} FROM tables WHERE id = $1"
             [rows] = self._each_of_the_past((sql, (table_id,)))
             self._know(table_id, as_table(rows[0]) if rows else None)
         return self._tables[table_id]
@@ -236,7 +242,7 @@ class WritingUnit(ReadingUnit):
         self._tell(sql, (until, table_id))
 
     def insert_table(self, row: TableRow) -> TableRow:
-        [[key]] = self._tell(_INSERT_TABLE, _values(row)[1:], is_free=False)
+        [[key]] = self._tell(_INSERT_TABLE, table_values(row)[1:], is_free=False)
         row = row._replace(key=key)
         self._set(self._tables, row.id, row)
         self._set(self._ids, key, row.id)
@@ -252,7 +258,7 @@ class WritingUnit(ReadingUnit):
             self._flush()  # so that what is tried differs from what was sent by this row alone
             fields = _differing(self._sent[row.key], row)
             columns = ", ".join(f"{TableRow._fields[n]} = ${p}" for p, n in enumerate(fields, 2))
-            values = (row.key, *(_values(row)[field] for field in fields))
+            values = (row.key, *(table_values(row)[field] for field in fields))
             self._tell(f"UPDATE tables SET {columns} WHERE key = $1", values, is_free=False)
             self._set(self._sent, row.key, row)
             if known.id != row.id:
@@ -402,7 +408,7 @@ class WritingUnit(ReadingUnit):
 
     def _table_of(self, key: int) -> TableRow | None:
         if key not in self._ids:
-            sql = f"SELECT {TABLE} FROM tables WHERE key = $1"
+            sql = f"SELECT {TABLE_COLUMNS} FROM tables WHERE key = $1"
             [rows] = self._each_of_the_past((sql, (key,)))
             if not rows:
                 return None
@@ -422,10 +428,10 @@ class WritingUnit(ReadingUnit):
         self._pending.append((f"RELEASE SAVEPOINT {_ATTEMPT}", ()))
         return rows
 
-    def _each(self, *asked: Statement) -> list[list[Row]]:
-        for _, values in asked:
+    def _fetch_each(self, *statements: Statement) -> list[list[Row]]:
+        for _, values in statements:
             refuse_unless_storable(values)
-        return self._ask(list(asked))
+        return self._ask(list(statements))
 
     def _each_of_the_past(self, *asked: Statement) -> list[list[Row]]:
         """Ask for rows that nothing pending can have changed."""
@@ -482,7 +488,7 @@ class WritingUnit(ReadingUnit):
             row = self._tables[self._ids[key]]
             assert row is not None  # only what is there is changed
             fields = _differing(self._sent[key], row)
-            values = _values(row)
+            values = table_values(row)
             if fields:
                 columns = ("key", *(TableRow._fields[field] for field in fields))
                 rows.setdefault(columns, []).append((key, *(values[field] for field in fields)))
@@ -572,7 +578,3 @@ def _may_clash(known: TableRow, row: TableRow) -> bool:
 
 def _differing(sent: TableRow, row: TableRow) -> list[int]:
     return [n for n in range(1, len(row)) if sent[n] != row[n]]
-
-
-def _values(row: TableRow) -> Values:
-    return (*row[:2], row.state.value, *row[3:-1], row.kind.value)

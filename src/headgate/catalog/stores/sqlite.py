@@ -23,8 +23,8 @@ from headgate.catalog.stores.port import (
     WriteUnit,
 )
 from headgate.catalog.stores.sqlite_file import DatabaseFiles, make_private
-from headgate.catalog.stores.sqlite_reader import CLOCK, ReadingUnit, as_clock
-from headgate.catalog.stores.sqlite_writer import Known, WritingUnit, translated
+from headgate.catalog.stores.sqlite_reader import SQLiteReadUnit
+from headgate.catalog.stores.sqlite_writer import Known, SQLiteWriteUnit, translated
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
@@ -83,13 +83,13 @@ class SQLiteStore:
         """One read transaction: everything in it is from one instant."""
         with self._reading() as connection:
             connection.execute("BEGIN")
-            yield ReadingUnit(connection)
+            yield SQLiteReadUnit(connection)
 
     @contextmanager
     def read_latest(self) -> Iterator[ReadUnit]:
         """Questions that are each from an instant of their own."""
         with self._reading() as connection:
-            yield ReadingUnit(connection)
+            yield SQLiteReadUnit(connection)
 
     @contextmanager
     def _reading(self) -> Iterator[apsw.Connection]:
@@ -115,7 +115,7 @@ class SQLiteStore:
                     len(known.tables) > _MOST_KNOWN
                 ):
                     known = Known()
-                unit = WritingUnit(self._writer, known)
+                unit = SQLiteWriteUnit(self._writer, known)
                 yield unit
                 unit.finish()
                 unit.refuse_if_lost()
@@ -160,7 +160,7 @@ class SQLiteStore:
                 connection.execute("BEGIN")
                 found = _problems(connection)
                 if not found:
-                    newest = as_clock(connection.execute(CLOCK).fetchall()).sequence
+                    newest = SQLiteReadUnit(connection).clock().sequence
                     if newest < committed:
                         found = [f"its last sequence is {newest}, and {committed} was committed"]
             finally:

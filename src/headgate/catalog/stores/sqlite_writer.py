@@ -9,8 +9,6 @@ from typing import Final
 
 import apsw
 
-from headgate.api.messages import RatifiedCommit
-from headgate.catalog.stores.assembly import TABLE, as_table
 from headgate.catalog.stores.port import (
     AnswerRow,
     CatalogClock,
@@ -22,8 +20,9 @@ from headgate.catalog.stores.port import (
     TableRow,
     TokenRow,
 )
+from headgate.catalog.stores.reader import TABLE_COLUMNS, Row, as_table, table_values
 from headgate.catalog.stores.row_batches import Batches, Values
-from headgate.catalog.stores.sqlite_reader import CLOCK, ReadingUnit, as_clock
+from headgate.catalog.stores.sqlite_reader import SQLiteReadUnit
 from headgate.errors import (
     DamagedError,
     HeadgateError,
@@ -41,7 +40,9 @@ _HEARD_OF_ONE: Final = (
     "SELECT txn_id FROM commits WHERE txn_id = ? UNION ALL "
     "SELECT txn_id FROM rejections WHERE txn_id = ?"
 )
-_TABLES_BY_ID: Final = f"SELECT {TABLE} FROM tables WHERE id IN (SELECT value FROM json_each(?))"
+_TABLES_BY_ID: Final = (
+    f"SELECT {TABLE_COLUMNS} FROM tables WHERE id IN (SELECT value FROM json_each(?))"
+)
 _INSERT_COMMIT: Final = f"INSERT INTO commits VALUES ({', '.join('?' * 16)})"
 _UNKNOWN: Final = -9  # no version follows it
 _NOBODY: Final = TableId("")
@@ -92,7 +93,7 @@ class Known:
     taken: dict[int, Version] = field(default_factory=dict)  # by a table's key: the last one
 
 
-class WritingUnit(ReadingUnit):
+class SQLiteWriteUnit(SQLiteReadUnit):
     """While it lasts nobody else writes: what it read stays true until it changes it itself."""
 
     def __init__(self, connection: apsw.Connection, known: Known) -> None:
@@ -184,12 +185,12 @@ class WritingUnit(ReadingUnit):
 
     def clock(self) -> CatalogClock:
         if self._clock is None:
-            self._clock = as_clock(self._ask(CLOCK))
+            self._clock = super().clock()
         return self._clock
 
     def table(self, table_id: TableId) -> TableRow | None:
         if table_id not in self._tables:
-            found = self._ask(f"SELECT {TABLE} FROM tables WHERE id = ?", table_id)
+            found = self._ask(f"SELECT {TABLE_COLUMNS} FROM tables WHERE id = ?", table_id)
             if not found:
                 return None
             self._know(as_table(found[0]))
@@ -197,12 +198,6 @@ class WritingUnit(ReadingUnit):
 
     def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
         return [] if txn_id in self._unheard_of else super().transaction_commits(txn_id)
-
-    def ratified_commits(
-        self, key: int, first: Version, last: Version
-    ) -> tuple[RatifiedCommit, ...]:
-        self._send()
-        return super().ratified_commits(key, first, last)
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
         return None if txn_id in self._unheard_of else super().rejection(txn_id)
@@ -215,17 +210,17 @@ class WritingUnit(ReadingUnit):
         self._ids[row.key] = row.id
         self._taken.setdefault(row.key, row.head)
 
-    def _ask(self, sql: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
+    def _ask(self, sql: str, *values: object) -> list[Row]:
         """Read what nothing gathered can have changed."""
-        return self._connection.execute(sql, values).fetchall()
+        return super()._fetch(sql, *values)
 
-    def _all(self, sql: str, *values: object) -> list[tuple]:  # type: ignore[type-arg]
+    def _fetch(self, sql: str, *values: object) -> list[Row]:
         self._send()
-        return super()._all(sql, *values)
+        return super()._fetch(sql, *values)
 
-    def _one(self, sql: str, *values: object) -> tuple | None:  # type: ignore[type-arg]
+    def _fetch_one(self, sql: str, *values: object) -> Row | None:
         self._send()
-        return super()._one(sql, *values)
+        return super()._fetch_one(sql, *values)
 
     def _send(self) -> None:
         """Write what was gathered: before the savepoint that is open, then within it."""
@@ -291,7 +286,7 @@ class WritingUnit(ReadingUnit):
         )
 
     def insert_table(self, row: TableRow) -> TableRow:
-        self._do(_INSERT_TABLE, *_values(row)[1:])
+        self._do(_INSERT_TABLE, *table_values(row)[1:])
         row = row._replace(key=self._connection.last_insert_rowid())
         self._know(row)
         return row
@@ -299,9 +294,9 @@ class WritingUnit(ReadingUnit):
     def update_table(self, row: TableRow) -> None:
         known = self._tables.get(row.id)
         if known is not None and _has_same_place(row, known) and row.published <= row.head:
-            self._batches.add(_UPDATE_TABLES, _values(row), row.key)
+            self._batches.add(_UPDATE_TABLES, table_values(row), row.key)
         else:
-            self._do(_UPDATE_TABLE, *_values(row)[1:], row.key)
+            self._do(_UPDATE_TABLE, *table_values(row)[1:], row.key)
         self._tables[row.id], self._ids[row.key] = row, row.id
 
     def insert_commit(self, key: int, row: CommitRow) -> None:
@@ -444,7 +439,7 @@ class _Savepoint:
 
     __slots__ = ("_began", "_unit")
 
-    def __init__(self, unit: WritingUnit) -> None:
+    def __init__(self, unit: SQLiteWriteUnit) -> None:
         self._unit = unit
 
     def __enter__(self) -> None:
@@ -466,10 +461,6 @@ def _has_same_place(row: TableRow, known: TableRow) -> bool:
         and row.created_ms == known.created_ms
         and row.kind is known.kind
     )
-
-
-def _values(row: TableRow) -> tuple[object, ...]:
-    return (*row[:2], row.state.value, *row[3:-1], row.kind.value)
 
 
 def translated(error: BaseException) -> HeadgateError | None:

@@ -1,0 +1,490 @@
+"""Every read of a catalog's database, with SQL that SQLite and PostgreSQL both run.
+
+The dialects differ in one place, `SQLReadUnit.unpublished_source`. Placeholders are `$1`, `$2` …:
+numbers to PostgreSQL, and names to SQLite, which numbers them by their first appearance. So in
+every statement they first appear in order.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+
+from headgate.api.messages import RatifiedCommit
+from headgate.api.port import Ref
+from headgate.api.table_states import TableKind, TableStatus
+from headgate.catalog.stores.port import (
+    AnswerRow,
+    CatalogClock,
+    CommitHeader,
+    CommitRow,
+    Counts,
+    EventRow,
+    ListenerRow,
+    LocationRow,
+    NamedTableRow,
+    RejectionRow,
+    TableRow,
+    TokenRow,
+)
+from headgate.names import SchemaName, TableName
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.commit.content import Way
+from headgate.protocol.log.known_files import FileKind, KnownFile
+
+Value = TypeVar("Value")
+Row: TypeAlias = tuple[Any, ...]  # the types are those of the schema
+Values: TypeAlias = tuple[object, ...]
+Statement: TypeAlias = tuple[str, Values]
+
+_WAYS: Final = {way.value: way for way in Way}
+
+
+def _columns(fields: Iterable[str], table: str = "") -> str:
+    return ", ".join(f"{table}.{field}" if table else field for field in fields)
+
+
+TABLE_COLUMNS: Final = _columns(TableRow._fields)
+_COMMIT_COLUMNS: Final = _columns(CommitRow._fields[:-2], "commits")  # less summary and content
+
+_CLOCK: Final = "SELECT sequence, clock_ms FROM sequences ORDER BY sequence DESC LIMIT 1"
+_OLDEST_EVENT: Final = "SELECT sequence, clock_ms FROM sequences ORDER BY sequence LIMIT 1"
+# Times and sequences rise together, so the index over sequences serves both: a binary search.
+_CLOCK_AT: Final = """
+    WITH RECURSIVE search (low, high) AS (
+        SELECT CAST(0 AS bigint), coalesce((SELECT max(sequence) FROM sequences), 0)
+        UNION ALL
+        SELECT CASE WHEN coalesce(clock_ms, 0) <= $1 THEN (low + high + 1) / 2 ELSE low END,
+               CASE WHEN coalesce(clock_ms, 0) <= $1 THEN high ELSE (low + high - 1) / 2 END
+        FROM search LEFT JOIN sequences ON sequence =
+            (SELECT max(earlier.sequence) FROM sequences AS earlier
+             WHERE earlier.sequence <= (low + high + 1) / 2)
+        WHERE low < high)
+    SELECT sequence, clock_ms FROM search JOIN sequences ON sequence =
+        (SELECT max(earlier.sequence) FROM sequences AS earlier WHERE earlier.sequence <= low)
+    WHERE low = high"""
+_EVENTS: Final = (
+    "SELECT sequence, clock_ms, txn_id FROM sequences WHERE sequence > $1 "
+    "ORDER BY sequence LIMIT $2"
+)
+# From the sequences to their commits by the index over txnIds: one over sequences would cost
+# every ratification a page. SQLite keeps the order of a CROSS JOIN.
+EVENT_COMMITS: Final = (
+    f"SELECT id, {_COMMIT_COLUMNS}, NULL, NULL "
+    "FROM sequences CROSS JOIN commits JOIN tables ON key = table_key "
+    "WHERE commits.txn_id = sequences.txn_id AND commits.sequence = sequences.sequence "
+    "AND sequences.sequence > $1 AND sequences.sequence <= $2 "
+    "ORDER BY sequences.sequence, table_key"
+)
+_NAME_CHANGES: Final = (
+    "SELECT {column}, catalog, schema, name, table_id FROM names "
+    "WHERE {column} > $1 AND {column} <= $2 ORDER BY {column}, table_id"
+)
+
+_NAMED_TABLE: Final = (
+    f"SELECT catalog, schema, name, commits.timestamp_ms, {_columns(TableRow._fields, 'tables')} "
+    "FROM names JOIN tables ON table_id = id "
+    "LEFT JOIN commits ON table_key = key AND version = metadata_version "
+    "WHERE to_sequence IS NULL "
+)
+_TABLE_ID: Final = (
+    "SELECT table_id FROM names WHERE catalog_key = $1 AND schema_key = $2 AND name_key = $3 "
+)
+_NAME: Final = "SELECT catalog, schema, name FROM names WHERE table_id = $1 "
+_TABLES: Final = f"SELECT {TABLE_COLUMNS} FROM tables "
+
+_COMMITS: Final = " FROM commits WHERE table_key = $1 AND version BETWEEN $2 AND $3 "
+_RATIFIED_COMMITS: Final = (
+    "SELECT version, way, txn_id, sequence, timestamp_ms, size, sha256, file_name, modified_ms, "
+    f"content, published_ms{_COMMITS}ORDER BY version"
+)
+_COMMIT_HEADERS: Final = f"SELECT {_columns(CommitHeader._fields)}{_COMMITS}ORDER BY version"
+_VERSION_WITHIN: Final = (
+    "SELECT {end}(version) FROM (SELECT version, sum(coalesce(length(content), 0)) OVER "
+    f"(ORDER BY version {{order}}) AS total{_COMMITS}) sizes WHERE total <= $4"
+)
+# Sequences rise with versions, so the index over versions serves both: a binary search.
+_VERSION_AT: Final = """
+    WITH RECURSIVE search (low, high) AS (
+        SELECT CAST(-1 AS bigint),
+               coalesce((SELECT max(version) FROM commits WHERE table_key = $1), -1)
+        UNION ALL
+        SELECT CASE WHEN coalesce(sequence, 0) <= $2 THEN (low + high + 1) / 2 ELSE low END,
+               CASE WHEN coalesce(sequence, 0) <= $2 THEN high ELSE (low + high + 1) / 2 - 1 END
+        FROM search LEFT JOIN commits ON table_key = $1 AND version = (low + high + 1) / 2
+        WHERE low < high)
+    SELECT low FROM search WHERE low = high"""
+_TRANSACTION_COMMITS: Final = (
+    f"SELECT id, {_COMMIT_COLUMNS}, summary, content "
+    "FROM commits JOIN tables ON table_key = key WHERE txn_id = $1"
+)
+_INCONSISTENT_TRANSACTIONS: Final = (
+    "SELECT txn_id FROM commits GROUP BY txn_id HAVING min(sequence) < max(sequence) "
+    "OR min(timestamp_ms) < max(timestamp_ms) ORDER BY txn_id"
+)
+_FILES: Final = "SELECT kind, first, last, paths FROM files WHERE table_key = $1 "
+_FILES_FOR: Final = (
+    f"SELECT * FROM ({_FILES}AND kind = 'checkpoint' AND last <= $2 "
+    "ORDER BY last DESC LIMIT 1) newest "
+    f"UNION ALL {_FILES}AND kind = 'compaction' AND last <= $2 AND first > "
+    "coalesce((SELECT max(last) FROM files WHERE table_key = $1 AND kind = 'checkpoint' "
+    "AND last <= $2), -1) "
+    f"UNION ALL {_FILES}AND kind = 'checksum' AND last = $2"
+)
+
+# Of each active table with unpublished commits: its id, their number, and when the first of
+# them was ratified.
+UNPUBLISHED_TAILS: Final = (
+    "SELECT id, head - published, ratified_ms FROM {source} "
+    "LEFT JOIN commits ON commits.table_key = key AND version = published + 1 "
+    "WHERE published < head AND state = 'active'"
+)
+_ROW_COUNTS: Final = (
+    "SELECT (SELECT count(*) FROM tables WHERE kind = 'external' AND state = 'active'), "
+    "(SELECT count(*) FROM rejections), (SELECT count(*) FROM listeners), "
+    "(SELECT count(*) FROM tokens WHERE revoked_ms IS NULL)"
+)
+_TOKENS: Final = f"SELECT {_columns(TokenRow._fields)} FROM tokens "
+_REJECTION: Final = f"SELECT {_columns(RejectionRow._fields)} FROM rejections WHERE txn_id = $1"
+_ANSWER: Final = f"SELECT {_columns(AnswerRow._fields)} FROM answers WHERE key = $1"
+_LISTENERS: Final = f"SELECT {_columns(ListenerRow._fields)} FROM listeners ORDER BY name"
+_LOCATIONS: Final = f"SELECT {_columns(LocationRow._fields)} FROM locations ORDER BY url"
+
+
+class SQLReadUnit(ABC):
+    """The reads of a unit, on whatever runs a statement."""
+
+    # Which tables to search for unpublished commits; SQLite keeps a list of them.
+    unpublished_source: ClassVar[str] = "tables"
+
+    @abstractmethod
+    def _fetch(self, sql: str, *values: object) -> list[Row]:
+        """Return the rows of one statement."""
+
+    @abstractmethod
+    def _fetch_each(self, *statements: Statement) -> list[list[Row]]:
+        """Return the rows of each statement, in one round trip where there are round trips."""
+
+    def _fetch_one(self, sql: str, *values: object) -> Row | None:
+        rows = self._fetch(sql, *values)
+        return rows[0] if rows else None
+
+    # Clock and events
+
+    def clock(self) -> CatalogClock:
+        row = self._fetch_one(_CLOCK)
+        return CatalogClock(Sequence(0), 0) if row is None else CatalogClock(*row)
+
+    def clock_at(self, timestamp_ms: int) -> CatalogClock | None:
+        row = self._fetch_one(_CLOCK_AT, timestamp_ms)
+        return None if row is None else CatalogClock(*row)
+
+    def oldest_event(self) -> CatalogClock | None:
+        row = self._fetch_one(_OLDEST_EVENT)
+        return None if row is None else CatalogClock(*row)
+
+    def events(self, after: Sequence, limit: int) -> list[EventRow]:
+        ticks = self._fetch(_EVENTS, after, max(limit, 0))
+        if not ticks:
+            return []
+        bounds = (after, ticks[-1][0])
+        commits, assigned, released = self._fetch_each(
+            (EVENT_COMMITS, bounds),
+            (_NAME_CHANGES.format(column="from_sequence"), bounds),
+            (_NAME_CHANGES.format(column="to_sequence"), bounds),
+        )
+        commits_at = _by_sequence(
+            (commit.sequence, (table_id, commit)) for table_id, commit in map(_as_part, commits)
+        )
+        assigned_at, released_at = _names_by_sequence(assigned), _names_by_sequence(released)
+        return [
+            EventRow(
+                sequence=sequence,
+                clock_ms=clock_ms,
+                txn_id=txn_id,
+                commits=tuple(commits_at[sequence]),
+                names_assigned=tuple(assigned_at[sequence]),
+                names_released=tuple(released_at[sequence]),
+            )
+            for sequence, clock_ms, txn_id in ticks
+        ]
+
+    # Namespaces and names
+
+    def namespaces(self) -> list[SchemaName]:
+        return list(self.namespace_creation_times())
+
+    def namespace_creation_times(self) -> dict[SchemaName, int]:
+        rows = self._fetch(
+            "SELECT catalog, schema, created_ms FROM namespaces ORDER BY catalog_key, schema_key"
+        )
+        return {SchemaName(catalog, schema): created_ms for catalog, schema, created_ms in rows}
+
+    def table_id_of(self, name: TableName, at: Sequence | None = None) -> TableId | None:
+        if at is None:
+            row = self._fetch_one(f"{_TABLE_ID}AND to_sequence IS NULL", *name.key)
+        else:
+            row = self._fetch_one(
+                f"{_TABLE_ID}AND from_sequence <= $4 AND (to_sequence IS NULL OR to_sequence > $4) "
+                "ORDER BY from_sequence DESC LIMIT 1",
+                *name.key,
+                at,
+            )
+        return None if row is None else row[0]
+
+    def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None:
+        if at is None:
+            row = self._fetch_one(f"{_NAME}AND to_sequence IS NULL", table_id)
+        else:
+            row = self._fetch_one(
+                f"{_NAME}AND from_sequence <= $2 AND (to_sequence IS NULL OR to_sequence > $2)",
+                table_id,
+                at,
+            )
+        return None if row is None else TableName(*row)
+
+    def last_name_of(self, table_id: TableId) -> TableName | None:
+        row = self._fetch_one(f"{_NAME}ORDER BY from_sequence DESC LIMIT 1", table_id)
+        return None if row is None else TableName(*row)
+
+    def names_of(self, table_id: TableId) -> list[TableName]:
+        return [TableName(*row) for row in self._fetch(f"{_NAME}ORDER BY from_sequence", table_id)]
+
+    # Tables
+
+    def table(self, table_id: TableId) -> TableRow | None:
+        row = self._fetch_one(f"{_TABLES}WHERE id = $1", table_id)
+        return None if row is None else as_table(row)
+
+    def named_table(self, ref: Ref) -> NamedTableRow | None:
+        if isinstance(ref, TableName):
+            row = self._fetch_one(
+                f"{_NAMED_TABLE}AND catalog_key = $1 AND schema_key = $2 AND name_key = $3",
+                *ref.key,
+            )
+        else:
+            row = self._fetch_one(f"{_NAMED_TABLE}AND table_id = $1", ref)
+        return None if row is None else _as_named_table(row)
+
+    def tables(
+        self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
+    ) -> list[NamedTableRow]:
+        sql = _NAMED_TABLE
+        values: list[object] = []
+
+        def place(value: object) -> str:
+            values.append(value)
+            return f"${len(values)}"
+
+        if namespace is not None:
+            catalog, schema = map(place, namespace.key)
+            sql += f"AND catalog_key = {catalog} AND schema_key = {schema} "
+        if after is not None:
+            key = ", ".join(map(place, after.key))
+            sql += f"AND (catalog_key, schema_key, name_key) > ({key}) "
+        sql += "ORDER BY catalog_key, schema_key, name_key"
+        if limit is not None:
+            sql += f" LIMIT {place(limit)}"
+        return [_as_named_table(row) for row in self._fetch(sql, *values)]
+
+    def tables_in_state(self, state: TableStatus) -> list[TableRow]:
+        rows = self._fetch(f"{_TABLES}WHERE state = $1 ORDER BY key", state.value)
+        return [as_table(row) for row in rows]
+
+    def unpublished_tables(self) -> list[TableRow]:
+        rows = self._fetch(
+            f"SELECT {TABLE_COLUMNS} FROM {self.unpublished_source} "
+            "WHERE published < head AND state = 'active' ORDER BY key"
+        )
+        return [as_table(row) for row in rows]
+
+    def overlapping_table(self, location: str) -> TableRow | None:
+        enclosing = _enclosing_locations(location)
+        places = ", ".join(f"${number}" for number in range(1, len(enclosing) + 1))
+        after, before = f"${len(enclosing) + 1}", f"${len(enclosing) + 2}"
+        row = self._fetch_one(
+            # A purged table keeps its location until the last of its files is deleted.
+            f"{_TABLES}WHERE purged_ms IS NULL AND "
+            f"(location IN ({places}) OR (location > {after} AND location < {before})) LIMIT 1",
+            *enclosing,
+            enclosing[0] + "/",
+            enclosing[0] + "0",  # the character after the slash
+        )
+        return None if row is None else as_table(row)
+
+    # Commits and transactions
+
+    def commits(
+        self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
+    ) -> list[CommitRow]:
+        optional = f"{'summary' if summary else 'NULL'}, {'content' if content else 'NULL'}"
+        sql = f"SELECT {_COMMIT_COLUMNS}, {optional}{_COMMITS}ORDER BY version"
+        return [_as_commit(row) for row in self._fetch(sql, key, first, last)]
+
+    def ratified_commits(
+        self, key: int, first: Version, last: Version
+    ) -> tuple[RatifiedCommit, ...]:
+        # Built directly: a client that opens a table for the first time may read thousands.
+        return tuple(
+            [
+                RatifiedCommit(
+                    version=version,
+                    way=_WAYS[way],
+                    txn_id=txn_id,
+                    sequence=sequence,
+                    timestamp_ms=timestamp_ms,
+                    size=size,
+                    sha256=sha256.hex(),
+                    file_name=file_name,
+                    modified_ms=modified_ms,
+                    content=content,
+                    published_ms=published_ms,
+                )
+                for (
+                    version,
+                    way,
+                    txn_id,
+                    sequence,
+                    timestamp_ms,
+                    size,
+                    sha256,
+                    file_name,
+                    modified_ms,
+                    content,
+                    published_ms,
+                ) in self._fetch(_RATIFIED_COMMITS, key, first, last)
+            ]
+        )
+
+    def commit_headers(self, key: int, first: Version, last: Version) -> list[CommitHeader]:
+        rows = self._fetch(_COMMIT_HEADERS, key, first, last)
+        return [CommitHeader(version, _WAYS[way], *others) for version, way, *others in rows]
+
+    def last_version_within(
+        self, key: int, first: Version, last: Version, most_bytes: int
+    ) -> Version:
+        end, order = ("max", "ASC") if first <= last else ("min", "DESC")
+        sql = _VERSION_WITHIN.format(end=end, order=order)
+        row = self._fetch_one(sql, key, *sorted((first, last)), most_bytes)
+        return first if row is None or row[0] is None else row[0]
+
+    def version_at(self, key: int, at: Sequence) -> Version | None:
+        row = self._fetch_one(_VERSION_AT, key, at)
+        return None if row is None or row[0] < 0 else Version(row[0])
+
+    def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+        return [_as_part(row) for row in self._fetch(_TRANSACTION_COMMITS, txn_id)]
+
+    def inconsistent_transactions(self) -> list[TxnId]:
+        return [txn_id for (txn_id,) in self._fetch(_INCONSISTENT_TRANSACTIONS)]
+
+    def rejection(self, txn_id: TxnId) -> RejectionRow | None:
+        row = self._fetch_one(_REJECTION, txn_id)
+        return None if row is None else RejectionRow(*row)
+
+    def answer(self, key: str) -> AnswerRow | None:
+        row = self._fetch_one(_ANSWER, key)
+        return None if row is None else AnswerRow(*row)
+
+    def files(self, key: int, last: Version) -> list[KnownFile]:
+        return self._known_files(_FILES_FOR, key, last)
+
+    def all_files(self, key: int) -> list[KnownFile]:
+        return self._known_files(f"{_FILES}ORDER BY kind, last, first", key)
+
+    def _known_files(self, sql: str, *values: int) -> list[KnownFile]:
+        return [
+            KnownFile(kind=FileKind(kind), first=first, last=last, paths=tuple(json.loads(paths)))
+            for kind, first, last, paths in self._fetch(sql, *values)
+        ]
+
+    # The catalog itself
+
+    def setting(self, key: str) -> str | None:
+        row = self._fetch_one("SELECT value FROM settings WHERE key = $1", key)
+        return None if row is None else row[0]
+
+    def lease_holder(self, lease: str) -> str | None:
+        row = self._fetch_one("SELECT holder FROM leases WHERE name = $1", lease)
+        return None if row is None else row[0]
+
+    def token(self, secret_sha256: bytes) -> TokenRow | None:
+        row = self._fetch_one(f"{_TOKENS}WHERE secret_sha256 = $1", secret_sha256)
+        return None if row is None else TokenRow(*row)
+
+    def tokens(self) -> list[TokenRow]:
+        return [TokenRow(*row) for row in self._fetch(f"{_TOKENS}ORDER BY name")]
+
+    def listeners(self) -> list[ListenerRow]:
+        return [ListenerRow(*row) for row in self._fetch(_LISTENERS)]
+
+    def locations(self) -> list[LocationRow]:
+        return [LocationRow(*row) for row in self._fetch(_LOCATIONS)]
+
+    def counts(self) -> Counts:
+        states, tails, [[external, rejections, listeners, tokens]] = self._fetch_each(
+            ("SELECT state, count(*) FROM tables GROUP BY state", ()),
+            (UNPUBLISHED_TAILS.format(source=self.unpublished_source), ()),
+            (_ROW_COUNTS, ()),
+        )
+        longest = max(tails, key=lambda tail: (tail[1], tail[0]), default=None)
+        return Counts(
+            tables={TableStatus(state): count for state, count in states},
+            external=external,
+            unpublished=sum(length for _, length, _ in tails),
+            longest_tail=None if longest is None else (longest[0], longest[1]),
+            oldest_unpublished_ms=min((ms for *_, ms in tails if ms is not None), default=None),
+            rejections=rejections,
+            listeners=listeners,
+            tokens=tokens,
+        )
+
+
+def as_table(row: Row) -> TableRow:
+    """Convert the columns of a table."""
+    return TableRow._make((*row[:2], TableStatus(row[2]), *row[3:-1], TableKind(row[-1])))
+
+
+def table_values(row: TableRow) -> Values:
+    """Return the columns of a table."""
+    return (*row[:2], row.state.value, *row[3:-1], row.kind.value)
+
+
+def _as_commit(row: Row) -> CommitRow:
+    return CommitRow._make((*row[:4], _WAYS[row[4]], *row[5:]))
+
+
+def _as_part(row: Row) -> tuple[TableId, CommitRow]:
+    return row[0], _as_commit(row[1:])
+
+
+def _as_named_table(row: Row) -> NamedTableRow:
+    return NamedTableRow(as_table(row[4:]), TableName(*row[:3]), row[3])
+
+
+def _enclosing_locations(location: str) -> list[str]:
+    """Return a location and every folder that contains it."""
+    found = [location.removesuffix("/")]
+    while "/" in found[-1].partition("://")[2]:
+        found.append(found[-1].rpartition("/")[0])
+    return [*found, f"{found[-1]}/"]  # the root of a disk ends with a slash
+
+
+def _names_by_sequence(
+    changes: Iterable[Row],
+) -> defaultdict[Sequence, list[tuple[TableName, TableId]]]:
+    return _by_sequence(
+        (sequence, (TableName(*parts), table_id)) for sequence, *parts, table_id in changes
+    )
+
+
+def _by_sequence(
+    pairs: Iterable[tuple[Sequence, Value]],
+) -> defaultdict[Sequence, list[Value]]:
+    grouped: defaultdict[Sequence, list[Value]] = defaultdict(list)
+    for sequence, value in pairs:
+        grouped[sequence].append(value)
+    return grouped
