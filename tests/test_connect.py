@@ -41,7 +41,7 @@ from headgate.storage import local, locations
 from tests.kit import req, shows
 
 WHAT_WORKS = (
-    "Name a directory, sqlite:///FILE, postgresql://…, http://…, "
+    "Use a directory, sqlite:///FILE, postgresql://…, http://…, "
     "file:///DIRECTORY?catalog=filesystem or s3://BUCKET/PREFIX?catalog=filesystem."
 )
 
@@ -133,7 +133,7 @@ def test_the_default_address_is_the_lake_in_the_current_directory(
 
 def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(NotEmptyError, match=r"holds no lake.*new directory"):
+    with pytest.raises(NotEmptyError, match=r"is not a lake.*new or empty directory"):
         connect(tmp_path)
     with pytest.raises(NotEmptyError):
         connect(f"sqlite://{tmp_path}/new.db")
@@ -260,7 +260,7 @@ def test_a_server_that_is_not_there_is_unavailable_at_once() -> None:
 
 def test_an_empty_address_is_refused() -> None:
     for use in (connect, init):
-        with pytest.raises(InvalidArgumentError, match="Name a directory"):
+        with pytest.raises(InvalidArgumentError, match="Use a directory"):
             use("")
 
 
@@ -319,7 +319,7 @@ def test_a_lake_is_made_once(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     assert init(lake) == locations.normalize(str(lake))
     before = contents(lake)
-    with pytest.raises(AlreadyExistsError, match="is a lake already"):
+    with pytest.raises(AlreadyExistsError, match="already a lake at"):
         init(lake)
     with pytest.raises(AlreadyExistsError):
         init(f"sqlite://{lake}/headgate.db", str(tmp_path / "elsewhere"))
@@ -342,7 +342,7 @@ def test_a_root_that_is_no_place_is_refused_and_no_lake_is_made(tmp_path: Path, 
 def test_a_filesystem_catalog_has_its_root_in_its_address(tmp_path: Path) -> None:
     address = f"file://{tmp_path}/lake?catalog=filesystem"
     assert init(address) == locations.normalize(f"{tmp_path}/lake")
-    with pytest.raises(InvalidArgumentError, match="Leave the root away"):
+    with pytest.raises(InvalidArgumentError, match="Omit the root"):
         init(address, str(tmp_path / "elsewhere"))
     assert list(tmp_path.iterdir()) == []
 

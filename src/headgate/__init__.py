@@ -1,4 +1,4 @@
-"""Headgate: the catalog every commit of a Delta table passes through."""
+"""Headgate: a catalog for Delta Lake tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "Listener", "Session", "Table", "connect", "errors", "open"]
 
-_HOMES = {
+_MODULES = {
     "Event": "headgate.api.events",
     "Listener": "headgate.api.events",
     "Session": "headgate.client.session",
@@ -25,14 +25,14 @@ _HOMES = {
 
 
 def __dir__() -> list[str]:
-    """List the public names, loaded or not."""
+    """List the public names, including those not loaded yet."""
     return sorted(__all__)
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first asked for: importing Headgate costs nothing."""
+    """Load a public name on first use, so that importing Headgate loads no large library."""
     if name == "errors":
         return import_module("headgate.errors")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'headgate' has no attribute {name!r}")

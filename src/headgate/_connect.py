@@ -1,13 +1,14 @@
-"""The root for library users: an address becomes a `Session`, for every kind of catalog.
+"""Opening a catalog: `connect`, `init` and `open`.
 
-Not called `connect`, since a module of that name would stand before the function.
+The module is not called `connect` because importing it would replace the function
+`headgate.connect` by the module.
 
 | address | catalog |
 |---|---|
 | a directory, or `sqlite:///...` | embedded: the catalog runs in this process on SQLite |
-| `postgresql://...` | the catalog runs in this process on a database that many share |
+| `postgresql://...` | the catalog runs in this process on a shared database |
 | `http://...`, `https://...` | a catalog server |
-| `file:///...?catalog=filesystem`, `s3://...?catalog=filesystem` | no database: put-if-absent |
+| `file:///...?catalog=filesystem`, `s3://...?catalog=filesystem` | filesystem catalog |
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 from headgate.api.port import ManagingCatalog
 from headgate.arguments import When, checked
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import CatalogStore, WriteUnit
+from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.catalog.stores.sqlite_file import make_private_folder
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 DATABASE = "headgate.db"
 _ROOT = "root"
 _ADDRESSES = (
-    "Name a directory, sqlite:///FILE, postgresql://…, http://…, "
+    "Use a directory, sqlite:///FILE, postgresql://…, http://…, "
     "file:///DIRECTORY?catalog=filesystem or s3://BUCKET/PREFIX?catalog=filesystem."
 )
 
@@ -63,11 +64,11 @@ def connect(
     clock: Clock | None = None,
     ids: Ids | None = None,
 ) -> Session:
-    """Open the catalog at an address; a missing or empty directory becomes a lake.
+    """Open the catalog at an address. A missing or empty directory becomes a lake.
 
-    `publisher=False` leaves publishing to others, or to `table.publish()`. A server may ask for
-    `token`, else taken from HEADGATE_TOKEN; `certificates` names a file with the authorities to
-    trust, where they are not those of the system.
+    With `publisher=False` this process publishes only when `table.publish()` is called. `token` is
+    for servers that require one; its default is HEADGATE_TOKEN. `certificates` is a file with the
+    certificate authorities to trust instead of those of the system.
     """
     clock = clock or SystemClock()
     ids = ids or RandomIds(clock)
@@ -82,7 +83,7 @@ def connect(
         case _Kind.FILESYSTEM:
             catalog, on_close = _filesystem(text, clock, ids, settings), _nothing
         case _Kind.DATABASE:
-            own = embedded_catalog(
+            embedded = embedded_catalog(
                 text,
                 settings=settings,
                 publisher=publisher,
@@ -91,33 +92,37 @@ def connect(
                 housekeeping=publisher,
                 any_location=True,
             )
-            catalog, on_close = own, own.close
+            catalog, on_close = embedded, embedded.close
     return _session(catalog, clock, ids, settings, on_close)
 
 
 @checked
 def init(address: str | os.PathLike[str], root: str | None = None) -> str:
-    """Make a lake and say where its tables will lie; refuse one that is there."""
+    """Create a lake and return the root of its tables.
+
+    Raises `AlreadyExistsError` if there is a lake.
+    """
     text = os.fspath(address)
     clock = SystemClock()
     match _kind(text):
         case _Kind.SERVER:
             raise InvalidArgumentError(
-                f"{locations.shown(text)!r} is a server, which made its lake itself.",
-                remedy="Run `headgate init` where the server runs, with the address of its store.",
+                f"{locations.shown(text)!r} is a server.",
+                remedy="Run `headgate init` on the server's machine with the address of its store.",
             )
         case _Kind.FILESYSTEM:
             if root is not None:
                 raise InvalidArgumentError(
-                    f"The tables of {locations.shown(text)!r} lie where it says, not at {root!r}.",
-                    remedy="Leave the root away.",
+                    f"A filesystem catalog stores its tables at its own address, "
+                    f"{locations.shown(text)!r}, not at {root!r}.",
+                    remedy="Omit the root.",
                 )
-            return _filesystem_root(text)  # a filesystem catalog is made by its first table
+            return _filesystem_root(text)  # the first table creates a filesystem catalog
         case _Kind.DATABASE:
             root = None if root is None else locations.normalize(root)
             if root is not None and root.startswith("memory:"):
                 raise InvalidArgumentError(
-                    f"The root {root} is lost when this process ends.",
+                    f"Tables under {root} would be lost when this process ends.",
                     remedy="Use a directory or a file://, s3://, gs://, az:// or abfss:// URL.",
                 )
             if is_postgres(text):
@@ -125,13 +130,15 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
             else:
                 database = _database(text)
                 if _ready(database).exists():
-                    raise AlreadyExistsError(f"{text} is a lake already.", remedy="Use it.")
+                    raise AlreadyExistsError(
+                        f"There is already a lake at {text}.", remedy="Use it."
+                    )
                 store = SQLiteStore(str(database), clock)
                 root = root or locations.normalize(str(database.parent.resolve()))
     try:
         with store.read() as unit:
             if unit.setting(_ROOT) is not None:
-                raise AlreadyExistsError("This database holds a lake already.", remedy="Use it.")
+                raise AlreadyExistsError("This database already contains a lake.", remedy="Use it.")
         return _root_of(store, root, clock)
     finally:
         store.close()
@@ -141,7 +148,7 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
 def open(
     path: str | os.PathLike[str], *, version: int | None = None, as_of: When | None = None
 ) -> PlainTable:
-    """Open a plain Delta table by its path, to read it: the latest, or as it was."""
+    """Open a plain Delta table by its path for reading, at the latest or an earlier version."""
     from headgate.client.table import open_path
 
     return open_path(os.fspath(path), version=version, as_of=as_of)
@@ -159,13 +166,14 @@ def embedded_catalog(
     any_location: bool = False,
     on_stopped: Callable[[str], None] = lambda why: None,
 ) -> Catalog:
-    """Run the catalog of a lake in this process, on SQLite or on PostgreSQL.
+    """Open the catalog of a lake in this process, on SQLite or PostgreSQL.
 
-    With `any_location` tables may be put anywhere; a server leaves that to its administrator.
+    With `any_location` clients may choose any location for tables. A server allows only locations
+    that its administrator registered.
     """
     store, root = open_store(address, clock, settings)
     if isinstance(store, SQLiteStore) and store.is_read_only:
-        publisher = housekeeping = False  # which would only fail
+        publisher = housekeeping = False  # both need to write
     return Catalog(
         store,
         root,
@@ -184,12 +192,12 @@ def embedded_catalog(
 def open_store(
     address: str, clock: Clock, settings: Settings | None = None
 ) -> tuple[CatalogStore, str]:
-    """Open the store of a lake; give it, and where the lake's tables lie."""
+    """Open the store of a lake; return it and the root of the lake's tables."""
     settings = settings or Settings()
     if _kind(address) is not _Kind.DATABASE:
         raise InvalidArgumentError(
-            f"{locations.shown(address)!r} names no store.",
-            remedy="Name a directory, sqlite:///FILE or postgresql://….",
+            f"{locations.shown(address)!r} is not the address of a store.",
+            remedy="Use a directory, sqlite:///FILE or postgresql://….",
         )
     store: CatalogStore
     root: str | None = None
@@ -208,12 +216,12 @@ def open_store(
 
 
 def database_file(address: str) -> Path | None:
-    """Return the SQLite file of a store's address; None if it is another store."""
+    """Return the SQLite file of a store's address; None for PostgreSQL."""
     return None if is_postgres(address) else _database(address)
 
 
 def is_postgres(address: str) -> bool:
-    """Say whether a store's address names a PostgreSQL database."""
+    """Return True for the address of a PostgreSQL database."""
     return address.startswith(("postgresql://", "postgres://"))
 
 
@@ -231,8 +239,8 @@ def _kind(address: str) -> _Kind:
     return _Kind.FILESYSTEM
 
 
-# These are loaded when they are asked for: that takes longer than opening a lake, and what reads
-# tables stands on pyarrow, which a server does without.
+# The functions below import lazily: the imports take longer than opening a lake, and a server does
+# not need pyarrow, which the client imports.
 
 
 def _postgres(address: str, clock: Clock, settings: Settings) -> CatalogStore:
@@ -295,55 +303,56 @@ def _database(address: str) -> Path:
         path = address.removeprefix("sqlite://")
         if not path.startswith("/") or path == "/":
             raise InvalidArgumentError(
-                f"{address!r} names no file.", remedy="Write sqlite:///path/to/file.db."
+                f"{address!r} does not contain the path of a file.",
+                remedy="Write sqlite:///path/to/file.db.",
             )
         return Path(path)
     if not address:
-        raise InvalidArgumentError("An address cannot be empty.", remedy="Name a directory.")
+        raise InvalidArgumentError("The address is empty.", remedy="Use a directory.")
     return Path(address) / DATABASE
 
 
 def _ready(database: Path) -> Path:
-    """Make the lake's directory; refuse one that is somebody else's."""
+    """Create the directory of a lake if needed; raise if it contains other files."""
     directory = database.parent
     try:
         if directory.exists() and not directory.is_dir():
             raise InvalidArgumentError(
-                f"{directory} is not a directory.", remedy="Name a directory."
+                f"{directory} is not a directory.", remedy="Use a directory."
             )
-        if not database.exists():  # what is ratified must not go with the lake's own name
+        if not database.exists():  # synced, since a lost directory would lose ratified commits
             make_private_folder(directory)
-        # In this order: what another process makes meanwhile is a lake, not somebody else's.
+        # In this order: a database that another process creates meanwhile makes it a lake.
         is_used = any(directory.iterdir())
         is_foreign = is_used and not database.exists()
-        # While a lake is made its database is empty for a moment, and tables there are none yet.
-        # Again in this order: another process may make both meanwhile.
+        # A new lake has an empty database for a moment, but no tables yet. Again in this order:
+        # another process may create both meanwhile.
         is_lost = (directory / "tables").is_dir() and _is_empty(database)
     except NotADirectoryError as error:
         raise InvalidArgumentError(
-            f"{str(directory)!r} cannot be used: {error}.", remedy="Name a directory."
+            f"{str(directory)!r} cannot be used: {error}.", remedy="Use a directory."
         ) from error
     except OSError as error:
         raise UnavailableError(
             f"{str(directory)!r} cannot be used: {error}.",
-            remedy="Name a directory that can be read and written.",
+            remedy="Use a directory that can be read and written.",
         ) from error
     if is_foreign:
         raise NotEmptyError(
-            f"{directory} is not empty and holds no lake.",
-            remedy="Name an empty or a new directory, or a lake.",
+            f"{directory} is not empty and is not a lake.",
+            remedy="Use a new or empty directory, or an existing lake.",
         )
     if is_lost:
         raise DamagedError(
-            f"The catalog's file {database} is empty, and there are tables beside it.",
-            remedy="Move it away and restore it from a backup: `headgate restore`.",
+            f"The catalog's database {database} is empty, but there are tables beside it.",
+            remedy="Move it away and restore a backup: `headgate restore`.",
         )
     return database
 
 
 def _is_empty(database: Path) -> bool:
     for file in (database, database.with_name(f"{database.name}-wal")):
-        with suppress(FileNotFoundError):  # the last one to close takes the log away
+        with suppress(FileNotFoundError):  # the last process to close deletes the log
             if file.stat().st_size:
                 return False
     return True
@@ -356,28 +365,24 @@ def _root_of(store: CatalogStore, root: str | None, clock: Clock) -> str:
         return known
     if root is None:
         raise InvalidArgumentError(
-            "This database holds no lake yet, and nobody said where its tables shall lie.",
-            remedy="Make one first: `headgate init ADDRESS --root URL`.",
+            "The database contains no lake, and no storage root is configured.",
+            remedy="Create a lake: `headgate init ADDRESS --root URL`.",
         )
-    wanted = root
-
-    def begin(unit: WriteUnit) -> str:
-        known = unit.setting(_ROOT)  # another process may have been faster
+    with store.write() as unit:
+        known = unit.setting(_ROOT)  # another process may have created it meanwhile
         if known is not None:
             return known
-        unit.set_setting(_ROOT, wanted)
+        unit.set_setting(_ROOT, root)
         unit.insert_namespace(SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA), clock.now_ms())
-        return wanted
-
-    with store.write() as unit:
-        return begin(unit)
+        return root
 
 
 def _filesystem_root(address: str) -> str:
     parts = urlsplit(address)
     if parse_qs(parts.query).get("catalog") != ["filesystem"]:
-        said = f"{locations.shown(address)!r} names no catalog."
-        raise InvalidArgumentError(said, remedy=_ADDRESSES)
+        raise InvalidArgumentError(
+            f"{locations.shown(address)!r} is not the address of a catalog.", remedy=_ADDRESSES
+        )
     try:
         return locations.normalize(address.partition("?")[0])
     except InvalidArgumentError as error:

@@ -1,8 +1,8 @@
-"""Arguments of the public surface, checked against their annotations before anything else runs.
+"""Checks of arguments of public functions against their annotations.
 
-`checked` decorates a public function, or a class with all its public methods. A value that its
-annotation does not allow raises `InvalidArgumentError` and nothing was done; code behind the edge
-trusts its annotations. One string stands for a list of one name, so `partition_by="id"` works.
+`checked` decorates a function, or a class with all its public methods. A value that does not match
+its annotation raises `InvalidArgumentError` before the function runs, so that other code can trust
+annotations. A string is accepted for a list of strings: `partition_by="id"`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ Checked = TypeVar("Checked", bound=Callable[..., Any])
 When = str | datetime | date | int
 
 _GREATEST: Final = 2**63 - 1
-_SHOWN: Final = 40  # characters of a value in an error
+_SHOWN: Final = 40  # characters of a value in an error message
 _DAY_MS: Final = 86_400_000
-_LONGEST_PATH: Final = 4096  # of every file system in use
+_LONGEST_PATH: Final = 4096  # the limit of common file systems
 _LONGEST_PART: Final = 255
 
 
 class _Mismatch(Exception):  # noqa: N818 - never leaves this module
-    """A value is not what its annotation says; carries what was expected."""
+    """A value does not match its annotation; the text says what was expected."""
 
 
-# Checks one value and returns it in the form that the function is written for.
+# Checks a value and returns it in the form that the function expects.
 _Check = Callable[[Any], Any]
 
 
 def checked(target: Checked) -> Checked:
-    """Check arguments of a function, or of the constructor and public methods of a class."""
+    """Check the arguments of a function, or of the constructor and public methods of a class."""
     if not isinstance(target, type):
         return typing.cast("Checked", _checked_function(typing.cast("types.FunctionType", target)))
     for name, member in list(vars(target).items()):
@@ -66,7 +66,7 @@ def milliseconds(when: When) -> int:
         raise InvalidArgumentError(
             f"{when.isoformat()} has no time zone.", remedy="Write it like 2026-03-01T00:00:00Z."
         )
-    # In whole numbers: a float of seconds loses the millisecond a commit was made in.
+    # With integers: a float of seconds loses the milliseconds.
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
     return since.days * _DAY_MS + since.seconds * 1000 + since.microseconds // 1000
 
@@ -79,12 +79,12 @@ def _parse_moment(text: str) -> datetime | date:
             continue
     raise InvalidArgumentError(
         f"{text!r} is not a date or time.",
-        remedy="Write it like 2026-03-01T00:00:00Z, or 2026-03-01 for the day's start in UTC.",
+        remedy="Write it like 2026-03-01T00:00:00Z, or 2026-03-01 for the start of the day in UTC.",
     )
 
 
 def shown(value: object) -> str:
-    """Describe a value for an error: its type, and itself where it is short."""
+    """Describe a value for an error message: its type, and the value if it is short."""
     name = type(value).__name__
     if isinstance(value, str | int | float | bool | date):
         text = repr(value)
@@ -104,16 +104,16 @@ def _checked_function(
     if function.__name__ == "__init__" and owner is not None:
         label = owner.__name__
 
-    @functools.cache  # annotations may name what is defined further down in the module
+    @functools.cache  # lazily: annotations may refer to names defined later in the module
     def checks() -> dict[str, _Check]:
         return {name: _check_of(hint) for name, hint in _hints(function, names).items()}
 
     def check(name: str, value: Any) -> Any:
-        found = checks().get(name)
-        if found is None or value is signature.parameters[name].default:
+        check_value = checks().get(name)
+        if check_value is None or value is signature.parameters[name].default:
             return value
         try:
-            return found(value)
+            return check_value(value)
         except _Mismatch as mismatch:
             raise InvalidArgumentError(
                 f"{label}(): {name} must be {mismatch}, not {shown(value)}.",
@@ -133,11 +133,11 @@ def _checked_function(
 
 
 def _hints(function: types.FunctionType, names: Iterable[str]) -> dict[str, Any]:
-    """Evaluate the annotations of parameters; that of the result may not be loaded."""
+    """Evaluate the annotations of parameters only; that of the result may not be importable."""
     annotations = function.__annotations__
-    wanted = {name: annotations[name] for name in names if name in annotations}
-    stand_in = types.SimpleNamespace(__annotations__=wanted)
-    return typing.get_type_hints(stand_in, function.__globals__)
+    selected = {name: annotations[name] for name in names if name in annotations}
+    holder = types.SimpleNamespace(__annotations__=selected)
+    return typing.get_type_hints(holder, function.__globals__)
 
 
 # Annotations
@@ -161,7 +161,7 @@ def _check_of(hint: Any) -> _Check:
         return _items(_check_of(arguments[0]), one_is_many=arguments[0] is str)
     if isinstance(hint, type):
         return _instance(hint)
-    raise TypeError(f"arguments annotated with {hint!r} cannot be checked")
+    raise TypeError(f"cannot check arguments annotated with {hint!r}")
 
 
 def _any_of(members: Sequence[_Check]) -> _Check:
@@ -172,7 +172,7 @@ def _any_of(members: Sequence[_Check]) -> _Check:
                 return member(value)
             except _Mismatch as mismatch:
                 expected.append(str(mismatch))
-        # None last, however the annotation is ordered; sentinels say nothing to a caller.
+        # None goes last in the message; sentinels are left out.
         expected.sort(key="None".__eq__)
         raise _Mismatch(_either(filter(None, dict.fromkeys(expected))))
 
@@ -184,7 +184,7 @@ def _mapping(key: _Check, item: _Check) -> _Check:
         if not isinstance(value, Mapping):
             raise _Mismatch("a dict")
         try:
-            return {key(name): item(found) for name, found in value.items()}
+            return {key(name): item(element) for name, element in value.items()}
         except _Mismatch as mismatch:
             raise _Mismatch(f"a dict whose every key or value is {mismatch}") from None
 
@@ -222,13 +222,17 @@ def _instance(kind: type) -> _Check:
     expected = f"{article} {kind.__name__}"
     if issubclass(kind, enum.Enum):
         is_sentinel = len(kind) == 1
-        expected = "" if is_sentinel else _either(f"{kind.__name__}.{one.name}" for one in kind)
-    return _require(lambda value: isinstance(value, kind) or _is_twin(value, kind), expected)
+        expected = (
+            "" if is_sentinel else _either(f"{kind.__name__}.{member.name}" for member in kind)
+        )
+    return _require(
+        lambda value: isinstance(value, kind) or _is_connect_class(value, kind), expected
+    )
 
 
-def _is_twin(value: Any, kind: type) -> bool:
-    """Return True for a class of the same name and package: Spark Connect has its own session."""
-    packages = {of.__module__.partition(".")[0] for of in (type(value), kind)}
+def _is_connect_class(value: Any, kind: type) -> bool:
+    """Return True for a PySpark class of the same name: Spark Connect has its own classes."""
+    packages = {cls.__module__.partition(".")[0] for cls in (type(value), kind)}
     return type(value).__name__ == kind.__name__ and packages == {"pyspark"}
 
 
@@ -244,7 +248,7 @@ def _require(holds: Callable[[Any], bool], expected: str) -> _Check:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise _Mismatch("a string")
-    if "\0" in value:  # which neither paths nor PostgreSQL's texts can have
+    if "\0" in value:  # invalid in paths and in texts of PostgreSQL
         raise _Mismatch("a string without NUL")
     if not value.isascii():
         try:
@@ -256,7 +260,7 @@ def _string(value: Any) -> str:
 
 def _whole(value: Any) -> int:
     try:
-        number = operator.index(value)  # which takes the integers of numpy too
+        number = operator.index(value)  # accepts integers of numpy, too
     except TypeError:
         raise _Mismatch("a whole number") from None
     if isinstance(value, bool):

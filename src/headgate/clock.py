@@ -1,6 +1,6 @@
-"""The only door to real time and real chance, handed down from the roots.
+"""The clock and the source of ids.
 
-Everything else takes a `Clock` and `Ids` as arguments, so a test can set both.
+All other code receives a `Clock` and `Ids` as arguments, so that tests can replace them.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for what is recorded, monotonic time for what is waited for."""
+    """Wall-clock time for records, monotonic time for waiting."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC. May jump."""
+        """Return milliseconds since 1970, UTC. May jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Return seconds of a clock that never goes back."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for a number of seconds."""
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the operating system."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -41,23 +41,23 @@ class SystemClock:
 
 
 class Ids(Protocol):
-    """Where new ids come from."""
+    """A source of new ids."""
 
     def random(self) -> uuid.UUID:
-        """Give a UUID of pure chance: table ids, staged files, data files."""
+        """Return a random UUID, for tables, staged files and data files."""
         ...
 
     def ordered(self) -> uuid.UUID:
-        """Give a UUIDv7, which begins with the time: transaction ids."""
+        """Return a UUIDv7, which starts with the time, for transactions."""
         ...
 
     def secret(self) -> bytes:
-        """Give 256 bits that nobody can guess: tokens."""
+        """Return 256 random bits, for tokens."""
         ...
 
 
 class RandomIds:
-    """Ids from the system's source of chance."""
+    """Ids from the random numbers of the operating system."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -72,9 +72,9 @@ class RandomIds:
         return os.urandom(32)
 
 
-def uuid7(now_ms: int, chance: bytes) -> uuid.UUID:
-    """Compose a UUIDv7 (RFC 9562) from a time and ten bytes of chance."""
-    value = (now_ms & (1 << 48) - 1) << 80 | int.from_bytes(chance, "big")
+def uuid7(now_ms: int, random: bytes) -> uuid.UUID:
+    """Compose a UUIDv7 (RFC 9562) from a time and ten random bytes."""
+    value = (now_ms & (1 << 48) - 1) << 80 | int.from_bytes(random, "big")
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return uuid.UUID(int=value)

@@ -1,7 +1,7 @@
-"""Named places where a test may kill, raise, leave or wait; nothing happens in normal runs.
+"""Named places where a test can kill, fail, end or delay a process.
 
-`HEADGATE_FAIL=name:kill`, `name:raise`, `name:exit`, `name:sleep:250`, each with `@nth` for the
-nth crossing; several separated by commas. A process reads it once, when this module is imported.
+`HEADGATE_FAIL=name:kill`, `name:raise`, `name:exit` or `name:sleep:250`, with `@n` to act the nth
+time only; several are separated by commas. The variable is read when this module is imported.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ACTION: Final = re.compile(r"kill|raise|exit|sleep:[0-9]+")
 
 
 class FailPointError(BaseException):
-    """Raised by an armed point. Not an `Exception`: nothing may catch it and go on."""
+    """Raised by an armed fail point. Not an `Exception`, so that no handler continues after it."""
 
 
 @dataclass(slots=True)
@@ -76,13 +76,13 @@ _lock = threading.Lock()
 
 
 def fail_point(name: str) -> None:
-    """Do what was armed for this place; in normal runs one look into an empty dictionary."""
+    """Act if this fail point is armed; otherwise only check an empty dictionary."""
     if _armed:
         _cross(name)
 
 
 def arm(text: str) -> None:
-    """Arm the places named in `text`, in the form of `HEADGATE_FAIL`; empty disarms all."""
+    """Arm fail points in the format of `HEADGATE_FAIL`; an empty text disarms all."""
     armed: dict[str, _Armed] = {}
     for item in filter(None, text.split(",")):
         item, _, nth = item.partition("@")
@@ -90,9 +90,9 @@ def arm(text: str) -> None:
         if name not in POINTS:
             raise ValueError(f"There is no fail point {name!r}.")
         if _ACTION.fullmatch(action) is None:
-            raise ValueError(f"A fail point cannot {action!r}.")
+            raise ValueError(f"{action!r} is not an action of a fail point.")
         if int(nth or 1) < 1:
-            raise ValueError(f"A fail point is not crossed for the {nth}th time.")
+            raise ValueError(f"{nth!r} is not a count of a fail point: it starts at 1.")
         armed[name] = _Armed(action, int(nth or 1))
     with _lock:
         _armed.clear()

@@ -1,7 +1,7 @@
-"""Names of tables: `catalog.schema.table`, parsed once, at the edge.
+"""Table names, `catalog.schema.table`, and their parsing.
 
-A part keeps its case and is unique ignoring case, so every lookup goes by `key`. A name is never a
-path: storage locations come from table ids.
+Names keep their case and are unique ignoring case, so lookups use `key`. Storage locations
+come from table ids, never from names.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _LONGEST = 255
 
 @dataclass(frozen=True, slots=True)
 class SchemaName:
-    """A namespace of tables."""
+    """The name of a namespace."""
 
     catalog: str
     schema: str
 
     @classmethod
     def parse(cls, text: str, catalog: str = DEFAULT_CATALOG) -> SchemaName:
-        """Read `schema` or `catalog.schema`."""
+        """Parse `schema` or `catalog.schema`."""
         match _parts(text):
             case [schema]:
                 return cls(_part(catalog), schema)
-            case [of, schema]:
-                return cls(of, schema)
+            case [first, schema]:
+                return cls(first, schema)
             case _:
-                raise InvalidNameError(f"{text!r} is not a namespace.")
+                raise InvalidNameError(f"{text!r} is not a valid name of a namespace.")
 
     @property
     def key(self) -> tuple[str, str]:
-        """What is unique: the parts without regard to case."""
+        """The parts without case, which are unique."""
         return (fold(self.catalog), fold(self.schema))
 
     def __str__(self) -> str:
@@ -57,12 +57,12 @@ class TableName:
     def parse(
         cls, text: str, catalog: str = DEFAULT_CATALOG, schema: str = DEFAULT_SCHEMA
     ) -> TableName:
-        """Read `table`, `schema.table` or `catalog.schema.table`; missing parts are given."""
+        """Parse `table`, `schema.table` or `catalog.schema.table`."""
         match _parts(text):
             case [table]:
                 return cls(_part(catalog), _part(schema), table)
-            case [of, table]:
-                return cls(_part(catalog), of, table)
+            case [second, table]:
+                return cls(_part(catalog), second, table)
             case [first, second, table]:
                 return cls(first, second, table)
             case _:
@@ -70,12 +70,12 @@ class TableName:
 
     @property
     def namespace(self) -> SchemaName:
-        """The schema the table is in."""
+        """The namespace of the table."""
         return SchemaName(self.catalog, self.schema)
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What is unique: the parts without regard to case."""
+        """The parts without case, which are unique."""
         return (fold(self.catalog), fold(self.schema), fold(self.table))
 
     def __str__(self) -> str:
@@ -83,25 +83,25 @@ class TableName:
 
 
 def fold(part: str) -> str:
-    """Give the form in which two spellings of one name are equal."""
+    """Return the form in which all spellings of a name are equal."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", part).casefold())
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Return a question that names the known name most like a wrong one; empty if none is."""
+    """Return a question with the most similar known name; empty if there is none."""
     by_fold = {fold(name): name for name in known}
-    found = difflib.get_close_matches(fold(wrong), by_fold, n=1)
-    return f" Did you mean {by_fold[found[0]]!r}?" if found else ""
+    matches = difflib.get_close_matches(fold(wrong), by_fold, n=1)
+    return f" Did you mean {by_fold[matches[0]]!r}?" if matches else ""
 
 
 def plain_name(text: str) -> str:
-    """Read the name of what is no table and has no parts: a listener, a token."""
+    """Check a name without parts, such as that of a listener or a token."""
     return _part(text)
 
 
 def _parts(text: str) -> list[str]:
-    # A dot cannot be part of a name, quoted or not, so splitting is safe; backticks are allowed
-    # because people copy names out of SQL.
+    # A name cannot contain a dot, quoted or not, so splitting is safe. Backticks are allowed
+    # because people copy names from SQL.
     return [_part(part[1:-1] if _is_quoted(part) else part) for part in text.split(".")]
 
 
@@ -112,7 +112,9 @@ def _is_quoted(part: str) -> bool:
 def _part(part: str) -> str:
     part = unicodedata.normalize("NFC", part)
     if not 1 <= len(part) <= _LONGEST:
-        raise InvalidNameError(f"A part of a name has 1 to {_LONGEST} characters, not {len(part)}.")
+        raise InvalidNameError(
+            f"A part of a name must have 1 to {_LONGEST} characters, not {len(part)}."
+        )
     for character in part:
         # Marks belong to letters in many scripts (Devanagari, Thai), so they count as letters.
         if unicodedata.category(character)[0] not in "LMN" and character not in "_@-":

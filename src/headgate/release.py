@@ -1,4 +1,4 @@
-"""Which release of Headgate this is."""
+"""The installed release of Headgate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def version() -> str:
-    """Give the version that is installed."""
-    import importlib.metadata  # a tenth of a server's start, which does without
+    """Return the installed version."""
+    import importlib.metadata  # slow to load: a tenth of the start of a server
 
     return importlib.metadata.version("headgate")

@@ -1,8 +1,8 @@
-"""The root of the server: settings in the environment become a catalog behind HTTP.
+"""The server process: granian workers that serve a catalog over HTTP.
 
-granian loads the application in a process of its own, also with one worker, so `create_app` builds
-everything there, from the environment: no secret stands on a command line. On SQLite there is one
-worker, always; on PostgreSQL each worker is a full server.
+granian loads the application in worker processes, so `create_app` builds everything there from
+environment variables. No secret is on a command line. SQLite allows one worker; on PostgreSQL each
+worker is a complete server.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _STORE = "HEADGATE_STORE"
 _AUTH = "HEADGATE_AUTH"
 _HOST = "HEADGATE_HOST"
 _LOG_LEVEL = "HEADGATE_LOG_LEVEL"
-_DATABASE = "HEADGATE_DATABASE_IDENTITY"  # of the SQLite file as it was when the server started
-_WAITING = 2_048  # connections that the system keeps until they are accepted
-_OTHER_FILES = 512
+_DATABASE = "HEADGATE_DATABASE_IDENTITY"  # of the SQLite file when the server started
+_BACKLOG = 2_048  # connections that the system queues until they are accepted
+_OTHER_FILES = 512  # file descriptors besides connections
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How a server is to be run."""
+    """The configuration of a server process."""
 
     store: str = field(repr=False)  # an address may hold a password
     host: str = "127.0.0.1"
@@ -74,75 +74,78 @@ class Serving:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
-        return self._at(self.host)
+        """The URL of the address that it listens on."""
+        return self._url(self.host)
 
     @property
     def bound_address(self) -> str:
-        """The address that the host's name stands for: a socket is bound to an address."""
+        """The IP address of the host, since a socket is bound to an address."""
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+            entries = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise InvalidArgumentError(
                 f"The host {self.host!r} cannot be resolved.",
-                remedy="Name an address or a name of this machine, such as 127.0.0.1 or localhost.",
+                remedy="Use an address or a name of this machine, such as 127.0.0.1 or localhost.",
             ) from None
-        # Clients try every address of a name, and some know IPv4 alone.
-        return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
+        # Clients try every address of a name, and some support only IPv4.
+        return str(min(entries, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
 
     @property
-    def found_at(self) -> str:
-        """Where clients find it: who listens on every address is found by the machine's name."""
+    def client_url(self) -> str:
+        """The URL for clients: with the machine's name if it listens on every address."""
         try:
             is_any = ipaddress.ip_address(self.host).is_unspecified
         except ValueError:
             is_any = False
-        return self._at(socket.gethostname() if is_any else self.host)
+        return self._url(socket.gethostname() if is_any else self.host)
 
-    def _at(self, host: str) -> str:
+    def _url(self, host: str) -> str:
         scheme = "http" if self.certificate is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def shown_store(self) -> str:
-        """The store's address without a password."""
+        """The address of the store without a password."""
         return locations.shown(self.store)
 
-    def refuse_if_wrong(self) -> None:
-        """Refuse what cannot be served, or should not be."""
+    def validate(self) -> None:
+        """Raise if the configuration is invalid or unsafe."""
         if self.workers > 1 and not is_postgres(self.store):
             raise InvalidArgumentError(
                 f"{self.workers} workers cannot share one SQLite file.",
                 remedy="Use one worker, or a store on PostgreSQL.",
             )
         if (self.certificate is None) != (self.key is None):
-            raise InvalidArgumentError("A certificate needs its key, and a key its certificate.")
+            raise InvalidArgumentError(
+                "A certificate and its key must be given together.",
+                remedy="Pass both --tls-certificate and --tls-key.",
+            )
         for path in (self.certificate, self.key):
             if path is not None and not path.is_file():
-                raise InvalidArgumentError(f"{path} is no file.")
+                raise InvalidArgumentError(f"{path} is not a file.", remedy="Pass a PEM file.")
         if self.certificate is not None:
             try:
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
                     self.certificate, self.key, password=""
                 )
-            except OSError as error:  # also what is no certificate
+            except OSError as error:  # ssl.SSLError, too
                 raise InvalidArgumentError(
                     f"{self.certificate} and {self.key} cannot be used: {error.strerror or error}.",
-                    remedy="Name PEM files that belong together; the key without a passphrase.",
+                    remedy="Use PEM files that belong together, and a key without a passphrase.",
                 ) from error
         if not _is_loopback(self.bound_address) and not self.auth:
             raise InvalidArgumentError(
-                f"{self.host} can be reached from elsewhere, and nobody is asked for a token.",
-                remedy="Add --auth (and make tokens: `headgate token create NAME`), or listen on "
-                "127.0.0.1.",
+                f"{self.host} can be reached from other machines, and no token would be required.",
+                remedy="Add --auth and create tokens with `headgate token create NAME`, or listen "
+                "on 127.0.0.1.",
             )
 
 
 def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None:
-    """Run a server until it is told to stop; every request that came is answered first."""
-    serving.refuse_if_wrong()
+    """Run a server until SIGTERM or Ctrl-C; all received requests are answered first."""
+    serving.validate()
     settings = Settings.from_environment(os.environ)
-    # Looked at here, so that what is wrong is said to who started it, and migrated once.
+    # Checked here, so that errors are shown on the terminal, and migrations run only once.
     for names in (settings.required_features, settings.suggested_features):
         features.named(names)
     Receivers(settings.listener_networks)
@@ -150,7 +153,7 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
     store.close()
     database = database_file(serving.store)
     with nullcontext() if database is None else server_lock.held(database, serving.address):
-        _refuse_if_taken(serving)
+        _check_port(serving)
         _run(serving, settings, on_ready)
 
 
@@ -171,7 +174,7 @@ def _run(serving: Serving, settings: Settings, on_ready: Callable[[], None]) -> 
         http=HTTPModes.http1,
         websockets=False,
         workers=serving.workers,
-        backlog=_WAITING,
+        backlog=_BACKLOG,
         backpressure=_allowed_connections(settings.connections),
         http1_settings=HTTP1Settings(header_read_timeout=settings.request_headers_ms),
         respawn_failed_workers=True,
@@ -184,29 +187,29 @@ def _run(serving: Serving, settings: Settings, on_ready: Callable[[], None]) -> 
     )
     granian.on_startup(on_ready)
     if sys.platform == "linux":
-        # A worker, also one in place of another that died, has at once all that is loaded here.
+        # A forked worker has all modules loaded, also one that replaces a worker that died.
         multiprocessing.set_start_method("fork", force=True)
-        gc.freeze()  # neither side looks through it again, so its pages stay shared
+        gc.freeze()  # garbage collection does not touch these pages, so they stay shared
     granian.serve()
 
 
 def create_app() -> app.Application:
-    """Make the application, in the worker's process."""
+    """Create the application in the worker process."""
     environment = os.environ
     logging.config.dictConfig(_logging(environment.get(_LOG_LEVEL, "info")))
     settings = Settings.from_environment(environment)
-    _leave_with_parent(settings)
+    _exit_with_parent(settings)
     clock = SystemClock()
     ids = RandomIds(clock)
 
-    def fail(why: str) -> None:
-        _log.critical("this worker can keep nothing any more, and leaves: %s", why)
-        threading.Thread(target=_leave, args=(settings,), daemon=True).start()
+    def fail(reason: str) -> None:
+        _log.critical("this worker cannot store anything and exits: %s", reason)
+        threading.Thread(target=_exit, args=(settings,), daemon=True).start()
 
     local.when_disk_fails(fail)
 
     def build() -> app.Application:
-        _refuse_if_replaced(environment)
+        _check_identity(environment)
         catalog = embedded_catalog(
             environment[_STORE],
             settings=settings,
@@ -242,62 +245,63 @@ def create_app() -> app.Application:
 
 
 def _identity(store: str) -> str | None:
-    """Identify the file of a store on SQLite; None for another store, or if there is no file."""
+    """Return the device and inode of a SQLite store; None for another store or a missing file."""
     database = database_file(store)
     try:
-        found = None if database is None else database.stat()
+        stat = None if database is None else database.stat()
     except FileNotFoundError:
         return None
-    return None if found is None else f"{found.st_dev}:{found.st_ino}"
+    return None if stat is None else f"{stat.st_dev}:{stat.st_ino}"
 
 
-def _refuse_if_replaced(environment: Mapping[str, str]) -> None:
-    """Refuse another database than the server started with: a worker may come after its loss.
+def _check_identity(environment: Mapping[str, str]) -> None:
+    """Raise if the database is not the one that the server started with.
 
-    It may be an older copy, and what was acknowledged since is not in it.
+    A worker may start after the file was replaced by an older copy, which lacks acknowledged
+    commits.
     """
     known = environment[_DATABASE]
     if known and _identity(environment[_STORE]) != known:
         raise DamagedError(
             f"{database_file(environment[_STORE])} was deleted or replaced while it was served.",
-            remedy="Stop the server, see that the right database is in its place, start the server "
-            "again, then run `headgate fsck --repair`.",
+            remedy="Stop the server, put the right database in its place, start the server again, "
+            "then run `headgate fsck --repair`.",
         )
 
 
 def _allowed_connections(most: int) -> int:
-    """Have room for open connections, as far as the system lets us; say for how many."""
+    """Raise the limit of open files if possible; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = most + _OTHER_FILES
+    limit = most + _OTHER_FILES
     if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(wanted - _OTHER_FILES, min(most, _OTHER_FILES))
+        limit = min(limit, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return max(limit - _OTHER_FILES, min(most, _OTHER_FILES))
 
 
-def _leave_with_parent(settings: Settings) -> None:
-    """Stop when the process that started this one is gone: nobody else would stop it."""
+def _exit_with_parent(settings: Settings) -> None:
+    """Stop when the parent process is gone, since nothing else would stop this one."""
     parent = os.getppid()
 
     def watch() -> None:
         clock = SystemClock()
         while os.getppid() == parent:
             clock.sleep(0.2)
-        _leave(settings)
+        _exit(settings)
 
     threading.Thread(target=watch, name="headgate-parent", daemon=True).start()
 
 
-def _leave(settings: Settings) -> None:
-    """End this process, once what came is answered; a parent that is there starts another."""
+def _exit(settings: Settings) -> None:
+    """End this process after answering received requests; the parent starts another one."""
     os.kill(os.getpid(), signal.SIGTERM)
     SystemClock().sleep(settings.stop_ms / 1000)
     os._exit(1)
 
 
-def _refuse_if_taken(serving: Serving) -> None:
-    """Refuse a port another holds: several servers would share it without a word."""
+def _check_port(serving: Serving) -> None:
+    """Raise if the port is in use: otherwise several servers would share it silently."""
     address = serving.bound_address
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -306,8 +310,8 @@ def _refuse_if_taken(serving: Serving) -> None:
             probe.bind((address, serving.port))
         except OSError as error:
             raise InvalidArgumentError(
-                f"{serving.host}:{serving.port} cannot be listened on: {error.strerror}.",
-                remedy="Choose another --port, or stop who holds it.",
+                f"Cannot listen on {serving.host}:{serving.port}: {error.strerror}.",
+                remedy="Choose another --port, or stop the process that uses it.",
             ) from error
 
 
@@ -315,31 +319,31 @@ def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-class LogLines(logging.Formatter):
-    """One JSON object a line: when, how bad, who says what, and of which request."""
+class JSONFormatter(logging.Formatter):
+    """Formats a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "from": record.name,
-            "says": record.getMessage(),
+            "logger": record.name,
+            "message": record.getMessage(),
         }
         request_id = getattr(record, "request_id", None)
         if request_id is not None:
-            said["requestId"] = request_id
+            fields["requestId"] = request_id
         if record.exc_info is not None:
-            said["trace"] = self.formatException(record.exc_info)
-        return json.dumps(said, ensure_ascii=False)
+            fields["trace"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
 
 
 def _logging(level: str) -> dict[str, Any]:
     handler = {"class": "logging.StreamHandler", "stream": sys.stderr, "formatter": "lines"}
-    loud = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
+    logger = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"lines": {"()": "headgate.serve.LogLines"}},
+        "formatters": {"lines": {"()": "headgate.serve.JSONFormatter"}},
         "handlers": {"stderr": handler},
-        "loggers": {"headgate": loud, "_granian": loud, "granian.access": loud},
+        "loggers": {"headgate": logger, "_granian": logger, "granian.access": logger},
     }

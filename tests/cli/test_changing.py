@@ -22,7 +22,7 @@ def test_rows_are_put_in_place_of_all_others(orders: Run, tmp_path: Path) -> Non
     (tmp_path / "b.json").write_text('{"id": 8}\n')
     done = orders("overwrite", "orders", "a.csv", "b.json")
     assert done.lines == [
-        "main.default.orders is at version 3: 2 rows put in place of what was there, inline,"
+        "main.default.orders is at version 3: 2 rows written, all earlier ones replaced, inline,"
         " txnId <id>."
     ]
     assert (ids(tmp_path), ids(tmp_path, 2)) == ([7, 8], [1, 2, 3])
@@ -123,7 +123,7 @@ def test_a_table_that_is_there_is_left_as_it_is_if_told_so(orders: Run) -> None:
     left = orders("create", "Orders", "other string", "--if-not-exists")
     assert (left.code, left.lines) == (
         0,
-        ["main.default.orders is there already, id <id>: nothing was done."],
+        ["main.default.orders already exists, id <id>: nothing was changed."],
     )
     told = json.loads(orders("create", "orders", "x long", "--if-not-exists", "--json").out)
     assert told["created"] is False

@@ -21,7 +21,7 @@ def test_a_lake_is_made_where_the_options_say(
     assert run("init", "--lake", "from-an-option").code == 0
     made = run("init", "from-an-argument")
     assert made.out == (
-        "Made a lake at from-an-argument; its tables will lie under"
+        "Created a lake at from-an-argument; its tables are stored under"
         f" file://{tmp_path}/from-an-argument.\n"
     )
     assert made.err == ("Use it with --lake from-an-argument, or HEADGATE_LAKE=from-an-argument.\n")
@@ -47,7 +47,7 @@ def test_a_table_is_made_with_all_that_was_asked(run: Run) -> None:
         "--comment=what was sold",
         "--create-namespace",
     )
-    assert made.lines == ["Made main.sales.orders, id <id>."]
+    assert made.lines == ["Created main.sales.orders, id <id>."]
     shown = json.loads(run("show", "sales.orders", "--json").out)
     assert shown["columns"] == [
         {"name": "id", "type": "long", "nullable": False, "comment": None},
@@ -62,11 +62,11 @@ def test_a_table_is_made_with_all_that_was_asked(run: Run) -> None:
 
 def test_namespaces_are_made_and_removed(run: Run) -> None:
     run("init")
-    assert run("create-namespace", "sales").out == "Made the namespace main.sales.\n"
+    assert run("create-namespace", "sales").out == "Created the namespace main.sales.\n"
     assert run("create", "sales.orders", "id long").code == 0
     assert run("drop-namespace", "sales").code == 1
     run("rename", "sales.orders", "orders")
-    assert run("drop-namespace", "sales").out == "Removed the namespace main.sales.\n"
+    assert run("drop-namespace", "sales").out == "Dropped the namespace main.sales.\n"
     assert run("show").err == "Namespaces: main.default.\n"
 
 
@@ -106,7 +106,7 @@ def test_a_format_can_be_said(run: Run, tmp_path: Path) -> None:
 
 def test_no_rows_make_no_commit(orders: Run) -> None:
     done = orders("append", "orders", "-", "--format", "csv", stdin="id,item\n")
-    assert (done.code, done.out) == (0, "There are no rows: nothing was committed.\n")
+    assert (done.code, done.out) == (0, "The files have no rows: nothing was committed.\n")
     assert json.loads(orders("show", "orders", "--json").out)["latest"] == 2
 
 
@@ -132,7 +132,7 @@ def test_rows_that_were_shown_can_be_appended_again(run: Run, tmp_path: Path) ->
 def test_tables_are_listed(orders: Run) -> None:
     shown = orders("show")
     assert shown.lines == [
-        "table  latest  published  made",
+        "table  latest  published  created",
         "main.default.orders  2  2  <time>",
     ]
     assert shown.err == "Namespaces: main.default.\n"
@@ -144,7 +144,7 @@ def test_a_table_is_shown(orders: Run, tmp_path: Path) -> None:
         "table  main.default.orders",
         "id  <id>",
         f"location  file://{tmp_path}/lake/tables/<id>",
-        "version  2, of <time>",
+        "version  2, committed <time>",
         "latest  2",
         "published  up to 2",
         shown.lines[6],
@@ -161,7 +161,7 @@ def test_a_table_is_shown(orders: Run, tmp_path: Path) -> None:
         "2  nut  NULL",
     ]
     assert shown.lines[6].startswith("files  2, ")
-    assert shown.err == "There are more rows: --limit 20.\n"
+    assert shown.err == "There are more rows: use --limit 20.\n"
 
 
 def test_nothing_but_text_goes_where_no_terminal_is(orders: Run) -> None:
@@ -213,7 +213,7 @@ def test_times_python_has_no_years_for_are_shown(run: Run, tmp_path: Path) -> No
 
 def test_the_log_tells_how_each_commit_came_newest_first(orders: Run) -> None:
     assert orders("log", "orders").lines == [
-        "version  way  state  proposed  ratified  published  txnId  what",
+        "version  way  state  proposed  ratified  published  txnId  operation",
         "2  inline  published  <time>  <later>  <later>  <id>  WRITE Append, 1 row",
         "1  inline  published  <time>  <later>  <later>  <id>  WRITE Append, 2 rows",
         "0  inline  published  <time>  <later>  <later>  <id>  CREATE TABLE",
@@ -223,7 +223,7 @@ def test_the_log_tells_how_each_commit_came_newest_first(orders: Run) -> None:
 def test_the_log_can_be_cut_short(orders: Run) -> None:
     short = orders("log", "orders", "--limit", "1")
     assert len(short.lines) == 2
-    assert short.err == "Older ones: --limit 3.\n"
+    assert short.err == "There are older commits: use --limit 3.\n"
 
 
 def test_the_log_as_json_has_every_moment(orders: Run) -> None:
@@ -277,7 +277,7 @@ def test_a_namespace_and_a_catalog_get_other_names(run: Run) -> None:
 
 def test_a_table_gets_another_name(orders: Run) -> None:
     assert orders("rename", "orders", "sold").out == (
-        "main.default.orders is now main.default.sold.\n"
+        "Renamed main.default.orders to main.default.sold.\n"
     )
     assert orders("show", "orders").code == 1
     assert json.loads(orders("show", "sold", "--json").out)["latest"] == 2
@@ -286,16 +286,14 @@ def test_a_table_gets_another_name(orders: Run) -> None:
 def test_a_table_is_dropped_and_comes_back(orders: Run) -> None:
     dropped = orders("drop", "orders")
     assert dropped.lines == ["Dropped main.default.orders, id <id>."]
-    assert dropped.err == (
-        "Its files are still there: see `headgate undrop` and `headgate purge`.\n"
-    )
+    assert dropped.err == ("Its files are kept: see `headgate undrop` and `headgate purge`.\n")
     assert orders("show").out == "No tables.\n"
     assert orders("show", "--dropped").lines == [
-        "table  latest  published  made  state  dropped  id",
+        "table  latest  published  created  state  dropped  id",
         "main.default.orders  2  2  <time>  dropped  <time>  <id>",
     ]
     assert orders("undrop", "orders", "--as", "again").lines == [
-        "main.default.again is back at version 2, id <id>."
+        "Restored main.default.again at version 2, id <id>."
     ]
 
 
@@ -311,12 +309,12 @@ def test_purging_asks_first(orders: Run, tmp_path: Path) -> None:
     assert refused.code == 1
     assert refused.err.splitlines()[-3:] == [
         "Nothing was purged.",
-        "Say --yes to be asked nothing.",
+        "Pass --yes to skip the question.",
         "[refused]",
     ]
     unasked = orders("purge", "orders", "--json", stdin="y\n")
     assert (unasked.code, unasked.out) == (1, "")
-    assert json.loads(unasked.err)["error"]["remedy"] == "Say --yes to be asked nothing."
+    assert json.loads(unasked.err)["error"]["remedy"] == "Pass --yes to skip the question."
     assert list(tmp_path.glob("lake/tables/*/*.parquet"))
     done = orders("purge", "orders", stdin="y\n")
     assert (done.code, done.out) == (0, "Purged orders: 5 files deleted.\n")
@@ -336,7 +334,7 @@ def test_of_namesakes_the_one_to_purge_is_named_by_its_id(orders: Run) -> None:
 
 
 def test_catalog_and_logs_agree(orders: Run) -> None:
-    assert orders("fsck").out == "Catalog and logs agree.\n"
+    assert orders("fsck").out == "No problems found.\n"
     assert json.loads(orders("fsck", "orders", "--json").out) == {
         "findings": [],
         "errors": 0,
@@ -421,7 +419,7 @@ def test_the_same_commands_work_on_a_filesystem_catalog(run: Run, tmp_path: Path
     )
     assert run(lake, "publish", "sales.orders").code == 0
     assert run(lake, "checkpoint", "sales.orders").code == 0
-    assert run(lake, "fsck").out == "Catalog and logs agree.\n"
+    assert run(lake, "fsck").out == "No problems found.\n"
     (version,) = tmp_path.glob(f"files/main/sales/orders/_delta_log/{1:020d}.json")
     version.rename(tmp_path / "aside.json")
     (version.parent / f"{2:020d}.json").write_bytes((tmp_path / "aside.json").read_bytes())

@@ -60,13 +60,16 @@ CHANGING = {
         ["create", "t", "id long", "--partition-by=day"],
         "no column 'day' to partition by",
     ),
-    "a property that is none": (["create", "t", "id long", "--property=x"], "'x' is no property"),
+    "a property that is none": (
+        ["create", "t", "id long", "--property=x"],
+        "'x' is not a valid property",
+    ),
     "a feature nobody knows": (
         ["create", "t", "id long", "--property=delta.feature.x=supported"],
         "No table can be made with x",
     ),
     "a namespace that is taken": (["create-namespace", "default"], "main.default"),
-    "a lake that is there": (["init"], "lake is a lake already"),
+    "a lake that is there": (["init"], "already a lake at lake"),
     "a version to come": (["publish", "orders", "--up-to=99"], "Its latest is 0"),
     "a checkpoint to come": (["checkpoint", "orders", "--version=99"], "no version 99"),
     "a form the table lacks": (["checkpoint", "orders", "--v2"], "delta.checkpointPolicy=v2"),
@@ -103,10 +106,10 @@ READING = {
         ["show", "orders", "--columns=x"],
         "Name columns of the table: id, item",
     ),
-    "an address of nothing": (["show", "--lake="], "cannot be empty"),
-    "an address of no kind": (["show", "--lake=ftp://localhost/x"], "names no catalog"),
+    "an address of nothing": (["show", "--lake="], "address is empty"),
+    "an address of no kind": (["show", "--lake=ftp://localhost/x"], "not the address of a catalog"),
     "a file for a lake": (["show", "--lake=good.csv"], "not a directory"),
-    "a directory that is none": (["show", "--lake=."], "not empty and holds no lake"),
+    "a directory that is none": (["show", "--lake=."], "not empty and is not a lake"),
     "a lake that is not there": (["show", "--lake=nowhere"], "no lake at nowhere"),
 }
 USAGE = {
@@ -198,7 +201,7 @@ def test_programs_are_told_of_wrong_usage_as_json_too(lake: Run, case: str) -> N
 def test_people_read_message_remedy_and_code(lake: Run) -> None:
     assert lake("show", "nothing").err.splitlines() == [
         "There is no table main.default.nothing.",
-        "Check the name: session.tables(), or `headgate show`.",
+        "Check the name: session.tables() or `headgate show` list what exists.",
         "[not-found]",
     ]
 
@@ -210,7 +213,7 @@ def test_programs_read_the_same_as_json(lake: Run) -> None:
         "error": {
             "code": "not-found",
             "message": "There is no table main.default.nothing.",
-            "remedy": "Check the name: session.tables(), or `headgate show`.",
+            "remedy": "Check the name: session.tables() or `headgate show` list what exists.",
             "retry": "never",
         }
     }

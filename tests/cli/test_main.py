@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import commands, render, rich_output
+from headgate.cli import commands, output, terminal
 from headgate.cli.main import main
 from tests.cli.conftest import Run
 
@@ -60,7 +60,7 @@ def test_help_needs_nothing_that_is_slow_to_load() -> None:
 @pytest.mark.slow
 def test_the_command_is_installed(tmp_path: Path) -> None:
     done = subprocess.run([HEADGATE, "init"], cwd=tmp_path, check=True, capture_output=True)
-    assert done.stdout.startswith(b"Made a lake at lake;")
+    assert done.stdout.startswith(b"Created a lake at lake;")
     refused = subprocess.run([HEADGATE, "show", "t"], cwd=tmp_path, capture_output=True)
     assert (refused.returncode, refused.stdout) == (1, b"")
 
@@ -126,7 +126,7 @@ def lines_of(drawn: str) -> list[str]:
 
 @pytest.mark.usefixtures("narrow")
 def test_on_a_narrow_terminal_values_are_folded() -> None:
-    lines = lines_of(render.table(("id", "what"), [("0199-abcdef", "word " * 10)]))
+    lines = lines_of(output.table(("id", "what"), [("0199-abcdef", "word " * 10)]))
     assert max(map(len, lines)) <= 40
     assert len(lines) == 3
 
@@ -134,7 +134,7 @@ def test_on_a_narrow_terminal_values_are_folded() -> None:
 @pytest.mark.usefixtures("narrow")
 def test_on_a_narrow_terminal_what_may_be_short_is_cut() -> None:
     row = ("0199-abcdef", "word " * 6)
-    assert lines_of(render.table(("id", "what"), [row], short=["id"])) == [
+    assert lines_of(output.table(("id", "what"), [row], shorten=["id"])) == [
         "id         what",
         "0199-abc…  word word word word word word",
     ]
@@ -146,8 +146,8 @@ def test_progress_shows_once_a_second_has_passed(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(rich_output, "_PATIENCE_S", 0.01)
-    with render.Output(as_json=False).progress("Publishing", "commits") as progress:
+    monkeypatch.setattr(terminal, "_PATIENCE_S", 0.01)
+    with output.Output(as_json=False).progress("Publishing", "commits") as progress:
         time.sleep(0.2)
         progress(1234, 4321)
     shown = capsys.readouterr()
@@ -158,7 +158,7 @@ def test_progress_shows_once_a_second_has_passed(
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_progress_is_silent_for_programs(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    with render.Output(as_json).progress("Appending", "bytes") as progress:
+    with output.Output(as_json).progress("Appending", "bytes") as progress:
         progress(1, 2)
     assert capsys.readouterr().err == ""
 
@@ -168,14 +168,14 @@ def test_progress_is_silent_for_programs(as_json: bool, capsys: pytest.CaptureFi
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (109_800_000, "109.8 MB")],
 )
 def test_sizes_are_said_as_people_do(count: int, said: str) -> None:
-    assert render.size(count) == said
+    assert output.byte_size(count) == said
 
 
 @pytest.mark.parametrize(
     ("milliseconds", "said"), [(None, "-"), (1012, "+12 ms"), (3_601_000, "+3,600 s")]
 )
 def test_moments_are_told_from_the_proposal_on(milliseconds: int | None, said: str) -> None:
-    assert render.later(milliseconds, 1000) == said
+    assert output.delay(milliseconds, 1000) == said
 
 
 def test_main_gives_the_exit_code() -> None:

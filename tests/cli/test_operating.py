@@ -207,7 +207,9 @@ def test_locations_are_added_listed_and_removed(orders: Run, tmp_path: Path) -> 
 
 def test_listeners_are_added_listed_and_removed(orders: Run) -> None:
     added = orders("listener", "add", "hook", "--url", "https://example.com/x", "--after", "1")
-    assert added.out == ("hook is told of everything after sequence 1, at https://example.com/x.\n")
+    assert added.out == (
+        "Listener hook receives events after sequence 1 at https://example.com/x.\n"
+    )
     [entry] = json.loads(orders("listener", "list", "--json").out)["listeners"]
     assert (entry["listener"], entry["position"], entry["behind"]) == ("hook", 1, 2)
     assert orders("listener", "remove", "hook").code == 0

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate
-from headgate.cli import rich_output
+from headgate.cli import terminal
 from headgate.cli.main import main
 from headgate.data.arrow_types import delta_schema
 from headgate.data.import_files import read_input
@@ -28,7 +28,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     """Run a command whose messages go to a terminal; give what was to be seen there."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.setattr(rich_output, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(terminal, "_PATIENCE_S", 0.0)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from headgate.cli.prompt import Names, is_complete
+from headgate.cli.sql_prompt import Names, is_complete
 from headgate.errors import UnavailableError
 
 
@@ -90,7 +90,7 @@ def test_tables_are_looked_for_once_a_statement() -> None:
     offered(names, "orde")
     assert known.asked == 1
     known.names.append("main.default.ordinary")
-    names.forget()
+    names.refresh()
     assert "ordinary" in offered(names, "ord")
 
 

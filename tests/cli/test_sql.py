@@ -17,7 +17,7 @@ from select import select
 
 import pytest
 
-from headgate.cli import render
+from headgate.cli import output
 from tests.cli.conftest import Ran, Run
 from tests.cli.test_main import HEADGATE, lines_of
 from tests.kit import java
@@ -92,10 +92,10 @@ def ask(run: Run, text: str, *options: str) -> Ran:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["-e", "SELECT 1", "-f", "x.sql"], 2, "say -e or -f, not both"),
+        (["-e", "SELECT 1", "-f", "x.sql"], 2, "pass -e or -f, not both"),
         (["-e", "SELECT 1", "--format", "xml"], 2, "'xml' is not one of"),
         (["-f", "nowhere.sql"], 1, "No such file or directory: nowhere.sql"),
-        (["-f", "binary.sql"], 1, "The script is not text in UTF-8"),
+        (["-f", "binary.sql"], 1, "The script is not valid UTF-8"),
         (["-e", "SELECT 1;\nGRANT x"], 1, "at line 2, column 1:\n  GRANT x\n  ^"),
         (["-e", "SELECT 'a"], 1, "The string never ends, at line 1, column 8"),
         (["-e", "SELECT 1", "--lake", "nowhere"], 1, "There is no lake at nowhere"),
@@ -115,8 +115,8 @@ def test_what_is_wrong_is_told_before_spark_is_started(
 @pytest.mark.parametrize("text", ["", " ;; -- nothing\n"])
 def test_a_text_without_statements_is_done_at_once(run: Run, text: str) -> None:
     run("init")
-    assert run("sql", "-e", text) == Ran(0, "", "There is no statement in this text.\n")
-    assert run("sql", stdin=text) == Ran(0, "", "There is no statement in this text.\n")
+    assert run("sql", "-e", text) == Ran(0, "", "The script contains no statement.\n")
+    assert run("sql", stdin=text) == Ran(0, "", "The script contains no statement.\n")
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("narrow")
 def test_on_a_narrow_terminal_the_widest_columns_are_cut() -> None:
     row = (7, "a text of some length, and more", "another one, about as long")
-    assert lines_of(render.table(("id", "first", "second"), [row], cut=True)) == [
+    assert lines_of(output.table(("id", "first", "second"), [row], truncate=True)) == [
         "id  first              second",
         " 7  a text of some l…  another one, abo…",
     ]
@@ -170,13 +170,13 @@ def test_on_a_narrow_terminal_the_widest_columns_are_cut() -> None:
 @pytest.mark.usefixtures("narrow")
 def test_columns_that_do_not_fit_at_all_are_left_out() -> None:
     names = [f"column_{number}" for number in range(10)]
-    drawn = lines_of(render.table(names, [[f"value {n}" for n in range(10)]], cut=True))
+    drawn = lines_of(output.table(names, [[f"value {n}" for n in range(10)]], truncate=True))
     assert drawn == ["column_0  column_1  column_2  …", "value 0   value 1   value 2   …"]
 
 
 @pytest.mark.usefixtures("narrow")
 def test_a_table_that_fits_is_left_alone() -> None:
-    drawn = lines_of(render.table(("id", "what"), [(1, "bolt")], cut=True))
+    drawn = lines_of(output.table(("id", "what"), [(1, "bolt")], truncate=True))
     assert drawn == ["id  what", " 1  bolt"]
 
 
@@ -290,7 +290,7 @@ def test_people_are_shown_a_thousand_rows_and_programs_all(sql: Run) -> None:
     many = "SELECT id FROM range(2500)"
     shown = ask(sql, many)
     assert len(shown.out.splitlines()) == 1 + 1000
-    assert said(shown)[-1] == "The first 1,000 rows, in <time>. All of them: --all-rows."
+    assert said(shown)[-1] == "The first 1,000 rows, in <time>. Use --all-rows for all."
     whole = ask(sql, many, "--all-rows")
     assert len(whole.out.splitlines()) == 3 + 2500  # a heading for each thousand
     assert said(whole)[-1] == "2,500 rows in <time>."

@@ -12,7 +12,7 @@ from headgate._connect import open_store
 from headgate.catalog.stores import postgres as store
 from headgate.cli.context import Globals
 from headgate.cli.main import main
-from headgate.cli.render import Output
+from headgate.cli.output import Output
 from headgate.clock import SystemClock
 from headgate.errors import HeadgateError, InvalidArgumentError
 from headgate.serve import Serving

@@ -134,7 +134,7 @@ def test_a_port_that_is_taken_is_refused(
         port = held.getsockname()[1]
         code = main(["serve", "--store", str(tmp_path / "lake"), "--port", str(port)])
     assert code == 1
-    assert "cannot be listened on" in capsys.readouterr().err
+    assert "Cannot listen on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_port_that_is_taken_is_refused(
     [
         ({"host": "0.0.0.0"}, "--auth"),
         ({"workers": 2}, "one SQLite file"),
-        ({"certificate": Path("cert.pem")}, "needs its key"),
+        ({"certificate": Path("cert.pem")}, "must be given together"),
     ],
 )
 def test_what_should_not_be_served_is_refused(
@@ -150,7 +150,7 @@ def test_what_should_not_be_served_is_refused(
 ) -> None:
     serving = Serving(store=str(tmp_path), port=free_port(), **changed)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match=match):
-        serving.refuse_if_wrong()
+        serving.validate()
 
 
 @pytest.mark.parametrize("variable", ["HEADGATE_REQUIRED_FEATURES", "HEADGATE_SUGGESTED_FEATURES"])
@@ -199,11 +199,11 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
         store=str(tmp_path), certificate=tmp_path / "cert.pem", key=tmp_path / "key.pem"
     )
     with pytest.raises(InvalidArgumentError, match="cannot be used"):
-        serving.refuse_if_wrong()
+        serving.validate()
 
 
 @pytest.mark.parametrize(
-    ("host", "found_at"),
+    ("host", "client_url"),
     [
         ("127.0.0.1", "127.0.0.1"),
         ("::1", "[::1]"),
@@ -212,8 +212,8 @@ def test_what_is_no_certificate_is_refused(tmp_path: Path) -> None:
         ("::", socket.gethostname()),
     ],
 )
-def test_clients_are_told_an_address_that_leads_somewhere(host: str, found_at: str) -> None:
-    assert Serving(store="lake", host=host).found_at == f"http://{found_at}:8750"
+def test_the_url_shown_to_clients_leads_to_the_server(host: str, client_url: str) -> None:
+    assert Serving(store="lake", host=host).client_url == f"http://{client_url}:8750"
 
 
 def test_a_server_says_where_it_listens_and_how_to_connect(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""One function per command, a few lines over `Session` and `Table`.
+"""The commands, one function each, in the order of `headgate --help`.
 
-What a command's docstring says before its examples is its help; the examples are the end of it.
-Libraries that are slow to load come in only where rows are moved: `--help` does without them.
+The docstring of a function is the help of its command; its examples are shown at the end. Libraries
+that are slow to load are imported in the functions, so that `--help` does not load them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.cli.operator_commands import (
     token,
 )
 from headgate.cli.options import DroppedArgument, TableArgument, names, pairs
-from headgate.cli.render import many
+from headgate.cli.output import counted
 from headgate.cli.row_commands import append, comment, overwrite, properties
 from headgate.cli.serve_command import serve
 from headgate.cli.sql_command import sql
@@ -40,19 +40,22 @@ _EXAMPLES = "\nFor example:\n"
 def init(
     ctx: typer.Context,
     address: Annotated[
-        str | None, typer.Argument(metavar="ADDRESS", help="Where; else --lake, else ./lake.")
+        str | None,
+        typer.Argument(metavar="ADDRESS", help="Where to create it; default: --lake, or ./lake."),
     ] = None,
     root: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Where the tables will lie; else beside the database."),
+        typer.Option(
+            metavar="URL", help="Where its tables are stored; default: beside the database."
+        ),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a lake that exists as it is.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if it exists.")
     ] = False,
 ) -> None:
-    """Make a lake.
+    """Create a lake.
 
-    A lake cannot be moved afterwards: it keeps the full place of every table.
+    A lake cannot be moved afterwards: it stores the absolute location of every table.
 
     For example:
       headgate init
@@ -65,20 +68,21 @@ def init(
     here: Globals = ctx.obj
     lake = here.lake if address is None else address
     try:
-        made = _connect.init(lake, root)
+        root = _connect.init(lake, root)
     except AlreadyExistsError:
         if not if_not_exists:
             raise
         lake = shown(lake)
-        here.output.result({"lake": lake, "created": False}, f"{lake} is a lake already.")
+        here.output.result({"lake": lake, "created": False}, f"There is already a lake at {lake}.")
         return
     lake = shown(lake)
-    verb = "A lake is made by its first table" if "catalog=filesystem" in lake else "Made a lake"
+    is_filesystem = "catalog=filesystem" in lake
+    done = "The first table will create a lake" if is_filesystem else "Created a lake"
     here.output.result(
-        {"lake": lake, "root": made}, f"{verb} at {lake}; its tables will lie under {made}."
+        {"lake": lake, "root": root}, f"{done} at {lake}; its tables are stored under {root}."
     )
     if address is not None and address != "lake":
-        here.output.say(f"Use it with --lake {lake}, or HEADGATE_LAKE={lake}.")
+        here.output.note(f"Use it with --lake {lake}, or HEADGATE_LAKE={lake}.")
 
 
 def create_namespace(
@@ -86,38 +90,38 @@ def create_namespace(
     name: Annotated[str, typer.Argument(metavar="NAME", help="schema or catalog.schema.")],
     storage_root: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Store its tables there, not under the lake's root."),
+        typer.Option(metavar="URL", help="Where its tables are stored; default: the lake's root."),
     ] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a namespace that exists as it is.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if it exists.")
     ] = False,
 ) -> None:
-    """Make a namespace for tables.
+    """Create a namespace for tables.
 
     For example:
       headgate create-namespace sales
     """
     here: Globals = ctx.obj
-    with here.session("Making a namespace") as session:
+    with here.session("Creating a namespace") as session:
         session.create_namespace(name, storage_root=storage_root, if_not_exists=if_not_exists)
     full = str(SchemaName.parse(name))
-    here.output.result({"namespace": full}, f"Made the namespace {full}.")
+    here.output.result({"namespace": full}, f"Created the namespace {full}.")
 
 
 def drop_namespace(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="schema or catalog.schema.")],
 ) -> None:
-    """Remove a namespace that has no tables.
+    """Drop an empty namespace.
 
     For example:
       headgate drop-namespace sales
     """
     here: Globals = ctx.obj
-    with here.session("Removing a namespace") as session:
+    with here.session("Dropping a namespace") as session:
         session.drop_namespace(name)
     full = str(SchemaName.parse(name))
-    here.output.result({"namespace": full}, f"Removed the namespace {full}.")
+    here.output.result({"namespace": full}, f"Dropped the namespace {full}.")
 
 
 def rename_namespace(
@@ -168,23 +172,25 @@ def create(
         str, typer.Argument(metavar="SCHEMA", help='Columns: "id long not null, day date".')
     ],
     partition_by: Annotated[
-        str, typer.Option(metavar="COLUMN,...", help="Columns that part the files.")
+        str, typer.Option(metavar="COLUMN,...", help="Columns to partition by.")
     ] = "",
     properties: Annotated[
         list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="A table property; may come again."),
+        typer.Option("--property", metavar="KEY=VALUE", help="A table property; may be repeated."),
     ] = None,
-    comment: Annotated[str | None, typer.Option(metavar="TEXT", help="What it is for.")] = None,
+    comment: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A comment on the table.")
+    ] = None,
     create_namespace: Annotated[
-        bool, typer.Option("--create-namespace", help="Make the namespace if it is not there.")
+        bool, typer.Option("--create-namespace", help="Create the namespace if it does not exist.")
     ] = False,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a table that is there as it is.")
+        bool, typer.Option("--if-not-exists", help="Do nothing if the table exists.")
     ] = False,
 ) -> None:
-    """Make a table.
+    """Create a table.
 
-    Types are Delta's: string, long, integer, short, byte, double, float, decimal(10,2), boolean,
+    Types: string, long, integer, short, byte, double, float, decimal(10,2), boolean,
     date, timestamp, timestamp_ntz, binary, array<...>, map<..., ...>, struct<name: type, ...>.
 
     For example:
@@ -194,80 +200,82 @@ def create(
       headgate create events "id long, n int" --property delta.constraints.positive="n > 0"
     """
     here: Globals = ctx.obj
-    settled = pairs(properties)
-    with here.session("Making a table") as session:
+    with here.session("Creating a table") as session:
         if create_namespace:
             namespace = TableName.parse(name).namespace
-            if namespace.key not in {known.key for known in session.namespaces()}:
-                session.create_namespace(str(namespace))
+            session.create_namespace(str(namespace), if_not_exists=True)
         is_new = True
         try:
-            made = session.create_table(name, schema, names(partition_by), settled, comment)
+            table = session.create_table(
+                name, schema, names(partition_by), pairs(properties), comment
+            )
         except AlreadyExistsError:
             if not if_not_exists or session.find_name(name) is None:
                 raise
-            made, is_new = session.table(name), False
+            table, is_new = session.table(name), False
     here.output.result(
-        {"table": made.name, "tableId": made.id, "location": made.location, "created": is_new},
-        f"Made {made.name}, id {made.id}."
+        {"table": table.name, "tableId": table.id, "location": table.location, "created": is_new},
+        f"Created {table.name}, id {table.id}."
         if is_new
-        else f"{made.name} is there already, id {made.id}: nothing was done.",
+        else f"{table.name} already exists, id {table.id}: nothing was changed.",
     )
 
 
 def register_external(
     ctx: typer.Context,
     name: TableArgument,
-    location: Annotated[str, typer.Argument(metavar="URL", help="Where it lies.")],
+    location: Annotated[str, typer.Argument(metavar="URL", help="Its location.")],
     format: Annotated[
         str, typer.Option(metavar="FORMAT", help="delta, parquet, iceberg, csv, ...")
     ] = "delta",
     schema: Annotated[
-        str | None, typer.Option(metavar="SCHEMA", help="Its columns, if they are to be told.")
+        str | None, typer.Option(metavar="SCHEMA", help="Its columns, to be shown to clients.")
     ] = None,
 ) -> None:
-    """Name a table that lies somewhere and is not managed.
+    """Register a table that the catalog does not manage.
 
-    Nothing of it is read or written; dropping takes the name away, purging touches no file.
+    Its files are not read or written. Dropping it removes the name; purging deletes no files.
 
     For example:
       headgate register-external sales.archive s3://bucket/archive
       headgate register-external sales.raw /data/raw --format csv --schema "id long, item string"
     """
     here: Globals = ctx.obj
-    with here.session("Naming a table") as session:
-        made = session.register_external(name, location, format, schema)
+    with here.session("Registering a table") as session:
+        table = session.register_external(name, location, format, schema)
     here.output.result(
-        {"table": made.name, "tableId": made.table_id, "location": made.location},
-        f"Named {made.name}, an external {made.format} table at {made.location}.",
+        {"table": table.name, "tableId": table.table_id, "location": table.location},
+        f"Registered {table.name}, an external {table.format} table at {table.location}.",
     )
 
 
 def show(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="A table; without one: all of them.")
+        str | None, typer.Argument(metavar="TABLE", help="A table; default: all tables.")
     ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Show at most N rows.")] = 10,
     version: Annotated[
-        int | None, typer.Option(metavar="V", help="The table as it was at a version.")
+        int | None, typer.Option(metavar="V", help="Show this version of the table.")
     ] = None,
     as_of: Annotated[
-        str | None, typer.Option(metavar="TIME", help="As it was then: 2026-03-01T00:00:00Z.")
+        str | None,
+        typer.Option(metavar="TIME", help="Show the version at a time: 2026-03-01T00:00:00Z."),
     ] = None,
     sequence: Annotated[
-        int | None, typer.Option(metavar="N", help="As it was at a sequence of the catalog.")
+        int | None, typer.Option(metavar="N", help="Show the version at a sequence of the catalog.")
     ] = None,
     columns: Annotated[
         str, typer.Option(metavar="COLUMN,...", help="Show only these columns of the rows.")
     ] = "",
     dropped: Annotated[
-        bool, typer.Option("--dropped", "-d", help="Without a table: the dropped ones too.")
+        bool, typer.Option("--dropped", "-d", help="Without TABLE: include dropped tables.")
     ] = False,
 ) -> None:
     """Show the tables of the lake, or one table.
 
-    Of one table: where it stands, its columns and some rows, as they are or as they were.
+    For one table the command shows its state, its columns and some rows, at the latest or an
+    earlier version.
 
     For example:
       headgate show
@@ -279,7 +287,7 @@ def show(
 
     here: Globals = ctx.obj
     if name is None:
-        if columns or any(asked is not None for asked in (version, as_of, sequence)):
+        if columns or any(option is not None for option in (version, as_of, sequence)):
             raise typer.BadParameter("--version, --as-of, --sequence and --columns need a TABLE.")
         with here.session("Reading") as session:
             entries, namespaces = session.tables(dropped=dropped), session.namespaces()
@@ -287,7 +295,7 @@ def show(
             here.output,
             here.shown_lake,
             entries,
-            [str(known) for known in namespaces],
+            [str(namespace) for namespace in namespaces],
             dropped=dropped,
         )
         return
@@ -296,23 +304,25 @@ def show(
         if not resolved.catalog_managed:
             views.show_external(here.output, resolved)
             return
-        found = session.table(name)
-        snapshot = found.snapshot(version, as_of, sequence)
-        entry = next((e for e in session.tables() if e.table_id == found.id), None)
-        # One row more than asked for tells whether there are more.
+        table = session.table(name)
+        snapshot = table.snapshot(version, as_of, sequence)
+        entry = next((e for e in session.tables() if e.table_id == table.id), None)
+        # One more row than requested shows whether there are more.
         rows = to_arrow(snapshot, names(columns) or None, limit=limit + 1)
-    views.show_table(here.output, found.name, snapshot, entry, rows, limit)
+    views.show_table(here.output, table.name, snapshot, entry, rows, limit)
 
 
 def log(
     ctx: typer.Context,
     name: TableArgument,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The newest N commits only.")] = 20,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Show only the newest N commits.")
+    ] = 20,
 ) -> None:
-    """Show a table's commits, newest first.
+    """Show the commits of a table, newest first.
 
-    How each one came, and when it was proposed, ratified and published; the latter two as the time
-    that had passed since the proposal.
+    For each commit: how it was made, and when it was proposed, ratified and published. The latter
+    two are shown as the time since the proposal.
 
     For example:
       headgate log sales.orders
@@ -320,12 +330,12 @@ def log(
     """
     here: Globals = ctx.obj
     with here.session("Reading") as session:
-        found = session.table(name)
-        entries = found.log(max(0, found.version - limit + 1))[::-1][:limit]
-        told = {entry.version: entry for entry in found.history(limit)}
-    views.show_log(here.output, found.name, entries, told)
+        table = session.table(name)
+        entries = table.log(max(0, table.version - limit + 1))[::-1][:limit]
+        history = {entry.version: entry for entry in table.history(limit)}
+    views.show_log(here.output, table.name, entries, history)
     if entries and entries[-1].commit.version > 0:
-        here.output.say(f"Older ones: --limit {found.version + 1}.")
+        here.output.note(f"There are older commits: use --limit {table.version + 1}.")
 
 
 def publish(
@@ -335,21 +345,21 @@ def publish(
         int | None, typer.Option(metavar="V", help="The last version to publish.")
     ] = None,
 ) -> None:
-    """Copy ratified commits into the table's log.
+    """Publish ratified commits: copy them to the table's log.
 
-    In order, byte for byte. The catalog does so by itself; this is for when one cannot wait.
+    The catalog publishes by itself; use this command when you cannot wait.
 
     For example:
       headgate publish sales.orders
       headgate publish sales.orders --up-to 9
     """
     here: Globals = ctx.obj
-    with here.output.progress("Publishing", "commits") as progress, here.opened() as session:
-        found = session.table(name)
-        last = found.publish(up_to, progress)
+    with here.output.progress("Publishing", "commits") as progress, here.open() as session:
+        table = session.table(name)
+        last = table.publish(up_to, progress)
     here.output.result(
-        {"table": found.name, "published": last},
-        f"{found.name} is published up to version {last}.",
+        {"table": table.name, "published": last},
+        f"{table.name} is published up to version {last}.",
     )
 
 
@@ -357,15 +367,15 @@ def checkpoint(
     ctx: typer.Context,
     name: TableArgument,
     version: Annotated[
-        int | None, typer.Option(metavar="V", help="A published version; else the latest.")
+        int | None, typer.Option(metavar="V", help="A published version; default: the latest.")
     ] = None,
     v2: Annotated[
-        bool, typer.Option("--v2", help="With sidecars; the table must support v2Checkpoint.")
+        bool, typer.Option("--v2", help="Write sidecars; the table must support v2Checkpoint.")
     ] = False,
 ) -> None:
     """Write a checkpoint of a published version.
 
-    Readers begin there instead of at version 0.
+    Readers then start from it instead of version 0.
 
     For example:
       headgate checkpoint sales.orders
@@ -373,11 +383,11 @@ def checkpoint(
     """
     here: Globals = ctx.obj
     with here.session("Writing a checkpoint") as session:
-        found = session.table(name)
-        written = found.checkpoint(version, "v2" if v2 else None)
+        table = session.table(name)
+        written = table.checkpoint(version, "v2" if v2 else None)
     here.output.result(
-        {"table": found.name, "version": written},
-        f"Wrote a checkpoint of {found.name} at version {written}.",
+        {"table": table.name, "version": written},
+        f"Wrote a checkpoint of {table.name} at version {written}.",
     )
 
 
@@ -386,9 +396,9 @@ def rename(
     old: TableArgument,
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")],
 ) -> None:
-    """Give a table another name.
+    """Rename a table.
 
-    Its id, data and history stay; whoever has it open goes on.
+    Its id, data and history stay the same. Programs that have it open are not affected.
 
     For example:
       headgate rename sales.orders sales.orders_2026
@@ -397,13 +407,13 @@ def rename(
     with here.session("Renaming") as session:
         session.rename(old, new)
     full = str(TableName.parse(new))
-    here.output.result({"table": full}, f"{TableName.parse(old)} is now {full}.")
+    here.output.result({"table": full}, f"Renamed {TableName.parse(old)} to {full}.")
 
 
 def drop(ctx: typer.Context, name: TableArgument) -> None:
-    """Take a table's name away.
+    """Drop a table: remove its name and keep its files.
 
-    Its data and log stay until it is purged, so it can be undropped.
+    It can be restored with `headgate undrop` until it is purged.
 
     For example:
       headgate drop sales.orders
@@ -413,39 +423,40 @@ def drop(ctx: typer.Context, name: TableArgument) -> None:
         table_id = session.drop(name)
     full = str(TableName.parse(name))
     here.output.result({"table": full, "tableId": table_id}, f"Dropped {full}, id {table_id}.")
-    here.output.say("Its files are still there: see `headgate undrop` and `headgate purge`.")
+    here.output.note("Its files are kept: see `headgate undrop` and `headgate purge`.")
 
 
 def undrop(
     ctx: typer.Context,
     name: DroppedArgument,
     to: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="The name to have; else the old one.")
+        str | None,
+        typer.Option("--as", metavar="NAME", help="Its new name; default: the former one."),
     ] = None,
 ) -> None:
-    """Bring a dropped table back.
+    """Restore a dropped table.
 
-    Of several that had the name, the one dropped last; name another by its id.
+    If several tables had the name, the one dropped last is restored; use the id for another one.
 
     For example:
       headgate undrop sales.orders
       headgate undrop sales.orders --as sales.orders_again
     """
     here: Globals = ctx.obj
-    with here.session("Bringing it back") as session:
-        back = session.undrop(name, to)
+    with here.session("Restoring") as session:
+        table = session.undrop(name, to)
     here.output.result(
-        {"table": back.name, "tableId": back.id, "version": back.version},
-        f"{back.name} is back at version {back.version}, id {back.id}.",
+        {"table": table.name, "tableId": table.id, "version": table.version},
+        f"Restored {table.name} at version {table.version}, id {table.id}.",
     )
 
 
 def purge(
     ctx: typer.Context,
     name: DroppedArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete the files of a dropped table for good.
+    """Delete the files of a dropped table permanently.
 
     For example:
       headgate purge sales.orders
@@ -453,27 +464,28 @@ def purge(
     """
     here: Globals = ctx.obj
     if not yes and not here.output.confirm(f"Delete all files of the dropped table {name}?"):
-        raise RefusedError("Nothing was purged.", remedy="Say --yes to be asked nothing.")
-    with here.output.progress("Purging", "files") as progress, here.opened() as session:
-        gone = session.purge(name, progress)
+        raise RefusedError("Nothing was purged.", remedy="Pass --yes to skip the question.")
+    with here.output.progress("Purging", "files") as progress, here.open() as session:
+        deleted = session.purge(name, progress)
     here.output.result(
-        {"table": name, "files": gone}, f"Purged {name}: {many(gone, 'file')} deleted."
+        {"table": name, "files": deleted}, f"Purged {name}: {counted(deleted, 'file')} deleted."
     )
 
 
 def fsck(
     ctx: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="A table; without one: all of them.")
+        str | None, typer.Argument(metavar="TABLE", help="A table; default: all tables.")
     ] = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Carry out the repairs that are possible.")
+    ] = False,
 ) -> None:
-    """Check the catalog against the tables' logs.
+    """Compare the catalog with the logs of its tables.
 
-    Changes nothing without --repair. Each finding comes with its remedy. Exit code 1 if anything
-    is wrong and was not repaired; notes do not count. A repair deletes no file of a log: what takes
-    the place of a ratified commit is renamed to _set_aside-… in the same folder, and so is a
-    damaged checkpoint that no version needs.
+    Each finding has a remedy. Without --repair nothing is changed. The exit code is 1 if an error
+    or a warning is left. Repairs delete no file of a log: a file in the place of a ratified commit,
+    or a damaged checkpoint that no version needs, is renamed to _set_aside-… in the same folder.
 
     For example:
       headgate fsck
@@ -481,13 +493,13 @@ def fsck(
     """
     here: Globals = ctx.obj
     try:
-        with here.output.progress("Checking", "tables") as progress, here.opened() as session:
-            found = session.fsck(name, repair=repair, progress=progress)
+        with here.output.progress("Checking", "tables") as progress, here.open() as session:
+            findings = session.fsck(name, repair=repair, progress=progress)
     except DamagedError as error:  # the catalog's database cannot even be opened
         from headgate.catalog.integrity_watch import damage_finding  # slow to load
 
-        found = (damage_finding(error),)
-    if views.show_findings(here.output, found):
+        findings = (damage_finding(error),)
+    if views.show_findings(here.output, findings):
         raise typer.Exit(1)
 
 
@@ -525,15 +537,15 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 
 
 def name_of(command: Callable[..., None]) -> str:
-    """Give the word by which a command is called."""
+    """Return the name of a command."""
     return command.__name__.replace("_", "-")
 
 
 def help_of(command: Callable[..., None]) -> str:
-    """Give what a command says of itself, without its examples."""
+    """Return the help of a command without its examples."""
     return (inspect.getdoc(command) or "").partition(_EXAMPLES)[0].strip()
 
 
 def examples_of(command: Callable[..., None]) -> str:
-    """Give a command's examples, laid out as they are written."""
+    """Return the examples of a command, with their line breaks."""
     return "\b" + _EXAMPLES + (inspect.getdoc(command) or "").partition(_EXAMPLES)[2]

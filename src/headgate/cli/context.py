@@ -1,4 +1,4 @@
-"""What the global options say, and how a command opens the lake they name."""
+"""The global options, and opening the lake that they name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headgate
-from headgate.cli.render import Output
+from headgate.cli.output import Output
 from headgate.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Globals:
-    """What the global options say."""
+    """The global options."""
 
     lake: str = field(repr=False)  # an address may hold a password
     output: Output
 
     @property
     def shown_lake(self) -> str:
-        """The lake's address, without a password."""
+        """The address of the lake without a password."""
         from headgate.storage.locations import shown  # slow to load
 
         return shown(self.lake)
 
-    def opened(self) -> Session:
-        """Open the lake; only `init` makes one, so that a slip of the pen does not."""
+    def open(self) -> Session:
+        """Open the lake. Only `init` creates one, so that a mistyped address does not."""
         from headgate._connect import DATABASE  # slow to load, and needed only from here on
 
         if _is_missing(self.lake, DATABASE):
             raise NotFoundError(
                 f"There is no lake at {self.lake}.",
-                remedy=f"Make one with `headgate init {self.lake}`, or name yours with --lake.",
+                remedy=f"Create it with `headgate init {self.lake}`, or pass another --lake.",
             )
         return headgate.connect(self.lake)
 
     @contextmanager
-    def session(self, doing: str) -> Iterator[Session]:
-        """Open the lake for what one command does; what it found is told after."""
-        with self.output.progress(doing), self.opened() as session:
+    def session(self, description: str) -> Iterator[Session]:
+        """Open the lake and show progress; write results after this context ends."""
+        with self.output.progress(description), self.open() as session:
             yield session
 
 
 def _is_missing(address: str, database: str) -> bool:
-    """Say whether connecting would make a lake here; what else is wrong `connect` will tell."""
+    """Return True if `connect` would create a lake here; it reports all other errors itself."""
     if address.startswith("sqlite:///"):
         return not Path(address.removeprefix("sqlite://")).exists()
     if not address or "://" in address:

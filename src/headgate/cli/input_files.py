@@ -1,4 +1,4 @@
-"""Where the rows of `append` come from: files, standard input, and how far along they are."""
+"""Rows from files and standard input, for `append` and `overwrite`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FORMATS = {
 
 
 class Rows:
-    """The rows of several files, one after the other, and how far along they are."""
+    """The rows of several files in order, with progress."""
 
     def __init__(
         self, files: Sequence[tuple[str, str]], schema: StructType, progress: Progress
@@ -40,36 +40,36 @@ class Rows:
 
         self._files = [path for path, _ in files]
         self._readers = [
-            read_input(path, kind, schema, partial(self._heard, place))
-            for place, (path, kind) in enumerate(files)
+            read_input(path, kind, schema, partial(self._report, index))
+            for index, (path, kind) in enumerate(files)
         ]
         self._sizes = [Path(path).stat().st_size for path in self._files]
         self._progress = progress
-        self._where = ""
-        self._waiting = self._batches()
+        self._position = ""
+        self._remaining = self._batches()
         self.count = 0
 
     @property
-    def are_any(self) -> bool:
-        """Whether there is a row."""
-        first = next(self._waiting, None)
+    def is_empty(self) -> bool:
+        """True if the files contain no row."""
+        first = next(self._remaining, None)
         if first is None:
-            return False
-        self._waiting = chain([first], self._waiting)
-        return True
+            return True
+        self._remaining = chain([first], self._remaining)
+        return False
 
     def write(self, write: Callable[[Any], Committed]) -> Committed:
-        """Have all rows written in one commit."""
+        """Write all rows in one commit."""
         from headgate.client.arrow_io import InputError  # slow to load
 
         kind, schema = type(self._readers[0]), self._readers[0].schema
         try:
-            return write(kind.from_batches(schema, self._waiting))
-        except InputError:  # says itself where in which file
+            return write(kind.from_batches(schema, self._remaining))
+        except InputError:  # names the file and the position already
             raise
         except InvalidDataError as error:
-            # A rule of the table was broken, not one of the format: say by which rows.
-            message = f"{self._where}: {error.message}"
+            # The rows violate a constraint of the table: add which rows.
+            message = f"{self._position}: {error.message}"
             raise InvalidDataError(message, remedy=error.remedy) from error
 
     def _batches(self) -> Iterator[Any]:
@@ -77,30 +77,30 @@ class Rows:
             before = 0
             for batch in reader:
                 if batch.num_rows:
-                    self._where = f"{file}, rows {before + 1:,} to {before + batch.num_rows:,}"
+                    self._position = f"{file}, rows {before + 1:,} to {before + batch.num_rows:,}"
                     before += batch.num_rows
                     self.count += batch.num_rows
                     yield batch
 
-    def _heard(self, place: int, position: int) -> None:
-        self._progress(sum(self._sizes[:place]) + position, sum(self._sizes))
+    def _report(self, index: int, position: int) -> None:
+        self._progress(sum(self._sizes[:index]) + position, sum(self._sizes))
 
 
-def format_of(file: str, asked: str) -> str:
-    """Say in which format a file is, if need be by its ending."""
-    if asked != "auto":
-        return asked
+def format_of(file: str, format: str) -> str:
+    """Return the format of a file; `auto` is taken from the file extension."""
+    if format != "auto":
+        return format
     if file == "-":
-        raise typer.BadParameter("standard input has no ending to go by: say --format csv or json.")
-    found = _FORMATS.get(Path(file).suffix.lower())
-    if found is None:
-        raise typer.BadParameter(f"the ending of {file} tells no format: say --format.")
-    return found
+        raise typer.BadParameter("standard input has no file extension: pass --format csv or json.")
+    known = _FORMATS.get(Path(file).suffix.lower())
+    if known is None:
+        raise typer.BadParameter(f"the extension of {file} is unknown: pass --format.")
+    return known
 
 
 @contextmanager
 def on_disk(inputs: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
-    """Put standard input into a file: it is read twice, and once is all a pipe gives."""
+    """Copy standard input to a temporary file, since the rows are read twice."""
     if all(file != "-" for file, _ in inputs):
         yield list(inputs)
         return
@@ -110,6 +110,6 @@ def on_disk(inputs: Sequence[tuple[str, str]]) -> Iterator[list[tuple[str, str]]
             shutil.copyfileobj(sys.stdin.buffer, sink)
         try:
             yield [(str(spooled) if file == "-" else file, kind) for file, kind in inputs]
-        except InvalidDataError as error:  # the user knows of no such file
+        except InvalidDataError as error:  # the user does not know the temporary file
             message = error.message.replace(str(spooled), "standard input")
             raise InvalidDataError(message, remedy=error.remedy) from error

@@ -1,7 +1,7 @@
-"""The entry: global options, what an error looks like, and exit codes.
+"""The entry point: global options, reporting of errors, exit codes.
 
-0 done, 1 refused, 2 usage, 3 conflict or unknown or not now: try again; 70 a bug of Headgate's;
-130 and 141 interrupted by Ctrl-C and by a closed pipe. Results go to stdout, prose to stderr.
+Exit codes: 0 success; 1 refused; 2 wrong usage; 3 conflict, unknown outcome or unavailable: try
+again; 70 a bug in Headgate; 130 and 141 interrupted by Ctrl-C or a closed pipe.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Annotated, Any
 import typer
 
 from headgate import release
-from headgate.cli import commands, render
+from headgate.cli import commands, output
 from headgate.cli.context import Globals
-from headgate.cli.render import Output
+from headgate.cli.output import Output
 from headgate.errors import HeadgateError, Retry
 
 REFUSED, USAGE, TRY_AGAIN, BUG = 1, 2, 3, 70
-# Typer keeps a copy of click to itself; of what went wrong with the usage this is the most general.
+# The base class of all usage errors. Typer has a private copy of click, so it has no public name.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
-_ABOUT = """Delta Lake tables whose every commit passes one catalog.
+_ABOUT = """A catalog for Delta Lake tables: every commit goes through it.
 
-A lake is a directory: a database that knows every table, and the tables' data and logs. --lake
-and --json may stand before or after the command.
+A lake is a directory with a database, which is the catalog, and the tables' data and logs. --lake
+and --json may precede or follow the command.
 """
 _FIRST_STEPS = """\b
 First steps:
@@ -37,13 +37,13 @@ First steps:
   headgate show orders
   headgate log orders
 
-Exit codes: 0 done, 1 refused, 2 usage, 3 conflict or unknown: try again.
+Exit codes: 0 success, 1 refused, 2 wrong usage, 3 conflict or unknown outcome: try again.
 """
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        render.write(f"headgate {release.version()}")
+def _version(is_set: bool) -> None:
+    if is_set:
+        output.write(f"headgate {release.version()}")
         raise typer.Exit
 
 
@@ -60,17 +60,17 @@ def _globals(
         ),
     ] = "lake",
     as_json: Annotated[
-        bool, typer.Option("--json", help="Results, and errors too, as JSON.")
+        bool, typer.Option("--json", help="Write results and errors as JSON.")
     ] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Tell the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     ctx.obj = Globals(lake, Output(as_json))
 
 
-def application(known: Sequence[Callable[..., None]] = commands.COMMANDS) -> typer.Typer:
-    """Make the command line of some commands, or of all."""
+def application(functions: Sequence[Callable[..., None]] = commands.COMMANDS) -> typer.Typer:
+    """Build the command line from the functions of its commands."""
     app = typer.Typer(
         name="headgate",
         help=_ABOUT,
@@ -82,7 +82,7 @@ def application(known: Sequence[Callable[..., None]] = commands.COMMANDS) -> typ
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_globals)
-    for command in known:
+    for command in functions:
         app.command(
             commands.name_of(command),
             help=commands.help_of(command),
@@ -92,40 +92,39 @@ def application(known: Sequence[Callable[..., None]] = commands.COMMANDS) -> typ
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code."""
-    ours, rest = _globals_first(sys.argv[1:] if arguments is None else arguments)
-    output = Output(as_json="--json" in ours)
-    # A command that is called by its name needs none of the others: to make all takes longer than
-    # most of them run.
+    """Run a command and return its exit code."""
+    options, rest = _split_options(sys.argv[1:] if arguments is None else arguments)
+    out = Output(as_json="--json" in options)
+    # Building all commands takes longer than most of them run.
     called = [c for c in commands.COMMANDS if commands.name_of(c) in rest[:1]]
     app = application(called or commands.COMMANDS)
     try:
-        # Standing alone, typer tells of wrong usage itself, and knows nothing of JSON.
-        ended = app([*ours, *rest], prog_name="headgate", standalone_mode=not output.as_json)
-        return ended if isinstance(ended, int) else 0
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else 0
+        # In standalone mode typer reports wrong usage itself, but not as JSON.
+        code = app([*options, *rest], prog_name="headgate", standalone_mode=not out.as_json)
+        return code if isinstance(code, int) else 0
+    except SystemExit as exited:
+        return exited.code if isinstance(exited.code, int) else 0
     except KeyboardInterrupt:
         return 130
     except _UsageError as error:
-        output.usage(error.format_message(), *map(commands.name_of, called))
+        out.usage_error(error.format_message(), *map(commands.name_of, called))
         return USAGE
     except HeadgateError as error:
-        output.error(error)
+        out.error(error)
         return REFUSED if error.retry is Retry.NEVER else TRY_AGAIN
-    except OSError as error:  # the disk's refusal: said by the system in words people know
-        output.refusal(error)
+    except OSError as error:  # its text comes from the operating system
+        out.system_error(error)
         return REFUSED
-    except Exception as error:  # whatever is left was not foreseen
-        output.bug(error)
+    except Exception as error:
+        out.bug(error)
         if os.environ.get("HEADGATE_DEBUG"):
             traceback.print_exc()
         return BUG
 
 
-def _globals_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Part the options that may stand anywhere from what belongs to the command."""
-    ours: list[str] = []
+def _split_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Separate the global options, which may be anywhere, from the rest."""
+    options: list[str] = []
     rest: list[str] = []
     left = list(arguments)
     while left:
@@ -134,12 +133,12 @@ def _globals_first(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             rest += [argument, *left]
             break
         if argument == "--json" or argument.startswith("--lake="):
-            ours.append(argument)
+            options.append(argument)
         elif argument == "--lake" and left:
-            ours += [argument, left.pop(0)]
+            options += [argument, left.pop(0)]
         else:
             rest.append(argument)
-    return ours, rest
+    return options, rest
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Commands for who runs a catalog: what happens, how it stands, copies, tokens, listeners."""
+"""Commands for operators: events, status, backups, tokens, listeners, locations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from headgate.cli import operator_views
+from headgate.cli import views
 from headgate.cli.context import Globals
-from headgate.cli.render import moment, write
+from headgate.cli.output import iso_time, write
 
 _DAY_MS = 24 * 3600 * 1000
 
@@ -19,20 +19,24 @@ def events(
     ctx: typer.Context,
     after: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Those after this sequence; else all that are kept."),
+        typer.Option(
+            metavar="N", min=0, help="Only events after this sequence; default: all that are kept."
+        ),
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="TABLE", help="Only of this table; may come again."),
+        typer.Option(
+            "--table", metavar="TABLE", help="Only events of this table; may be repeated."
+        ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on as they happen, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show every ratification in order, one a line.
+    """Show events in order, one per line.
 
-    A transaction is one event, however many tables it wrote. With --json each line is a JSON
-    object. To go on where you were, say --after and the last sequence you saw.
+    Every ratification is one event, also a transaction over many tables. With --json each line is
+    a JSON object. To continue later, pass --after with the last sequence you have seen.
 
     For example:
       headgate events --after 1041
@@ -40,25 +44,25 @@ def events(
       headgate events --json | jq .sequence
     """
     here: Globals = ctx.obj
-    with here.opened() as session:
+    with here.open() as session:
         for event in session.events(after, tables=table or (), follow=follow):
-            write(operator_views.event_line(event, as_json=here.output.as_json))
+            write(views.event_line(event, as_json=here.output.as_json))
 
 
 def status(ctx: typer.Context) -> None:
-    """Show how the catalog stands.
+    """Show the state of the catalog.
 
-    Tables, commits that wait to be published, what is in trouble, listeners, the store. Exit code
-    1 if the publishing of a table has stopped.
+    Tables, unpublished commits, problems, listeners, the store. The exit code is 1 if publishing
+    has stopped for a table.
 
     For example:
       headgate status
       headgate --lake http://127.0.0.1:8750 status --json
     """
     here: Globals = ctx.obj
-    with here.session("Asking") as session:
-        found = session.status()
-    if operator_views.show_status(here.output, found):
+    with here.session("Connecting") as session:
+        state = session.status()
+    if views.show_status(here.output, state):
         raise typer.Exit(1)
 
 
@@ -66,10 +70,10 @@ def backup(
     ctx: typer.Context,
     target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
 ) -> None:
-    """Copy the catalog to a file, while others go on.
+    """Copy the catalog's database to a new file.
 
-    One instant of all that the catalog knows, without the tables' files. Of a catalog on
-    PostgreSQL make a backup with that database's own tools.
+    The catalog can be in use meanwhile; the copy is consistent. It does not contain the tables'
+    files. For a catalog on PostgreSQL use the tools of that database.
 
     For example:
       headgate backup /backups/lake-monday.db
@@ -79,21 +83,22 @@ def backup(
         session.backup(target)
     here.output.result(
         {"backup": str(target), "bytes": target.stat().st_size},
-        f"The catalog of {here.shown_lake} is copied to {target}.",
+        f"Copied the catalog of {here.shown_lake} to {target}.",
     )
 
 
 def restore(
     ctx: typer.Context,
-    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="What `backup` wrote.")],
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A file that `backup` wrote.")],
     address: Annotated[
         str, typer.Argument(metavar="ADDRESS", help="The lake's directory, or sqlite:///FILE.")
     ],
 ) -> None:
-    """Make a lake's database anew from a backup.
+    """Restore the database of a lake from a backup.
 
-    Overwrites nothing: move headgate.db and what lies beside it away first. The tables stay where
-    they are. What was committed after the backup is in their logs: run `headgate fsck --repair`.
+    Existing files are never overwritten: move headgate.db and its -wal and -shm files away first.
+    The tables stay where they are. Then run `headgate fsck --repair`: it ratifies commits again
+    that were published after the backup.
 
     For example:
       headgate restore /backups/lake-monday.db /data/lake
@@ -112,16 +117,16 @@ def restore(
     root = restoration.restore(backup, database, SystemClock())
     here.output.result(
         {"lake": address, "database": str(database), "root": root},
-        f"Restored {database}; its tables lie under {root}.",
+        f"Restored {database}; its tables are under {root}.",
     )
-    here.output.say(
-        f"Now run `headgate --lake {address} fsck --repair`: what was committed after the backup "
-        "is found in the tables' logs and ratified again."
+    here.output.note(
+        f"Now run `headgate --lake {address} fsck --repair`: it ratifies commits again that were "
+        "published after the backup."
     )
 
 
 class TokenAction(enum.Enum):
-    """What can be done with tokens."""
+    """Actions of `headgate token`."""
 
     CREATE = "create"
     LIST = "list"
@@ -132,16 +137,16 @@ def token(
     ctx: typer.Context,
     action: Annotated[TokenAction, typer.Argument(metavar="ACTION", help="create, list, revoke.")],
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Whose token; not for list.")
+        str | None, typer.Argument(metavar="NAME", help="The name of the token; not for list.")
     ] = None,
     days: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="It expires after N days; else never.")
+        int | None, typer.Option(metavar="N", min=1, help="Days until it expires; default: never.")
     ] = None,
 ) -> None:
-    """Say who may come in to a server that asks for tokens.
+    """Manage the access tokens of a server.
 
-    --lake names the server's own store here, not the server. A secret is shown once, when it is
-    made; the catalog keeps only its hash.
+    --lake must name the store of the server, not its URL. The secret of a token is shown once,
+    when it is created; the catalog stores only its hash.
 
     For example:
       headgate token create nightly-load --days 90
@@ -149,27 +154,30 @@ def token(
       headgate token revoke nightly-load
     """
     here: Globals = ctx.obj
-    wanted = _named(name, action is not TokenAction.LIST)
+    token_name = _checked_name(name, action is not TokenAction.LIST)
     if days is not None and action is not TokenAction.CREATE:
-        raise typer.BadParameter("--days is for `token create`.")
-    with here.session("Asking") as session:
+        raise typer.BadParameter("--days is only for `token create`.")
+    with here.session("Connecting") as session:
         if action is TokenAction.LIST:
-            found = session.tokens()
+            tokens = session.tokens()
         elif action is TokenAction.REVOKE:
-            session.revoke_token(wanted)
+            session.revoke_token(token_name)
         else:
-            secret = session.create_token(wanted, expires=_in_days(days))
+            secret = session.create_token(token_name, expires=_in_days(days))
     if action is TokenAction.LIST:
-        operator_views.show_tokens(here.output, found)
+        views.show_tokens(here.output, tokens)
     elif action is TokenAction.REVOKE:
-        here.output.result({"token": wanted}, f"The token {wanted} opens nothing any more.")
+        here.output.result({"token": token_name}, f"Revoked token {token_name}.")
     else:
-        here.output.result({"token": wanted, "secret": secret}, secret)
-        here.output.say(f"This is the token {wanted}. It is not shown again: HEADGATE_TOKEN=…")
+        here.output.result({"token": token_name, "secret": secret}, secret)
+        here.output.note(
+            f"This is the secret of token {token_name}. It is not shown again. Clients pass it as "
+            "HEADGATE_TOKEN."
+        )
 
 
 class ListenerAction(enum.Enum):
-    """What can be done with listeners."""
+    """Actions of `headgate listener`."""
 
     ADD = "add"
     LIST = "list"
@@ -180,20 +188,21 @@ def listener(
     ctx: typer.Context,
     action: Annotated[ListenerAction, typer.Argument(metavar="ACTION", help="add, list, remove.")],
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Which listener; not for list.")
+        str | None, typer.Argument(metavar="NAME", help="The name of the listener; not for list.")
     ] = None,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where `add` has events posted.")
+        str | None, typer.Option(metavar="URL", help="The URL that receives events; only for add.")
     ] = None,
     after: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Begin after this sequence; else now."),
+        typer.Option(metavar="N", min=0, help="Start after this sequence; default: now."),
     ] = None,
 ) -> None:
-    """Say who is told of events, and how far each one is.
+    """Manage webhooks that receive events.
 
-    A server posts each event as JSON to the URL, in order and at least once, until it is answered
-    with a status of 200 to 299. Adding one that is there changes its URL; it goes on where it was.
+    A server posts each event as JSON to the URL, in order and at least once. It repeats an event
+    until the response has a status of 200 to 299. Adding an existing name changes its URL and keeps
+    its position.
 
     For example:
       headgate listener add warehouse --url https://jobs.example.com/headgate --after 1041
@@ -201,32 +210,33 @@ def listener(
       headgate listener remove warehouse
     """
     here: Globals = ctx.obj
-    wanted = _named(name, action is not ListenerAction.LIST)
+    listener_name = _checked_name(name, action is not ListenerAction.LIST)
     if (url is None) is (action is ListenerAction.ADD):
-        raise typer.BadParameter("--url is for `listener add`, which needs it.")
+        raise typer.BadParameter("`listener add` needs --url; other actions do not take it.")
     if after is not None and action is not ListenerAction.ADD:
-        raise typer.BadParameter("--after is for `listener add`.")
-    with here.session("Asking") as session:
+        raise typer.BadParameter("--after is only for `listener add`.")
+    with here.session("Connecting") as session:
         if action is ListenerAction.LIST:
-            found = session.listeners()
+            listeners = session.listeners()
         elif action is ListenerAction.REMOVE:
-            session.delete_listener(wanted)
+            session.delete_listener(listener_name)
         else:
-            put = session.put_listener(wanted, url or "", after)
+            added = session.put_listener(listener_name, url or "", after)
     if action is ListenerAction.LIST:
-        operator_views.show_listeners(here.output, found)
+        views.show_listeners(here.output, listeners)
     elif action is ListenerAction.REMOVE:
-        here.output.result({"listener": wanted}, f"The listener {wanted} is told no more.")
+        here.output.result({"listener": listener_name}, f"Removed listener {listener_name}.")
     else:
         here.output.result(
-            {"listener": put.name, "url": put.target, "position": put.position},
-            f"{put.name} is told of everything after sequence {put.position}, at {put.target}.",
+            {"listener": added.name, "url": added.target, "position": added.position},
+            f"Listener {added.name} receives events after sequence {added.position} at "
+            f"{added.target}.",
         )
-        here.output.say("A server does so: `headgate serve`.")
+        here.output.note("Events are sent by a server: `headgate serve`.")
 
 
 class LocationAction(enum.Enum):
-    """What can be done with locations."""
+    """Actions of `headgate location`."""
 
     ADD = "add"
     LIST = "list"
@@ -241,11 +251,11 @@ def location(
         typer.Argument(metavar="URL", help="A URL or a directory; not for list."),
     ] = None,
 ) -> None:
-    """Choose where clients may put tables outside the root.
+    """Manage the locations where clients may put tables.
 
-    A server refuses a table whose location is not under the root or under a location added here.
-    Add and remove work on the server's own store: --lake names that store, not the server.
-    Removing a location refuses new tables there; tables that are there already stay.
+    A server refuses tables that are neither under the root nor under such a location. For add and
+    remove, --lake must name the store of the server, not its URL. Removing a location does not
+    affect existing tables.
 
     For example:
       headgate location add s3://bucket/landing
@@ -254,27 +264,30 @@ def location(
     """
     here: Globals = ctx.obj
     if (url is None) is (action is not LocationAction.LIST):
-        needed = "list takes no URL." if action is LocationAction.LIST else "a URL is needed."
-        raise typer.BadParameter(needed)
-    with here.session("Asking") as session:
+        raise typer.BadParameter(
+            "list takes no URL." if action is LocationAction.LIST else "a URL is required."
+        )
+    with here.session("Connecting") as session:
         match action:
             case LocationAction.LIST:
-                operator_views.show_locations(here.output, session.locations())
+                views.show_locations(here.output, session.locations())
             case LocationAction.ADD:
                 added = session.add_location(url or "").url
                 here.output.result({"location": added}, f"Clients may put tables under {added}.")
             case LocationAction.REMOVE:
                 session.remove_location(url or "")
-                here.output.result({"location": url}, f"Removed {url}: no new tables there.")
+                here.output.result(
+                    {"location": url}, f"Removed {url}: new tables there are refused."
+                )
 
 
-def _named(name: str | None, is_needed: bool) -> str:
-    if (name is None) is is_needed:
-        raise typer.BadParameter("a NAME is needed." if is_needed else "list takes no NAME.")
+def _checked_name(name: str | None, is_required: bool) -> str:
+    if (name is None) is is_required:
+        raise typer.BadParameter("a NAME is required." if is_required else "list takes no NAME.")
     return name or ""
 
 
 def _in_days(days: int | None) -> str | None:
     from headgate.clock import SystemClock
 
-    return None if days is None else moment(SystemClock().now_ms() + days * _DAY_MS)
+    return None if days is None else iso_time(SystemClock().now_ms() + days * _DAY_MS)

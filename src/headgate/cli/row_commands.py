@@ -1,4 +1,4 @@
-"""Commands that commit to a table: rows from files, properties, its comment."""
+"""Commands that commit to a table: append, overwrite, properties, comment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from headgate.cli.context import Globals
 from headgate.cli.input_files import Rows, format_of, on_disk
 from headgate.cli.options import FilesArgument, FormatOption, TableArgument, pairs
-from headgate.cli.render import facts, many, moment
+from headgate.cli.output import counted, iso_time, key_values
 
 if TYPE_CHECKING:  # these are slow to load
     from headgate.client.table import Table
@@ -20,12 +20,12 @@ if TYPE_CHECKING:  # these are slow to load
 def append(
     ctx: typer.Context, name: TableArgument, files: FilesArgument, format: FormatOption = "auto"
 ) -> None:
-    """Add rows from files to a table.
+    """Append rows from files to a table.
 
-    All of them in one commit, or none.
+    All rows are added in one commit, or none.
 
-    CSV has a heading with the names of columns, JSON is one object a line. Columns may come in any
-    order; those that are missing become NULL. Values are read as the table's columns say.
+    CSV needs a heading with the column names, JSON has one object per line. Columns may be in any
+    order; missing ones become NULL. Values are parsed according to the types of the table.
 
     For example:
       headgate append sales.orders monday.csv tuesday.csv
@@ -34,7 +34,7 @@ def append(
     """
 
     def write(table: Table, rows: Rows) -> Committed | None:
-        return rows.write(table.append) if rows.are_any else None
+        return None if rows.is_empty else rows.write(table.append)
 
     _write(ctx.obj, name, files, format, ("Appending to", "appended"), write)
 
@@ -42,10 +42,10 @@ def append(
 def overwrite(
     ctx: typer.Context, name: TableArgument, files: FilesArgument, format: FormatOption = "auto"
 ) -> None:
-    """Put rows from files in place of all that a table has.
+    """Replace all rows of a table with rows from files.
 
-    In one commit: readers see the old rows or the new ones, and the old ones stay in the table's
-    past. Files without rows leave a table without rows. They are read as `append` reads them.
+    This is one commit: readers see the old rows or the new ones. Earlier versions keep the old
+    rows. Files without rows leave an empty table. The files are read as by `append`.
 
     For example:
       headgate overwrite sales.prices prices.csv
@@ -55,25 +55,27 @@ def overwrite(
     def write(table: Table, rows: Rows) -> Committed:
         return rows.write(table.overwrite)
 
-    _write(ctx.obj, name, files, format, ("Overwriting", "put in place of what was there"), write)
+    _write(
+        ctx.obj, name, files, format, ("Overwriting", "written, all earlier ones replaced"), write
+    )
 
 
 def properties(
     ctx: typer.Context,
     name: TableArgument,
-    put: Annotated[
+    assigned: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a property; may come again."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a property; may be repeated."),
     ] = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="KEY", help="Take a property away; may come again."),
+        typer.Option("--unset", metavar="KEY", help="Remove a property; may be repeated."),
     ] = None,
 ) -> None:
-    """Show the properties of a table, or change some.
+    """Show or change the properties of a table.
 
-    All that are set, or all that are taken away, are one commit. Some properties switch features of
-    the table on, and some the catalog keeps and refuses to have changed.
+    All changes of one call are one commit. Some properties activate features of the table; some
+    belong to the catalog and cannot be changed.
 
     For example:
       headgate properties sales.orders
@@ -81,31 +83,31 @@ def properties(
       headgate properties sales.orders --unset team
     """
     here: Globals = ctx.obj
-    if put and unset:
-        raise typer.BadParameter("--set and --unset are a commit each: do one after the other.")
-    settled = pairs(put)
-    with here.session("Changing properties" if settled or unset else "Reading") as session:
+    if assigned and unset:
+        raise typer.BadParameter("--set and --unset need a commit each: run the command twice.")
+    new = pairs(assigned)
+    with here.session("Changing properties" if new or unset else "Reading") as session:
         table = session.table(name)
-        committed = table.set_properties(settled) if settled else None
+        committed = table.set_properties(new) if new else None
         if unset:
             committed = table.unset_properties(unset)
-        known = dict(sorted(table.properties.items()))
+        current = dict(sorted(table.properties.items()))
     here.output.result(
-        {"table": table.name, "version": table.version, "properties": known},
-        facts(list(known.items())) if known else "No properties.",
+        {"table": table.name, "version": table.version, "properties": current},
+        key_values(list(current.items())) if current else "No properties.",
     )
     if committed is not None:
-        here.output.say(f"{table.name} is at version {committed.version}.")
+        here.output.note(f"{table.name} is at version {committed.version}.")
 
 
 def comment(
     ctx: typer.Context,
     name: TableArgument,
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="What the table is for; nothing takes it away.")
+        str, typer.Argument(metavar="TEXT", help="The comment; an empty text removes it.")
     ],
 ) -> None:
-    """Say what a table is for.
+    """Set or remove the comment of a table.
 
     For example:
       headgate comment sales.orders "what was sold, by day"
@@ -118,7 +120,7 @@ def comment(
     here.output.result(
         {"table": table.name, "version": committed.version, "comment": text or None},
         f"{table.name} is at version {committed.version}: "
-        + (f"its comment is {text!r}." if text else "it has no comment."),
+        + (f"its comment is {text!r}." if text else "its comment was removed."),
     )
 
 
@@ -127,16 +129,16 @@ def _write(
     name: str,
     files: list[str],
     format: str,
-    words: tuple[str, str],
+    verbs: tuple[str, str],
     write: Callable[[Any, Rows], Committed | None],
 ) -> None:
-    """Write the rows of files to a table, and tell what came of it."""
-    doing, done = words
+    """Write the rows of files to a table and show the result."""
+    doing, done = verbs
     inputs = [(file, format_of(file, format)) for file in files]
     with (
         on_disk(inputs) as paths,
         here.output.progress(f"{doing} {name}", "bytes") as progress,
-        here.opened() as session,
+        here.open() as session,
     ):
         table = session.table(name)
         rows = Rows(paths, table.schema, progress)
@@ -144,7 +146,7 @@ def _write(
     if committed is None:
         here.output.result(
             {"table": table.name, "version": None, "rows": 0},
-            "There are no rows: nothing was committed.",
+            "The files have no rows: nothing was committed.",
         )
         return
     commit = committed.commits[table.id]
@@ -156,8 +158,8 @@ def _write(
             "way": commit.way.value,
             "txnId": committed.txn_id,
             "sequence": committed.sequence,
-            "timestamp": moment(committed.timestamp_ms),
+            "timestamp": iso_time(committed.timestamp_ms),
         },
-        f"{table.name} is at version {commit.version}: {many(rows.count, 'row')} {done},"
+        f"{table.name} is at version {commit.version}: {counted(rows.count, 'row')} {done},"
         f" {commit.way.value}, txnId {committed.txn_id}.",
     )

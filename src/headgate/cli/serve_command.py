@@ -13,7 +13,7 @@ from headgate.cli.context import Globals
 from headgate.errors import InvalidArgumentError
 
 _PORT = 8750
-_STORES = ("--store", "--lake")  # options that take the address of a store
+_STORE_OPTIONS = ("--store", "--lake")
 
 
 def serve(
@@ -22,17 +22,18 @@ def serve(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="A directory, sqlite:///FILE or postgresql://…; else HEADGATE_STORE, else --lake.",
+            help="A directory, sqlite:///FILE or postgresql://…; default: HEADGATE_STORE, --lake.",
             envvar="HEADGATE_STORE",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port.")] = _PORT,
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes; more than one needs PostgreSQL.")
+        int, typer.Option(min=1, max=64, help="Worker processes; more than one needs PostgreSQL.")
     ] = 1,
     auth: Annotated[
-        bool, typer.Option("--auth", help="Ask every client for a token: `headgate token create`.")
+        bool,
+        typer.Option("--auth", help="Require a token of every client: `headgate token create`."),
     ] = False,
     tls_certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve HTTPS with this certificate.")
@@ -41,13 +42,13 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="The certificate's key.")
     ] = None,
     log_level: Annotated[
-        str, typer.Option(help="debug, info, warning or error; lines of JSON on stderr.")
+        str, typer.Option(help="debug, info, warning or error; JSON lines on stderr.")
     ] = "info",
 ) -> None:
-    """Serve a lake to many clients over HTTP.
+    """Serve a lake over HTTP.
 
-    Publishing and housekeeping run inside. SIGTERM or Ctrl-C stops it once every request that
-    came is answered. Beyond this machine it listens only with --auth.
+    The server also publishes commits and does the housekeeping. SIGTERM or Ctrl-C stops it after
+    all received requests are answered. Listening beyond this machine needs --auth.
 
     For example:
       headgate serve
@@ -61,9 +62,9 @@ def serve(
     hide_store(store)
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidArgumentError(
-            f"There is no log level {log_level!r}.", remedy="Say debug, info, warning or error."
+            f"{log_level!r} is not a log level.", remedy="Use debug, info, warning or error."
         )
-    wanted = serving.Serving(
+    server = serving.Serving(
         store=store,
         host=host,
         port=port,
@@ -74,37 +75,37 @@ def serve(
         log_level=log_level,
     )
 
-    def tell() -> None:
+    def announce() -> None:
         here.output.result(
-            {"address": wanted.address, "store": wanted.shown_store},
-            f"Serving {wanted.shown_store} at {wanted.address}",
+            {"address": server.address, "store": server.shown_store},
+            f"Serving {server.shown_store} at {server.address}",
         )
-        place = wanted.found_at
-        here.output.say(f'Connect: headgate.connect("{place}"), or headgate --lake {place}')
+        url = server.client_url
+        here.output.note(f'Connect: headgate.connect("{url}"), or headgate --lake {url}')
         if auth:
-            here.output.say(
-                "Clients need a token: `headgate --lake STORE token create NAME` makes one, "
-                "HEADGATE_TOKEN or token= carries it."
+            here.output.note(
+                "Clients need a token: `headgate --lake STORE token create NAME` creates one, "
+                "HEADGATE_TOKEN or token= passes it."
             )
-        here.output.say(f"Stop: Ctrl-C. API: {place}/openapi.json")
+        here.output.note(f"Stop: Ctrl-C. API: {url}/openapi.json")
 
-    serving.serve(wanted, on_ready=tell)
+    serving.serve(server, on_ready=announce)
 
 
 def hide_store(store: str) -> None:
-    """Run this command again without a store's password among its arguments.
+    """Restart this process without the store's password in its arguments.
 
-    Everybody on the machine can read the arguments of a process, and a server runs for long. The
-    environment, which takes the address, is for its own user to read.
+    Every user of the machine can read the arguments of a process. The address moves to the
+    environment, which only the same user can read.
     """
     from headgate.storage.locations import shown  # slow to load
 
-    named = {store, *(f"{option}={store}" for option in _STORES)}
+    named = {store, *(f"{option}={store}" for option in _STORE_OPTIONS)}
     if shown(store) == store or not named.intersection(sys.orig_argv):
         return
     kept: list[str] = []
     for argument in sys.orig_argv[1:]:
-        if argument == store and kept and kept[-1] in _STORES:
+        if argument == store and kept and kept[-1] in _STORE_OPTIONS:
             kept.pop()
         elif argument not in named:
             kept.append(argument)

@@ -1,7 +1,7 @@
-"""Spark, started for the command line: quiet, in a thread of its own, and to be interrupted.
+"""Spark for the command line: quiet, in its own thread, interruptible.
 
-All work with Spark is done in that thread. Ctrl-C comes to the main one, which has the running
-statement cancelled and waits for what becomes of it, so that nobody has to guess.
+All work with Spark is done in that thread. The main thread receives Ctrl-C, cancels the running
+statement and waits for its outcome.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headgate.cli.render import Output
+from headgate.cli.output import Output
 from headgate.errors import (
     HeadgateError,
     OutcomeUnknownError,
@@ -28,44 +28,44 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 
-if TYPE_CHECKING:  # slow to load, and there only where Spark is
+if TYPE_CHECKING:  # slow to load, and needs PySpark
     from headgate.client.session import Session
     from headgate.spark import Lake
 
 Result = TypeVar("Result")
-Spark = Any  # a SparkSession; what is of Spark is imported in headgate.spark alone
+Spark = Any  # a SparkSession; only headgate.spark imports PySpark
 
 INTERRUPTED = 130
 _CONNECT = "sc://"
-_AGAIN_S = 0.2  # between two looks at a statement, or tries to cancel it: it may be between jobs
-_LAST_LINES = 5  # of Spark's log, where it did not start
+_POLL_S = 0.2  # a statement is cancelled repeatedly, since it may be between two jobs
+_LAST_LINES = 5  # of the log, shown if Spark does not start
 
 
 class Engine:
     """A lake on Spark, one statement at a time."""
 
     def __init__(self, output: Output, session: Session, master: str) -> None:
-        """Start Spark, and say so: it takes seconds."""
+        """Start Spark, which takes seconds."""
         self._output = output
-        # Tables of Spark's own are no tables of the lake: they go when this ends.
+        # Spark's own tables do not belong to the lake: they are deleted at the end.
         self._warehouse = tempfile.TemporaryDirectory(prefix="headgate-")
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         threading.Thread(target=self._work, name="spark", daemon=True).start()
-        began = perf_counter()
-        output.say("Starting Spark …")
+        started = perf_counter()
+        output.note("Starting Spark …")
         log = state_folder() / "spark.log"
-        with _stderr_into(log):
+        with _stderr_to(log):
             self._spark = self._start(master, log)
         self._lake = self._submit(lambda: _lake_of(self._spark, session)).result()
-        took = perf_counter() - began
-        output.say(f"Spark {self._spark.version} on {master}, ready in {took:.1f} s.")
+        took = perf_counter() - started
+        output.note(f"Spark {self._spark.version} on {master}, ready in {took:.1f} s.")
 
     def run(self, call: Callable[[Lake], Result]) -> Result:
-        """Do something with the lake; Ctrl-C cancels it, and is raised when it has ended."""
+        """Call a function with the lake. Ctrl-C cancels it and is raised after it has ended."""
         future: Future[Result] = self._submit(lambda: call(self._lake))
         try:
-            # Where another thread is given the signal, who waits without end hears of it never.
-            while not wait([future], timeout=_AGAIN_S).done:
+            # Waiting without a timeout would miss a signal that another thread receives.
+            while not wait([future], timeout=_POLL_S).done:
                 pass
             return future.result()
         except KeyboardInterrupt:
@@ -73,7 +73,7 @@ class Engine:
             raise
 
     def rows(self, frame: Any, most: int | None, page: int) -> Iterator[list[Any]]:
-        """Give rows in pages: the first ones, or all, and then never all of them at once."""
+        """Yield the first `most` rows, or all, in pages; never all of them in memory."""
         from headgate.spark.failures import translated  # slow to load
 
         def first() -> Iterator[Any]:
@@ -87,23 +87,23 @@ class Engine:
                 return list(islice(rows, page))
 
         rows = self.run(lambda _: first())
-        while found := self.run(lambda _: some(rows)):
-            yield found
+        while next_page := self.run(lambda _: some(rows)):
+            yield next_page
 
     def _cancel(self, running: Future[Any]) -> None:
-        """Cancel what runs and see what became of it; a second Ctrl-C leaves at once."""
-        self._output.say("Cancelling …")
+        """Cancel the running statement and report its outcome; a second Ctrl-C exits at once."""
+        self._output.note("Cancelling …")
         try:
             while not running.done():
                 self._spark.interruptAll()
-                wait([running], timeout=_AGAIN_S)
+                wait([running], timeout=_POLL_S)
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
         error = running.exception()
         if isinstance(error, OutcomeUnknownError):
             raise error
-        ended = "It was done before it could be cancelled." if error is None else "Cancelled."
-        self._output.say(ended)
+        outcome = "It finished before it could be cancelled." if error is None else "Cancelled."
+        self._output.note(outcome)
 
     def _start(self, master: str, log: Path) -> Spark:
         try:
@@ -112,16 +112,16 @@ class Engine:
             if (error.name or "").partition(".")[0] != "pyspark":
                 raise
             raise UnsupportedFeatureError(
-                "SQL is run by Spark, and PySpark is not installed.",
-                remedy="Install it: pip install 'pyspark>=4.0,<4.4'. Java 17 is needed, too.",
+                "SQL runs on Spark, and PySpark is not installed.",
+                remedy="Install it: pip install 'pyspark>=4.0,<4.4'. It needs Java 17.",
             ) from error
         except HeadgateError:
             raise
-        except Exception as error:  # of Spark's own there are many kinds
-            said = str(error).strip().partition("\n")[0]
+        except Exception as error:  # Spark raises many kinds of exceptions
+            reason = str(error).strip().partition("\n")[0]
             raise UnavailableError(
-                f"Spark did not start on {master}: {said}{_end_of(log)}",
-                remedy=f"See {log}, or let it all be shown: HEADGATE_DEBUG=1.",
+                f"Spark did not start on {master}: {reason}{_end_of(log)}",
+                remedy=f"See {log}, or set HEADGATE_DEBUG=1 to see all output of Spark.",
             ) from error
 
     def _submit(self, call: Callable[[], Result]) -> Future[Result]:
@@ -136,13 +136,16 @@ class Engine:
                 future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)
-            del future, call  # else rows of the last statement live on until the next one
+            del (
+                future,
+                call,
+            )  # else the rows of the last statement stay in memory until the next one
 
 
 def state_folder() -> Path:
-    """Give the folder where what outlives a command is kept: history, Spark's log."""
+    """Return the folder for the history of the prompt and the log of Spark."""
     home = os.environ.get("XDG_STATE_HOME", "")
-    # A relative path is to be ignored, says the XDG Base Directory Specification.
+    # The XDG Base Directory Specification says to ignore relative paths.
     root = Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "state"
     return root / "headgate"
 
@@ -151,7 +154,7 @@ def _spark_on(master: str, warehouse: str) -> Spark:
     from headgate import spark  # slow to load
 
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(logger).disabled = True  # it tells every error once more, as JSON
+        logging.getLogger(logger).disabled = True  # repeats every error as JSON
     if master.startswith(_CONNECT):
         return spark.session("headgate sql", remote=master)
     config = {"spark.sql.warehouse.dir": warehouse}
@@ -165,15 +168,15 @@ def _lake_of(spark: Spark, session: Session) -> Lake:
 
 
 @contextlib.contextmanager
-def _stderr_into(log: Path) -> Iterator[None]:
-    """Let processes that are started write their errors to a file: Java does not stop talking."""
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Redirect the stderr of processes started meanwhile to a file: Java logs a lot."""
     if os.environ.get("HEADGATE_DEBUG"):
         yield
         return
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         sink = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    except OSError:  # then it is not kept
+    except OSError:  # then the log is discarded
         sink = os.open(os.devnull, os.O_WRONLY)
     sys.stderr.flush()
     before = os.dup(2)

@@ -1,4 +1,4 @@
-"""The command that runs SQL: from its argument, a file, a pipe, or a prompt."""
+"""The command that runs SQL: from an argument, a file, a pipe or the prompt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.context import Globals
-from headgate.cli.render import Format
+from headgate.cli.output import Format
 from headgate.errors import InvalidArgumentError
 
 
@@ -20,13 +20,13 @@ def sql(
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Run a file; - is standard input."),
+        typer.Option("--file", "-f", metavar="FILE", help="Run a file; - for standard input."),
     ] = None,
     format: Annotated[
-        Format | None, typer.Option(help="How rows are written; else a table, JSON with --json.")
+        Format | None, typer.Option(help="Format of rows; default: table, or json with --json.")
     ] = None,
     all_rows: Annotated[
-        bool, typer.Option("--all-rows", help="Show tables whole, not only 1,000 rows.")
+        bool, typer.Option("--all-rows", help="Show all rows in a table, not only 1,000.")
     ] = False,
     master: Annotated[
         str, typer.Option(metavar="URL", help="Where Spark runs: local[2], spark://…, sc://….")
@@ -34,9 +34,9 @@ def sql(
 ) -> None:
     """Run SQL on the tables of the lake, with Spark.
 
-    Without -e or -f: a prompt, or the script that is piped in. A script is read to its end before
-    its first statement is run, and ends at the first one that is refused. JSON is one object a
-    line; JSON and CSV are written as the rows come.
+    Without -e or -f the command opens a prompt, or runs the script from standard input. A script
+    is parsed completely before its first statement runs, and stops at the first error. JSON has
+    one object per line; JSON and CSV are written while rows arrive.
 
     Needs PySpark and Java 17: pip install 'pyspark>=4.0,<4.4'.
 
@@ -49,28 +49,28 @@ def sql(
     here: Globals = ctx.obj
     script = _script(text, file)
     from headgate.cli.spark_engine import Engine  # these are slow to load
-    from headgate.cli.sql_output import Results
+    from headgate.cli.sql_results import Results
     from headgate.sql.script import parse
 
     if script is not None and not parse(script):
-        here.output.say("There is no statement in this text.")
+        here.output.note("The script contains no statement.")
         return
-    with here.opened() as session:
+    with here.open() as session:
         engine = Engine(here.output, session, master)
         chosen = format or (Format.JSON if here.output.as_json else Format.TABLE)
         results = Results(engine, here.output, chosen, all_rows=all_rows)
         if script is not None:
             results.run(script)
             return
-        from headgate.cli import prompt
+        from headgate.cli import sql_prompt
 
-        prompt.converse(here.output, results, session)
+        sql_prompt.run(here.output, results, session)
 
 
 def _script(text: str | None, file: str | None) -> str | None:
-    """Give what is to be run; None: people will be asked."""
+    """Return the script to run; None to open the prompt."""
     if text is not None and file is not None:
-        raise typer.BadParameter("say -e or -f, not both.")
+        raise typer.BadParameter("pass -e or -f, not both.")
     if text is not None:
         return text
     if file is None and sys.stdin.isatty():
@@ -80,4 +80,4 @@ def _script(text: str | None, file: str | None) -> str | None:
             return sys.stdin.read()
         return Path(file).read_text("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidArgumentError(f"The script is not text in UTF-8: {error}.") from error
+        raise InvalidArgumentError(f"The script is not valid UTF-8: {error}.") from error

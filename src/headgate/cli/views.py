@@ -1,17 +1,20 @@
-"""What commands show of a lake, a table, its commits and its findings.
+"""What commands show, each as one value for JSON and one text.
 
-Each view gives programs and people the same: one value for JSON, one text.
+First lakes, tables, commits and findings; then what an operator asks for: events, status, tokens,
+locations, listeners.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headgate.cli.render import Output, facts, later, moment, size, table
+from headgate.cli.output import Output, byte_size, counted, delay, iso_time, key_values, table
 
 if TYPE_CHECKING:  # all of these are slow to load
+    from headgate.api.events import Event
     from headgate.api.messages import Finding, Resolved, TableEntry, TimelineEntry
+    from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
     from headgate.client.table import HistoryEntry
     from headgate.protocol.actions import Version
     from headgate.table.snapshot import Snapshot
@@ -25,9 +28,9 @@ def show_lake(
     *,
     dropped: bool,
 ) -> None:
-    """Show the tables of a lake, by name."""
+    """Show the tables of a lake, sorted by name."""
     entries = sorted(tables, key=lambda entry: (entry.name or "", entry.created_ms))
-    columns = ["table", "latest", "published", "made"]
+    columns = ["table", "latest", "published", "created"]
     if dropped:
         columns += ["state", "dropped", "id"]
     rows = [
@@ -35,9 +38,9 @@ def show_lake(
             entry.name,
             entry.kind.value if entry.latest is None else entry.latest,
             "-" if entry.published is None else entry.published,
-            moment(entry.created_ms),
+            iso_time(entry.created_ms),
             entry.state.value,
-            moment(entry.dropped_ms) or "-",
+            iso_time(entry.dropped_ms) or "-",
             entry.table_id,
         ][: len(columns)]
         for entry in entries
@@ -55,31 +58,31 @@ def show_lake(
                     "location": entry.location,
                     "latest": entry.latest,
                     "published": entry.published,
-                    "created": moment(entry.created_ms),
-                    "dropped": moment(entry.dropped_ms),
+                    "created": iso_time(entry.created_ms),
+                    "dropped": iso_time(entry.dropped_ms),
                 }
                 for entry in entries
             ],
         },
-        table(columns, rows, empty="No tables.", short=()),
+        table(columns, rows, empty="No tables.", shorten=()),
     )
-    output.say(f"Namespaces: {', '.join(namespaces)}.")
+    output.note(f"Namespaces: {', '.join(namespaces)}.")
 
 
 def show_external(output: Output, resolved: Resolved) -> None:
-    """Show what a catalog knows of a table it does not manage."""
+    """Show what the catalog knows about an external table."""
     from headgate.protocol.schema.types import from_json  # slow to load
 
     declared = "" if resolved.metadata is None else resolved.metadata.schema_string
     columns = from_json(declared).fields if declared else ()
-    known = [
+    pairs = [
         ("table", resolved.name),
         ("id", resolved.table_id),
         ("kind", f"external, {resolved.format}"),
         ("location", resolved.location),
     ]
     described = [{"name": field.name, "type": str(field.type)} for field in columns]
-    text = facts(known)
+    text = key_values(pairs)
     if described:
         text += "\n" + table(("column", "type"), [(c["name"], c["type"]) for c in described])
     output.result(
@@ -103,23 +106,23 @@ def show_table(
     rows: Any,
     limit: int,
 ) -> None:
-    """Show where a table stands, its columns, and some rows."""
+    """Show the state of a table, its columns, and some rows."""
     names, values = rows.column_names, list(zip(*map(_values, rows.columns), strict=True))
     published = None if entry is None else entry.published
-    known: list[tuple[str, object]] = [
+    pairs: list[tuple[str, object]] = [
         ("table", name),
         ("id", snapshot.table_id),
         ("location", snapshot.location),
-        ("version", f"{snapshot.version}, of {moment(snapshot.timestamp_ms)}"),
+        ("version", f"{snapshot.version}, committed {iso_time(snapshot.timestamp_ms)}"),
         ("latest", "-" if entry is None else entry.latest),
         ("published", "nothing" if published is None else f"up to {published}"),
-        ("files", f"{snapshot.num_files:,}, {size(snapshot.size_in_bytes)}"),
+        ("files", f"{snapshot.num_files:,}, {byte_size(snapshot.size_in_bytes)}"),
     ]
     if snapshot.metadata.description is not None:
-        known.append(("comment", snapshot.metadata.description))
+        pairs.append(("comment", snapshot.metadata.description))
     if snapshot.partition_columns:
-        known.append(("partitioned by", ", ".join(snapshot.partition_columns)))
-    known += [("property", f"{key}={value}") for key, value in sorted(snapshot.properties.items())]
+        pairs.append(("partitioned by", ", ".join(snapshot.partition_columns)))
+    pairs += [("property", f"{key}={value}") for key, value in sorted(snapshot.properties.items())]
     described = [
         {
             "name": field.name,
@@ -130,7 +133,7 @@ def show_table(
         for field in snapshot.schema.fields
     ]
     text = [
-        facts(known),
+        key_values(pairs),
         table(
             ("column", "type", "null"),
             [(c["name"], c["type"], "" if c["nullable"] else "not null") for c in described],
@@ -144,7 +147,7 @@ def show_table(
             "tableId": snapshot.table_id,
             "location": snapshot.location,
             "version": snapshot.version,
-            "timestamp": moment(snapshot.timestamp_ms),
+            "timestamp": iso_time(snapshot.timestamp_ms),
             "latest": None if entry is None else entry.latest,
             "published": published,
             "files": snapshot.num_files,
@@ -158,75 +161,195 @@ def show_table(
         "\n\n".join(text),
     )
     if limit and len(values) > limit:
-        output.say(f"There are more rows: --limit {limit * 10}.")
+        output.note(f"There are more rows: use --limit {limit * 10}.")
 
 
 def show_log(
     output: Output,
     name: str,
     entries: Sequence[TimelineEntry],
-    told: Mapping[Version, HistoryEntry],
+    history: Mapping[Version, HistoryEntry],
 ) -> None:
-    """Show the life of each commit, and what it says it did."""
+    """Show how each commit was made, when, and what it did according to its `commitInfo`."""
     output.result(
-        {"table": name, "commits": [_commit(e, told.get(e.commit.version)) for e in entries]},
+        {"table": name, "commits": [_commit(e, history.get(e.commit.version)) for e in entries]},
         table(
-            ("version", "way", "state", "proposed", "ratified", "published", "txnId", "what"),
+            ("version", "way", "state", "proposed", "ratified", "published", "txnId", "operation"),
             [
                 (
                     entry.commit.version,
                     entry.commit.way.value,
                     "published" if entry.commit.is_published else "ratified",
-                    moment(entry.proposed_ms),
-                    later(entry.ratified_ms, entry.proposed_ms),
-                    later(entry.commit.published_ms, entry.proposed_ms),
+                    iso_time(entry.proposed_ms),
+                    delay(entry.ratified_ms, entry.proposed_ms),
+                    delay(entry.commit.published_ms, entry.proposed_ms),
                     entry.commit.txn_id,
-                    _what(told.get(entry.commit.version)),
+                    _operation(history.get(entry.commit.version)),
                 )
                 for entry in entries
             ],
-            short=["txnId"],
+            shorten=["txnId"],
         ),
     )
 
 
-def show_findings(output: Output, found: Sequence[Finding]) -> int:
-    """Show what a check found; return how many errors and warnings are not repaired."""
-    left = [one.severity.value for one in found if not one.repaired]
+def show_findings(output: Output, findings: Sequence[Finding]) -> int:
+    """Show findings; return how many errors and warnings are not repaired."""
+    left = [finding.severity.value for finding in findings if not finding.repaired]
     errors, warnings = left.count("error"), left.count("warning")
     output.result(
         {
             "findings": [
                 {
-                    "rule": one.rule,
-                    "severity": one.severity.value,
-                    "table": one.table,
-                    "version": one.version,
-                    "path": one.path,
-                    "says": one.says,
-                    "remedy": one.remedy,
-                    "repaired": one.repaired,
+                    "rule": finding.rule,
+                    "severity": finding.severity.value,
+                    "table": finding.table,
+                    "version": finding.version,
+                    "path": finding.path,
+                    "says": finding.says,
+                    "remedy": finding.remedy,
+                    "repaired": finding.repaired,
                 }
-                for one in found
+                for finding in findings
             ],
             "errors": errors,
             "warnings": warnings,
         },
-        "\n".join(map(_finding, found)) or "Catalog and logs agree.",
+        "\n".join(map(_finding, findings)) or "No problems found.",
     )
-    if found and all(one.severity.value == "note" for one in found):
-        output.say("Catalog and logs agree; a note only tells how things are.")
+    if findings and all(finding.severity.value == "note" for finding in findings):
+        output.note("No problems found: notes need no action.")
     return errors + warnings
+
+
+def event_line(event: Event, *, as_json: bool) -> str:
+    """Format an event as one line."""
+    if as_json:
+        from headgate.protocol.encoding import to_json  # slow to load
+
+        return to_json(event).decode()
+    return f"{event.sequence}  {iso_time(event.timestamp_ms)}  {', '.join(_changes(event)) or '-'}"
+
+
+def show_status(output: Output, status: Status) -> int:
+    """Show the state of a catalog; return for how many tables publishing has stopped."""
+    stopped = sum(trouble.is_stopped for trouble in status.troubles)
+    states = ", ".join(f"{count:,} {state}" for state, count in sorted(status.tables.items()))
+    external = f" ({status.external:,} of the active external)" if status.external else ""
+    pairs: list[tuple[str, object]] = [
+        ("Headgate", status.version),
+        ("store", status.store),
+        ("root", status.root),
+        ("sequence", f"{status.sequence:,}, now {iso_time(status.clock_ms)}"),
+        ("tables", f"{states or 'none'}{external}"),
+        ("unpublished", _unpublished(status)),
+        ("open transactions", f"{status.open_transactions:,}"),
+        ("tokens", f"{status.tokens:,}"),
+    ]
+    text = [key_values(pairs)]
+    if status.troubles:  # not as a table: reasons are long and must not be shortened
+        text.append(
+            "\n".join(
+                f"{trouble.name or trouble.table_id}: publishing "
+                f"{'has stopped' if trouble.is_stopped else 'fails'}: {trouble.reason}"
+                for trouble in status.troubles
+            )
+        )
+    if status.tails:
+        rows = [(tail.name or tail.table_id, tail.unpublished) for tail in status.tails]
+        text.append(table(("table", "unpublished"), rows))
+    if status.listeners:
+        text.append(_listener_table(status.listeners))
+    output.result(
+        {
+            "version": status.version,
+            "store": status.store,
+            "root": status.root,
+            "sequence": status.sequence,
+            "clock": iso_time(status.clock_ms),
+            "tables": dict(status.tables),
+            "external": status.external,
+            "unpublished": status.unpublished,
+            "openTransactions": status.open_transactions,
+            "tails": [
+                {"table": tail.name, "tableId": tail.table_id, "unpublished": tail.unpublished}
+                for tail in status.tails
+            ],
+            "publisherLagMs": status.publisher_lag_ms,
+            "troubles": [
+                {
+                    "table": trouble.name,
+                    "tableId": trouble.table_id,
+                    "stopped": trouble.is_stopped,
+                    "reason": trouble.reason,
+                }
+                for trouble in status.troubles
+            ],
+            "listeners": [_listener(entry) for entry in status.listeners],
+            "tokens": status.tokens,
+        },
+        "\n\n".join(text),
+    )
+    if stopped:
+        output.note(f"Publishing has stopped for {counted(stopped, 'table')}: run `headgate fsck`.")
+    return stopped
+
+
+def show_tokens(output: Output, tokens: Sequence[TokenEntry]) -> None:
+    """Show access tokens, without their secrets."""
+    output.result(
+        {
+            "tokens": [
+                {
+                    "token": token.name,
+                    "created": iso_time(token.created_ms),
+                    "expires": iso_time(token.expires_ms),
+                    "revoked": iso_time(token.revoked_ms),
+                }
+                for token in tokens
+            ]
+        },
+        table(
+            ("token", "created", "expires", "revoked"),
+            [
+                (
+                    token.name,
+                    iso_time(token.created_ms),
+                    iso_time(token.expires_ms) or "-",
+                    iso_time(token.revoked_ms) or "-",
+                )
+                for token in tokens
+            ],
+            empty="No tokens.",
+        ),
+    )
+
+
+def show_locations(output: Output, locations: Sequence[LocationEntry]) -> None:
+    """Show the registered locations."""
+    rows = [(location.url, iso_time(location.created_ms)) for location in locations]
+    output.result(
+        {"locations": [{"location": url, "added": added} for url, added in rows]},
+        table(("location", "added"), rows, empty="No locations."),
+    )
+
+
+def show_listeners(output: Output, listeners: Sequence[ListenerEntry]) -> None:
+    """Show listeners and the position of each."""
+    output.result(
+        {"listeners": [_listener(entry) for entry in listeners]},
+        _listener_table(listeners),
+    )
 
 
 def _values(column: Any) -> list[object]:
     try:
         return list(column.to_pylist(maps_as_pydicts="strict"))
-    except (ValueError, OverflowError, KeyError):  # times Python has no years for, for one
+    except (ValueError, OverflowError, KeyError):  # such as years that Python does not support
         return list(column.cast("string").to_pylist())
 
 
-def _commit(entry: TimelineEntry, told: HistoryEntry | None) -> dict[str, object]:
+def _commit(entry: TimelineEntry, history: HistoryEntry | None) -> dict[str, object]:
     commit = entry.commit
     return {
         "version": commit.version,
@@ -234,40 +357,85 @@ def _commit(entry: TimelineEntry, told: HistoryEntry | None) -> dict[str, object
         "state": "published" if commit.is_published else "ratified",
         "txnId": commit.txn_id,
         "sequence": commit.sequence,
-        "timestamp": moment(commit.timestamp_ms),
-        "proposed": moment(entry.proposed_ms),
-        "ratified": moment(entry.ratified_ms),
-        "published": moment(commit.published_ms),
+        "timestamp": iso_time(commit.timestamp_ms),
+        "proposed": iso_time(entry.proposed_ms),
+        "ratified": iso_time(entry.ratified_ms),
+        "published": iso_time(commit.published_ms),
         "bytes": commit.size,
         "sha256": commit.sha256,
-        "operation": told and told.operation,
-        "parameters": told and dict(told.parameters),
-        "metrics": told and dict(told.metrics),
+        "operation": history and history.operation,
+        "parameters": history and dict(history.parameters),
+        "metrics": history and dict(history.metrics),
     }
 
 
-def _finding(found: Finding) -> str:
-    where = "" if found.version is None else f" version {found.version}"
-    path = "" if found.path is None else f" ({found.path})"
-    said = f"{found.severity.value}: {found.table}{where}{path} {found.says.rstrip('.')}."
-    remedy = "Repaired." if found.repaired else found.remedy
-    return f"{said} [{found.rule}]\n  {remedy}".rstrip()
+def _finding(finding: Finding) -> str:
+    version = "" if finding.version is None else f" version {finding.version}"
+    path = "" if finding.path is None else f" ({finding.path})"
+    place = f"{finding.severity.value}: {finding.table}{version}{path}"
+    remedy = "Repaired." if finding.repaired else finding.remedy
+    return f"{place} {finding.says.rstrip('.')}. [{finding.rule}]\n  {remedy}".rstrip()
 
 
-def _what(told: HistoryEntry | None) -> str:
-    """Sum up what a commit says it did."""
-    if told is None:
+def _operation(history: HistoryEntry | None) -> str:
+    """Summarise what a commit did according to its `commitInfo`."""
+    if history is None:
         return "-"
-    words = [told.operation or "-"]
-    if mode := told.parameters.get("mode"):
+    words = [history.operation or "-"]
+    if mode := history.parameters.get("mode"):
         words.append(str(mode))
-    for metric, thing in (("numOutputRows", "row"), ("numRemovedFiles", "file removed")):
-        count = told.metrics.get(metric)
+    for metric, noun in (("numOutputRows", "row"), ("numRemovedFiles", "file removed")):
+        count = history.metrics.get(metric)
         if isinstance(count, str) and count.isdigit() and count != "0":
-            words.append(f"{int(count):,} {thing}" if count == "1" else _plural(count, thing))
+            words.append(f"{int(count):,} {noun}" if count == "1" else _plural(count, noun))
     return f"{words[0]} {', '.join(words[1:])}".rstrip()
 
 
-def _plural(count: str, thing: str) -> str:
-    first, _, rest = thing.partition(" ")
+def _plural(count: str, noun: str) -> str:
+    first, _, rest = noun.partition(" ")
     return f"{int(count):,} {first}s {rest}".rstrip()
+
+
+def _listener(entry: ListenerEntry) -> dict[str, object]:
+    return {
+        "listener": entry.name,
+        "kind": entry.kind,
+        "target": entry.target,
+        "position": entry.position,
+        "behind": entry.behind,
+        "failing": entry.failing,
+        "created": iso_time(entry.created_ms),
+    }
+
+
+def _listener_table(listeners: Sequence[ListenerEntry]) -> str:
+    drawn = table(
+        ("listener", "kind", "position", "behind", "target"),
+        [
+            (entry.name, entry.kind, entry.position, entry.behind, entry.target)
+            for entry in listeners
+        ],
+        empty="No listeners.",
+    )
+    failing = [f"{entry.name} is failing: {entry.failing}" for entry in listeners if entry.failing]
+    return "\n".join([drawn, *failing])
+
+
+def _unpublished(status: Status) -> str:
+    if not status.unpublished:
+        return "nothing"
+    lag_s = status.publisher_lag_ms / 1000
+    return f"{counted(status.unpublished, 'commit')}, the oldest since {lag_s:,.1f} s"
+
+
+def _changes(event: Event) -> Iterator[str]:
+    for change in event.names:
+        match change.before, change.after:
+            case None, after:
+                yield f"{after} named"
+            case before, None:
+                yield f"{before} dropped"
+            case before, after:
+                yield f"{before} renamed to {after}"
+    for commit in event.commits:
+        yield f"{commit.name or commit.table_id} version {commit.version} {commit.way.value}"

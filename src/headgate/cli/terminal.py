@@ -1,4 +1,4 @@
-"""What is drawn with rich, loaded when something is to be drawn: tables in columns, progress."""
+"""Tables and progress, drawn with rich. Loaded only when needed, since rich is slow to load."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from rich.text import Text
 
 _PATIENCE_S = 1.0
 _SHORT_CELL = 9
-_NARROWEST = 8  # a column is not made narrower than this: rather the last ones are left out
+_NARROWEST = 8  # of a column; if that is not enough, the last columns are left out
 _GAP = 2
-_UNBOUNDED = 1_000_000  # columns: plain lines are never folded
+_UNBOUNDED = 1_000_000  # width of plain lines, which are never folded
 _STYLES = {"ratified": "yellow", "published": "green", "dropped": "red"}
 
 
 @contextmanager
 def progress(
-    doing: str, counted: Callable[[int, int], str]
+    description: str, amount: Callable[[int, int], str]
 ) -> Iterator[Callable[[int, int], None]]:
-    """Show on a terminal that work goes on, and how far it is, once it takes over a second."""
+    """Show a spinner and a bar after one second; yield a function that updates them."""
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.fields[counted]}"),
+        TextColumn("{task.fields[amount]}"),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(doing, total=None, counted="")  # until somebody says how much there is
+    task = bar.add_task(description, total=None, amount="")
 
-    def tell(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total, counted=counted(done, total))
+    def update(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total, amount=amount(done, total))
 
     timer = threading.Timer(_PATIENCE_S, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield tell
+        yield update
     finally:
         timer.cancel()
-        timer.join()  # else it might begin after the end
+        timer.join()  # else the bar might start after it was stopped
         bar.stop()
 
 
@@ -57,23 +57,23 @@ def table(
     columns: Sequence[str],
     rows: Sequence[Sequence[str | None]],
     numbers: Collection[str],
-    short: Collection[str] | None,
+    shorten: Collection[str] | None,
     *,
-    cut: bool = False,
+    truncate: bool = False,
 ) -> str:
-    """Align rows as `render.table` says; `numbers` names the columns that hold them."""
+    """Align rows as `output.table` does; `numbers` names the columns of numbers."""
     cells = [[_cell(text) for text in row] for row in rows]
     on_terminal = sys.stdout.isatty()
-    folds = on_terminal and short is None and not cut
+    folds = on_terminal and shorten is None and not truncate
     headings = [Text(name) for name in columns]
-    if on_terminal and cut:
-        headings, *cells = _cut([headings, *cells], _width())
-    if on_terminal and short is not None:
+    if on_terminal and truncate:
+        headings, *cells = _truncated([headings, *cells], _width())
+    if on_terminal and shorten is not None:
         widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
         if sum(max(w, len(c)) + _GAP for w, c in zip(widths, columns, strict=True)) > _width():
             for row in cells:
                 for name, cell in zip(columns, row, strict=True):
-                    if name in short:
+                    if name in shorten:
                         cell.truncate(_SHORT_CELL, overflow="ellipsis")
     drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold underline")
     for name, heading in zip([*columns, ""], headings, strict=False):
@@ -84,8 +84,8 @@ def table(
     return _drawn(drawn, _width() if folds else _UNBOUNDED)
 
 
-def _cut(lines: Sequence[Sequence[Text]], width: int) -> list[list[Text]]:
-    """Narrow the widest columns until a row is one line; what still does not fit is left out."""
+def _truncated(lines: Sequence[Sequence[Text]], width: int) -> list[list[Text]]:
+    """Narrow the widest columns until a row fits on a line; leave out columns if needed."""
     widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
     most = max(widths, default=0)
     while most > _NARROWEST and sum(min(w, most) + _GAP for w in widths) - _GAP > width:
@@ -100,10 +100,10 @@ def _cut(lines: Sequence[Sequence[Text]], width: int) -> list[list[Text]]:
     return [[*line[:fits], Text("…", style="dim")] for line in lines]
 
 
-def _drawn(what: RenderableType, width: int) -> str:
+def _drawn(drawing: RenderableType, width: int) -> str:
     sink = StringIO()
     console = Console(file=sink, force_terminal=sys.stdout.isatty(), width=width, highlight=False)
-    console.print(what)
+    console.print(drawing)
     return "\n".join(line.rstrip() for line in sink.getvalue().splitlines())
 
 

@@ -1,4 +1,4 @@
-"""The prompt of `headgate sql`: history, completion, statements over several lines."""
+"""The prompt of `headgate sql`: history, completion, multi-line statements."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 
-from headgate.cli.render import Output
+from headgate.cli.output import Output
 from headgate.cli.spark_engine import state_folder
-from headgate.cli.sql_output import Results
+from headgate.cli.sql_results import Results
 from headgate.client.session import Session
 from headgate.errors import HeadgateError, SyntaxRefusedError
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA
 from headgate.sql.lexer import tokenize
 from headgate.sql.script import split
 
-_WELCOME = "Statements end with `;`. Tab completes, Ctrl-C clears or cancels, Ctrl-D leaves."
+_WELCOME = "Statements end with `;`. Tab completes, Ctrl-C clears or cancels, Ctrl-D exits."
 _PROMPT = "headgate> "
-_LEAVING = ("exit", "quit")
+_EXIT = ("exit", "quit")
 _WORD = re.compile(r"[\w.`]+")
 _KEYWORDS = """
     ADD ALTER AND AS ASC BETWEEN BY CASE CAST COLUMN COLUMNS COMMENT CONSTRAINT CREATE CROSS DATE
@@ -38,45 +38,45 @@ _KEYWORDS = """
 """
 
 
-def converse(output: Output, results: Results, session: Session) -> None:
-    """Ask for statements and run them until there are no more."""
+def run(output: Output, results: Results, session: Session) -> None:
+    """Read and run statements until the end of input."""
     names = Names(session)
-    asking: PromptSession[str] = PromptSession(
+    prompt: PromptSession[str] = PromptSession(
         history=_history(),
         completer=names,
         complete_while_typing=False,
         multiline=True,
         key_bindings=_keys(),
         prompt_continuation=lambda width, line, wrapped: "...> ".rjust(width),
-        output=create_output(stdout=sys.stderr),  # stdout is for results
+        output=create_output(stdout=sys.stderr),  # results go to stdout
     )
-    output.say(_WELCOME)
+    output.note(_WELCOME)
     while True:
         try:
-            text = asking.prompt(_PROMPT)
+            text = prompt.prompt(_PROMPT)
         except KeyboardInterrupt:
             continue
         except EOFError:
             return
-        if text.strip(" \n;").lower() in _LEAVING:
+        if text.strip(" \n;").lower() in _EXIT:
             return
-        _run(output, results, text)
-        names.forget()
+        _execute(output, results, text)
+        names.refresh()
 
 
 def is_complete(text: str) -> bool:
-    """Say whether a text can be run: it ends with a `;` that ends a statement, or is blank."""
+    """Return True if a text ends with a `;` that ends a statement, or is blank."""
     try:
         *tokens, _ = tokenize(text)
-    except SyntaxRefusedError:  # a string, a quoted name or a comment goes on
+    except SyntaxRefusedError:  # a string, a quoted name or a comment is still open
         return False
     if tokens and tokens[-1].key != ";":
-        return text.strip().lower() in _LEAVING
-    # Where an END makes sense of it, a block goes on; other mistakes are told when it is run.
-    return _is_cut(text) or not _is_cut(f"{text}\nEND;")
+        return text.strip().lower() in _EXIT
+    # If an END would complete it, a block is still open. Other mistakes are reported when it runs.
+    return _can_split(text) or not _can_split(f"{text}\nEND;")
 
 
-def _is_cut(text: str) -> bool:
+def _can_split(text: str) -> bool:
     try:
         split(text)
     except SyntaxRefusedError:
@@ -85,25 +85,25 @@ def _is_cut(text: str) -> bool:
 
 
 class Names(Completer):
-    """Completes keywords, and the names of the tables there are."""
+    """Completes keywords and the names of tables."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._tables: list[str] | None = None
 
-    def forget(self) -> None:
-        """Look for tables anew: a statement may have made one."""
+    def refresh(self) -> None:
+        """Read the tables again for the next completion: a statement may have created one."""
         self._tables = None
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """Give what the word before the cursor may become."""
+        """Yield completions of the word before the cursor."""
         word = document.get_word_before_cursor(pattern=_WORD)
-        for found in self._beginning_with(word):
-            yield Completion(found, start_position=-len(word))
+        for candidate in self._candidates(word):
+            yield Completion(candidate, start_position=-len(word))
 
-    def _beginning_with(self, word: str) -> Iterator[str]:
+    def _candidates(self, word: str) -> Iterator[str]:
         if not word:
             return
         if self._tables is None:
@@ -117,30 +117,30 @@ class Names(Completer):
 
 
 def _spellings(session: Session) -> set[str]:
-    """Give every way to write the tables' names, the short ones included."""
+    """Return every spelling of the tables' names, including the short ones."""
     try:
         names = [entry.name.split(".") for entry in session.tables() if entry.name]
-    except HeadgateError:  # it will be told when a statement is run
+    except HeadgateError:  # reported when a statement runs
         return set()
-    home = [[DEFAULT_CATALOG], [DEFAULT_CATALOG, DEFAULT_SCHEMA]]
+    defaults = [[DEFAULT_CATALOG], [DEFAULT_CATALOG, DEFAULT_SCHEMA]]
     return {
         ".".join(parts[start:])
         for parts in names
         for start in range(3)
-        if start == 0 or parts[:start] in home
+        if start == 0 or parts[:start] in defaults
     }
 
 
-def _run(output: Output, results: Results, text: str) -> None:
-    """Run what was typed; whatever goes wrong is told, and the prompt comes again."""
+def _execute(output: Output, results: Results, text: str) -> None:
+    """Run statements and report every error, so that the prompt continues."""
     try:
         results.run(text)
-    except KeyboardInterrupt:  # what became of the statement has been told
+    except KeyboardInterrupt:  # the engine has reported the outcome
         return
     except HeadgateError as error:
         output.error(error)
     except OSError as error:
-        output.refusal(error)
+        output.system_error(error)
     except Exception as error:
         output.bug(error)
 
@@ -149,7 +149,7 @@ def _history() -> History:
     path = state_folder() / "sql_history"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # What was asked may be as private as what was answered.
+        # Statements may be as private as their results.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
     except OSError:
         return InMemoryHistory()
