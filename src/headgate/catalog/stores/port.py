@@ -1,9 +1,9 @@
-"""What a catalog keeps, and the unit of work in which it is read and changed.
+"""What a catalog stores, and the units of work that read and change it.
 
-A `CatalogStore` gives two kinds of unit: `read()`, one instant of everything, and `write()`, the
-only door to change, whole or not at all. Constraints of the store make two winners impossible;
-no code above it has to. Rows are named tuples, since a load makes thousands of them; bytes in
-them are JSON that this layer does not read.
+A `CatalogStore` gives two kinds of unit: `read()` sees everything as of one instant, and
+`write()` is applied as a whole or not at all. The store's own constraints prevent two winners;
+code above it need not. Rows are named tuples, since one request may load thousands of them; the
+bytes in them are JSON that this layer does not parse.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.log.known_files import KnownFile
 
+# Errors
+
 
 class StoreConstraintError(Exception):
-    """A constraint of the store spoke: the version, the txnId, the name or the place is taken."""
+    """A constraint rejected a row: its version, txnId, name or location is already in use."""
 
 
 class InDoubtError(Exception):
-    """The commit failed in a way that leaves it open whether it happened.
+    """The store's COMMIT failed, and may or may not have been applied.
 
-    A store that can go on says so: what it will acknowledge next is not touched by the doubt.
+    `is_store_usable` is true if later units can still be committed and acknowledged.
     """
 
     def __init__(self, why: str, *, is_store_usable: bool = False) -> None:
@@ -39,21 +41,24 @@ class InDoubtError(Exception):
 
 
 class RolledBackError(UnavailableError):
-    """Others stood in the way, and the store took the whole unit back: it can be run again."""
+    """Other writers made the store roll back the whole unit: run it again."""
+
+
+# Rows
 
 
 class CatalogClock(NamedTuple):
-    """The catalog's own time: its last sequence, and a time that never goes back."""
+    """The catalog's last sequence, and its own time, which never goes back."""
 
     sequence: Sequence
     clock_ms: int
 
 
 class TableRow(NamedTuple):
-    """A table as the catalog knows it. `head` is -1 until version 0 is ratified.
+    """A table. `head` is -1 until version 0 is ratified.
 
-    An external table's stays there; its `metadata` is what was declared of it, its
-    `metadata_version` counts how often that changed, and its `timestamp_ms` says when.
+    The `head` of an external table stays -1: `metadata` is what was declared for it,
+    `metadata_version` counts its changes, and `timestamp_ms` is the time of the last one.
     """
 
     key: int
@@ -62,21 +67,21 @@ class TableRow(NamedTuple):
     location: str
     head: Version
     timestamp_ms: int
-    published: Version  # the last version the catalog saw in the log; -1 for none
-    held_from: Version  # commits below it can only be had from the log
+    published: Version  # the last version that the catalog saw in the log; -1 for none
+    held_from: Version  # the content of earlier commits is only in the log
     protocol: bytes
     metadata: bytes
-    metadata_version: Version  # where protocol or metadata last changed
+    metadata_version: Version  # the last version that changed protocol or metadata
     domains: bytes
     row_id_high_water: int | None
     num_files: int | None  # None: no longer certain
     size_bytes: int | None
     diverged: str | None  # why publishing stopped
-    ticket: TxnId | None  # who goes next; others wait until the time below
+    ticket: TxnId | None  # the transaction that is next; others wait until the time below
     ticket_until_ms: int
     created_ms: int
     dropped_ms: int | None
-    purged_ms: int | None = None  # when the last of its files was gone
+    purged_ms: int | None = None  # when the last of its files was deleted
     kind: TableKind = TableKind.MANAGED
 
 
@@ -89,9 +94,10 @@ class NamedTableRow(NamedTuple):
 
 
 class CommitRow(NamedTuple):
-    """A ratified commit. All but content is kept.
+    """A ratified commit.
 
-    Whoever comes late is held against summaries, and the log may not be there to ask.
+    Only `content` is ever deleted: late proposals are compared with summaries, and the log may no
+    longer have the commit.
     """
 
     version: Version
@@ -112,7 +118,7 @@ class CommitRow(NamedTuple):
 
 
 class CommitHeader(NamedTuple):
-    """What who reads files is told of a commit: there may be many in one answer."""
+    """What a reader of files needs of a commit: one answer may list many."""
 
     version: Version
     way: Way
@@ -125,7 +131,7 @@ class CommitHeader(NamedTuple):
 
 
 class RejectionRow(NamedTuple):
-    """What a rejected transaction was answered, kept for a while."""
+    """The answer to a rejected transaction, kept for a while."""
 
     txn_id: TxnId
     intent: bytes
@@ -134,7 +140,7 @@ class RejectionRow(NamedTuple):
 
 
 class TokenRow(NamedTuple):
-    """What opens a server. The secret itself is known to its bearer alone."""
+    """An access token of a server. Only its bearer has the secret itself."""
 
     name: str
     secret_sha256: bytes
@@ -144,34 +150,34 @@ class TokenRow(NamedTuple):
 
 
 class AnswerRow(NamedTuple):
-    """What a request was answered, kept for a while under the request's own key."""
+    """The answer to a request, kept for a while under the request's idempotency key."""
 
     key: str
-    request: bytes  # hash of all that was asked
+    request: bytes  # a hash of the whole request
     answer: bytes
     decided_ms: int
 
 
 class ListenerRow(NamedTuple):
-    """Who is told after a commit, and up to which sequence it was."""
+    """A listener, and the last sequence that was delivered to it."""
 
     name: str
     kind: str
     target: str
     position: Sequence
     created_ms: int
-    failing: str | None = None  # why it could not be told more
+    failing: str | None = None  # why delivery stopped
 
 
 class LocationRow(NamedTuple):
-    """A place outside of the lake's root under which clients may have tables."""
+    """A location outside of the lake's root where clients may create tables."""
 
     url: str
     created_ms: int
 
 
 class EventRow(NamedTuple):
-    """All that took one sequence: commits, names that began and names that ended."""
+    """Everything that took one sequence: commits, and names assigned and released."""
 
     sequence: Sequence
     clock_ms: int
@@ -182,183 +188,428 @@ class EventRow(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How much there is of everything, for whoever watches a catalog."""
+    """Numbers of rows, for monitoring."""
 
     tables: Mapping[TableStatus, int]  # of either kind
     external: int  # active ones
     unpublished: int  # commits of active tables
-    longest_tail: tuple[TableId, int] | None  # the most of them in one table
-    oldest_unpublished_ms: int | None  # when the first of them was ratified
+    longest_tail: tuple[TableId, int] | None  # the most unpublished commits of one table
+    oldest_unpublished_ms: int | None  # when the first unpublished commit was ratified
     rejections: int
     listeners: int
     tokens: int  # not revoked
 
 
-class ReadUnit(Protocol):
-    """One instant of the catalog."""
+# What can be read, by subject
 
-    def clock(self) -> CatalogClock: ...
-    def clock_at(self, timestamp_ms: int) -> CatalogClock | None: ...
+
+class EventReads(Protocol):
+    """The clock and the event feed."""
+
+    def clock(self) -> CatalogClock:
+        """Return the catalog's clock."""
+        ...
+
+    def clock_at(self, timestamp_ms: int) -> CatalogClock | None:
+        """Return the clock at the last event not later than a time; None before the first."""
+        ...
+
     def oldest_event(self) -> CatalogClock | None:
-        """Return the first sequence whose event is kept, and its time; None if there are none."""
+        """Return the clock at the first event that is kept; None if there are none."""
         ...
 
-    def setting(self, key: str) -> str | None: ...
+    def events(self, after: Sequence, limit: int) -> list[EventRow]:
+        """Return the events from sequence `after` + 1 on, in order and without a gap.
 
-    def namespaces(self) -> list[SchemaName]: ...
-    def namespace_creation_times(self) -> dict[SchemaName, int]: ...
-    def table_id_of(self, name: TableName, at: Sequence | None = None) -> TableId | None: ...
-    def named_table(self, ref: Ref) -> NamedTableRow | None:
-        """Give a table that has a name now, by that or by its id: one question for what is one."""
-        ...
-
-    def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None: ...
-    def last_name_of(self, table_id: TableId) -> TableName | None: ...
-    def names_of(self, table_id: TableId) -> list[TableName]: ...
-
-    def table(self, table_id: TableId) -> TableRow | None: ...
-    def tables(
-        self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
-    ) -> list[NamedTableRow]: ...
-    def tables_in_state(self, state: TableStatus) -> list[TableRow]: ...
-    def unpublished_tables(self) -> list[TableRow]: ...
-    def overlapping_table(self, location: str) -> TableRow | None: ...
-
-    def commits(
-        self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
-    ) -> list[CommitRow]: ...
-    def ratified_commits(
-        self, key: int, first: Version, last: Version
-    ) -> tuple[RatifiedCommit, ...]: ...
-    def commit_headers(self, key: int, first: Version, last: Version) -> list[CommitHeader]: ...
-    def last_version_within(
-        self, key: int, first: Version, last: Version, most_bytes: int
-    ) -> Version:
-        """Give the last version up to which contents are no more than so many bytes.
-
-        At least the first. With `first` above `last`, down from there: the lowest such version.
+        Starts at the oldest event that is kept, if that one is later. Commits are found by the
+        txnId that took their sequence.
         """
         ...
 
-    def version_at(self, key: int, at: Sequence) -> Version | None: ...
-    def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]: ...
-    def inconsistent_transactions(self) -> list[TxnId]:
-        """Give the transactions whose commits differ in sequence or timestamp: there are none."""
+
+class NameReads(Protocol):
+    """Namespaces, and the names of tables over time."""
+
+    def namespaces(self) -> list[SchemaName]:
+        """Return all namespaces, in order."""
         ...
 
-    def rejection(self, txn_id: TxnId) -> RejectionRow | None: ...
+    def namespace_creation_times(self) -> dict[SchemaName, int]:
+        """Return when each namespace was created."""
+        ...
+
+    def table_id_of(self, name: TableName, at: Sequence | None = None) -> TableId | None:
+        """Return the table that has a name, now or as of a sequence."""
+        ...
+
+    def name_of(self, table_id: TableId, at: Sequence | None = None) -> TableName | None:
+        """Return the name of a table, now or as of a sequence."""
+        ...
+
+    def last_name_of(self, table_id: TableId) -> TableName | None:
+        """Return the name that a table has, or had last."""
+        ...
+
+    def names_of(self, table_id: TableId) -> list[TableName]:
+        """Return all names that a table ever had, in order."""
+        ...
+
+
+class TableReads(Protocol):
+    """Tables."""
+
+    def table(self, table_id: TableId) -> TableRow | None:
+        """Return a table in whatever state."""
+        ...
+
+    def named_table(self, ref: Ref) -> NamedTableRow | None:
+        """Return a table that has a name now, in one query."""
+        ...
+
+    def tables(
+        self, namespace: SchemaName | None, after: TableName | None = None, limit: int | None = None
+    ) -> list[NamedTableRow]:
+        """Return the tables that have a name now, of one namespace or all, in order of names."""
+        ...
+
+    def tables_in_state(self, state: TableStatus) -> list[TableRow]:
+        """Return the tables in a state, named or not."""
+        ...
+
+    def unpublished_tables(self) -> list[TableRow]:
+        """Return the active tables that have unpublished commits."""
+        ...
+
+    def overlapping_table(self, location: str) -> TableRow | None:
+        """Return a table whose location is, contains or is inside a location."""
+        ...
+
+
+class CommitReads(Protocol):
+    """Ratified commits of one table, found by its key."""
+
+    def commits(
+        self, key: int, first: Version, last: Version, *, content: bool, summary: bool = False
+    ) -> list[CommitRow]:
+        """Return a range of commits, with content and summary only where asked for."""
+        ...
+
+    def ratified_commits(
+        self, key: int, first: Version, last: Version
+    ) -> tuple[RatifiedCommit, ...]:
+        """Return a range of commits with content, as clients get them."""
+        ...
+
+    def commit_headers(self, key: int, first: Version, last: Version) -> list[CommitHeader]:
+        """Return a range of commits without content."""
+        ...
+
+    def last_version_within(
+        self, key: int, first: Version, last: Version, max_bytes: int
+    ) -> Version:
+        """Return the last version up to which contents add up to no more than `max_bytes`.
+
+        At least `first`. With `first` above `last`, counts down and returns the lowest version.
+        """
+        ...
+
+    def version_at(self, key: int, at: Sequence) -> Version | None:
+        """Return the latest version of a table as of a sequence."""
+        ...
+
+
+class TransactionReads(Protocol):
+    """The outcome of transactions."""
+
+    def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
+        """Return the commits that a transaction made, one for each of its tables."""
+        ...
+
+    def rejection(self, txn_id: TxnId) -> RejectionRow | None:
+        """Return the rejection of a transaction."""
+        ...
+
+    def inconsistent_transactions(self) -> list[TxnId]:
+        """Return the transactions whose commits differ in sequence or timestamp: none, if whole."""
+        ...
+
+
+class FileReads(Protocol):
+    """Checkpoints, compactions and checksums of one table, found by its key."""
+
     def files(self, key: int, last: Version) -> list[KnownFile]:
         """Return the files that help to read a version: the newest checkpoint and what follows."""
         ...
 
-    def all_files(self, key: int) -> list[KnownFile]: ...
-
-    def events(self, after: Sequence, limit: int) -> list[EventRow]:
-        """Give what took the sequences from `after` + 1 on, in order and without a gap.
-
-        Where those are deleted, the first row is the oldest that is kept.
-        Commits are found by the txnId that took their sequence.
-        """
+    def all_files(self, key: int) -> list[KnownFile]:
+        """Return all checkpoints, compactions and checksums recorded of a table."""
         ...
 
-    def lease_holder(self, lease: str) -> str | None: ...
-    def token(self, secret_sha256: bytes) -> TokenRow | None: ...
-    def tokens(self) -> list[TokenRow]: ...
-    def answer(self, key: str) -> AnswerRow | None: ...
-    def listeners(self) -> list[ListenerRow]: ...
-    def locations(self) -> list[LocationRow]: ...
-    def counts(self) -> Counts: ...
+
+class ServerReads(Protocol):
+    """What a server stores for its clients."""
+
+    def token(self, secret_sha256: bytes) -> TokenRow | None:
+        """Return the access token with a secret."""
+        ...
+
+    def tokens(self) -> list[TokenRow]:
+        """Return all access tokens, by name."""
+        ...
+
+    def answer(self, key: str) -> AnswerRow | None:
+        """Return the answer to the request with an idempotency key."""
+        ...
+
+    def listeners(self) -> list[ListenerRow]:
+        """Return all listeners, by name."""
+        ...
+
+    def locations(self) -> list[LocationRow]:
+        """Return the locations outside of the lake's root that are allowed."""
+        ...
 
 
-class WriteUnit(ReadUnit, Protocol):
-    """A unit of change. Everything in it happens, or nothing."""
+class CatalogReads(Protocol):
+    """The catalog itself."""
 
-    def savepoint(self) -> AbstractContextManager[None]: ...
+    def setting(self, key: str) -> str | None:
+        """Return a setting of the catalog."""
+        ...
+
+    def lease_holder(self, lease: str) -> str | None:
+        """Return the last holder of a lease, expired or not."""
+        ...
+
+    def counts(self) -> Counts:
+        """Return the numbers of rows."""
+        ...
+
+
+class ReadUnit(
+    EventReads,
+    NameReads,
+    TableReads,
+    CommitReads,
+    TransactionReads,
+    FileReads,
+    ServerReads,
+    CatalogReads,
+    Protocol,
+):
+    """A unit that reads the catalog."""
+
+
+# What can be written, by subject
+
+
+class EventWrites(Protocol):
+    """The clock and the event feed."""
+
+    def advance_clock(self, clock: CatalogClock, txn_id: TxnId | None) -> None:
+        """Take the next sequence, on behalf of a transaction if there is one."""
+        ...
+
+    def delete_events(self, last: Sequence) -> None:
+        """Delete the events up to a sequence, except for the newest of all."""
+        ...
+
+
+class NameWrites(Protocol):
+    """Namespaces, and the names of tables."""
+
+    def insert_namespace(self, name: SchemaName, now_ms: int) -> None:
+        """Create a namespace."""
+        ...
+
+    def delete_namespace(self, name: SchemaName) -> None:
+        """Delete a namespace."""
+        ...
+
+    def assign_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
+        """Give a name to a table, from a sequence on."""
+        ...
+
+    def release_name(self, table_id: TableId, until: Sequence) -> None:
+        """End the use of a table's name at a sequence."""
+        ...
+
+
+class TableWrites(Protocol):
+    """Tables."""
+
+    def insert_table(self, row: TableRow) -> TableRow:
+        """Insert a table; return it with the key that the store gave it."""
+        ...
+
+    def update_table(self, row: TableRow) -> None:
+        """Replace a table's row."""
+        ...
+
+    def set_diverged(self, key: int, message: str | None) -> None:
+        """Record why publishing a table stopped, or that it may go on."""
+        ...
+
+
+class CommitWrites(Protocol):
+    """Ratified commits of one table, and rejections."""
+
+    def insert_commit(self, key: int, row: CommitRow) -> None:
+        """Insert a ratified commit."""
+        ...
+
+    def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
+        """Record that versions are published, and delete the content of staged commits."""
+        ...
+
+    def delete_content(self, key: int, upto: Version) -> None:
+        """Delete the content of commits up to a version: only the log has it from then on."""
+        ...
+
+    def insert_rejection(self, row: RejectionRow) -> None:
+        """Record a rejection."""
+        ...
+
+    def delete_rejections(self, before_ms: int) -> None:
+        """Delete the rejections decided before a time."""
+        ...
+
+
+class FileWrites(Protocol):
+    """Checkpoints, compactions and checksums of one table."""
+
+    def insert_file(self, key: int, file: KnownFile) -> None:
+        """Record a checkpoint, compaction or checksum, in place of one for the same versions."""
+        ...
+
+    def delete_file(self, key: int, file: KnownFile) -> None:
+        """Delete the record of a file, unless another one was recorded in its place."""
+        ...
+
+
+class LeaseWrites(Protocol):
+    """Leases."""
+
+    def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
+        """Take or renew a lease; return False if another holder has it."""
+        ...
+
+    def release_lease(self, name: str, holder: str) -> None:
+        """End a lease, if this holder has it."""
+        ...
+
+
+class ServerWrites(Protocol):
+    """What a server stores for its clients."""
+
+    def insert_token(self, row: TokenRow) -> None:
+        """Insert an access token."""
+        ...
+
+    def revoke_token(self, name: str, now_ms: int) -> None:
+        """Revoke an access token, unless it is revoked already."""
+        ...
+
+    def insert_answer(self, row: AnswerRow) -> None:
+        """Record the answer to a request."""
+        ...
+
+    def delete_answers(self, before_ms: int) -> None:
+        """Delete the answers given before a time."""
+        ...
+
+    def insert_location(self, row: LocationRow) -> None:
+        """Allow a location outside of the lake's root."""
+        ...
+
+    def delete_location(self, url: str) -> None:
+        """Stop allowing a location."""
+        ...
+
+
+class ListenerWrites(Protocol):
+    """Listeners."""
+
+    def put_listener(self, row: ListenerRow) -> None:
+        """Insert or replace a listener."""
+        ...
+
+    def delete_listener(self, name: str) -> None:
+        """Delete a listener."""
+        ...
+
+    def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None:
+        """Record what was delivered to a listener, and why delivery stopped if it did."""
+        ...
+
+
+class WriteUnit(
+    ReadUnit,
+    EventWrites,
+    NameWrites,
+    TableWrites,
+    CommitWrites,
+    FileWrites,
+    LeaseWrites,
+    ServerWrites,
+    ListenerWrites,
+    Protocol,
+):
+    """A unit that changes the catalog: all of it is applied, or nothing."""
+
+    def savepoint(self) -> AbstractContextManager[None]:
+        """Begin a part of the unit that is undone by itself if it raises."""
+        ...
 
     def prefetch(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
-        """Hear what will be asked for; a store that is far away asks for all of it at once."""
+        """Load what is known of transactions and tables together, in few round trips."""
         ...
 
-    def advance_clock(self, clock: CatalogClock, txn_id: TxnId | None) -> None: ...
-    def delete_events(self, last: Sequence) -> None:
-        """Delete events up to a sequence, except for the newest of all."""
+    def set_setting(self, key: str, value: str) -> None:
+        """Change a setting of the catalog."""
         ...
-
-    def set_setting(self, key: str, value: str) -> None: ...
-
-    def insert_namespace(self, name: SchemaName, now_ms: int) -> None: ...
-    def delete_namespace(self, name: SchemaName) -> None: ...
-    def assign_name(self, name: TableName, table_id: TableId, since: Sequence) -> None: ...
-    def release_name(self, table_id: TableId, until: Sequence) -> None: ...
-
-    def insert_table(self, row: TableRow) -> TableRow: ...
-    def update_table(self, row: TableRow) -> None: ...
-
-    def insert_commit(self, key: int, row: CommitRow) -> None: ...
-    def insert_rejection(self, row: RejectionRow) -> None: ...
-    def delete_rejections(self, before_ms: int) -> None: ...
-    def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None: ...
-    def set_diverged(self, key: int, message: str | None) -> None: ...
-    def delete_content(self, key: int, upto: Version) -> None: ...
-    def insert_file(self, key: int, file: KnownFile) -> None: ...
-    def delete_file(self, key: int, file: KnownFile) -> None:
-        """Forget a file, unless another one was recorded in its place."""
-        ...
-
-    def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool: ...
-    def release_lease(self, name: str, holder: str) -> None: ...
-
-    def insert_token(self, row: TokenRow) -> None: ...
-    def revoke_token(self, name: str, now_ms: int) -> None: ...
-    def insert_answer(self, row: AnswerRow) -> None: ...
-    def delete_answers(self, before_ms: int) -> None: ...
-    def put_listener(self, row: ListenerRow) -> None: ...
-    def delete_listener(self, name: str) -> None: ...
-    def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None: ...
-    def insert_location(self, row: LocationRow) -> None: ...
-    def delete_location(self, url: str) -> None: ...
 
 
 class CatalogStore(Protocol):
-    """Where a catalog keeps what it knows."""
+    """A database of one catalog."""
 
     def read(self) -> AbstractContextManager[ReadUnit]:
-        """One read transaction: everything in it is from one instant."""
+        """Begin a read transaction: everything in it is as of one instant."""
         ...
 
     def read_latest(self) -> AbstractContextManager[ReadUnit]:
-        """Questions that are each from an instant of their own, which costs less than one for all.
+        """Read without a transaction: each query sees the latest rows.
 
-        For a single one, or for what stays as it is once it is there.
+        Cheaper than `read`, for a single query or for rows that never change.
         """
         ...
 
     def write(self) -> AbstractContextManager[WriteUnit]:
-        """One write transaction; durable once the block is left without an error."""
+        """Begin a write transaction, durable once the block ends without an error."""
         ...
 
     def check_integrity(self) -> list[str]:
-        """Check the whole database for damage; return what is wrong with it.
+        """Check the whole database for damage; return what was found.
 
-        Once something is, the store refuses all reads and writes with `DamagedError`.
+        After damage was found, the store refuses all reads and writes with `DamagedError`.
         """
         ...
 
     def describe(self) -> str:
-        """Say what the rows lie in, without a secret."""
+        """Return which database this is, without its password."""
         ...
 
     def local_file(self) -> Path | None:
-        """Return the database's own file on this machine; None if a server keeps the rows.
+        """Return the database's file on this machine; None if it is on a server.
 
-        Whatever else begins with its name belongs to the database, too.
+        All files whose names begin with its name belong to the database, too.
         """
         ...
 
     def backup(self, target: Path) -> None:
-        """Write one instant of everything to a new file, while others go on."""
+        """Copy the database, as of one instant, to a new file while others go on."""
         ...
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close every connection."""
         ...

@@ -364,11 +364,11 @@ class SQLReadUnit(ABC):
         return [CommitHeader(version, _WAYS[way], *others) for version, way, *others in rows]
 
     def last_version_within(
-        self, key: int, first: Version, last: Version, most_bytes: int
+        self, key: int, first: Version, last: Version, max_bytes: int
     ) -> Version:
         end, order = ("max", "ASC") if first <= last else ("min", "DESC")
         sql = _VERSION_WITHIN.format(end=end, order=order)
-        row = self._fetch_one(sql, key, *sorted((first, last)), most_bytes)
+        row = self._fetch_one(sql, key, *sorted((first, last)), max_bytes)
         return first if row is None or row[0] is None else row[0]
 
     def version_at(self, key: int, at: Sequence) -> Version | None:
