@@ -179,7 +179,7 @@ def _put_clocks() -> None:
     import apsw
 
     from headgate.api import bodies
-    from headgate.catalog.decision import Decider
+    from headgate.catalog.decider import Decider
     from headgate.protocol.commit import examination
 
     class Connection(apsw.Connection):

@@ -27,15 +27,13 @@ sys.path.insert(0, str(ROOT))  # run as a script, only the folder of the script 
 from typer.main import get_command  # noqa: E402
 
 from headgate import errors  # noqa: E402
-from headgate.api import (  # noqa: E402
-    problems,
-    table_states,
-)
+from headgate.api import problems  # noqa: E402
 from headgate.cli import commands  # noqa: E402
 from headgate.cli.main import application  # noqa: E402
 from headgate.http import openapi  # noqa: E402
 from headgate.http.operations import Operation  # noqa: E402
 from headgate.http.routes import all_operations  # noqa: E402
+from headgate.protocol import table_states  # noqa: E402
 from headgate.settings import Settings  # noqa: E402
 from tests.kit.marks import marks_under  # noqa: E402
 

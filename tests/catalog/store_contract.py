@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.table_states import TableKind, TableStatus
-from headgate.catalog.decision import as_commit
+from headgate.catalog.decider import as_commit
 from headgate.catalog.stores.port import (
     AnswerRow,
     CatalogClock,
@@ -36,6 +35,7 @@ from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.log.known_files import FileKind, KnownFile
+from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.storage import locations
 from tests.kit import req, shows
 from tests.kit.builders import START_MS

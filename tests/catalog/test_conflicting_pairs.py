@@ -17,8 +17,7 @@ from uuid import uuid4
 import pytest
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
-from headgate.catalog import decision
-from headgate.catalog.decision import NotYetError
+from headgate.catalog import decider
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -30,8 +29,9 @@ from headgate.protocol.actions import (
     parse,
 )
 from headgate.protocol.commit import row_ids
-from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan
+from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.commit.content import Inline, Way
+from headgate.protocol.commit.decide import NEEDS, Gathered
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.predicates import Compare, Operator
 from tests.catalog.conftest import House
@@ -169,10 +169,8 @@ def at_once(lake: House, proposal: Proposal) -> Answer:
     """Propose as the server does: into the queue at once, and the long way where that is due."""
     answer = Future[Answer]()
     assert lake.database.propose_soon(proposal, answer, lambda: None)
-    try:
-        return answer.result()
-    except NotYetError:
-        return lake.catalog.propose(proposal)
+    decided = answer.result()
+    return lake.catalog.propose(proposal) if isinstance(decided, NEEDS) else decided
 
 
 @dataclass(frozen=True)
@@ -230,7 +228,7 @@ ROADS = {
 @pytest.fixture(params=list(ROADS.values()), ids=list(ROADS))
 def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Road:
     if request.param.is_far:
-        monkeypatch.setattr(decision, "_FAR_BEHIND", 0)
+        monkeypatch.setattr(decider, "FAR_BEHIND", 0)
     assert isinstance(request.param, Road)
     return request.param
 
@@ -465,19 +463,19 @@ def test_a_conflict_in_a_table_that_comes_second_counts_though_the_first_is_not_
 def test_a_winner_that_comes_after_the_comparison_outside_the_lock_counts(
     inline_lake: House, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    monkeypatch.setattr(decision, "_FAR_BEHIND", 0)
+    monkeypatch.setattr(decider, "FAR_BEHIND", 0)
     tables = Tables.made(inline_lake)
     proposal = Road(way).proposal(tables, Operation((remove(F1),)))
     commit(tables, Operation((add(),)))
-    compare = decision.Decider.conflicts_of
+    compare = decider.Decider.compare
 
-    def overtaken(self: decision.Decider, *facts: Any) -> list[Conflict]:
+    def overtaken(self: decider.Decider, *facts: Any) -> Gathered:
         found = compare(self, *facts)
-        monkeypatch.setattr(decision.Decider, "conflicts_of", compare)
+        monkeypatch.setattr(decider.Decider, "compare", compare)
         commit(tables, Operation((remove(F1),)))
         return found
 
-    monkeypatch.setattr(decision.Decider, "conflicts_of", overtaken)
+    monkeypatch.setattr(decider.Decider, "compare", overtaken)
     answer = inline_lake.catalog.propose(proposal)
     assert isinstance(answer, Rejected)
     assert [conflict.rule for conflict in answer.conflicts] == ["R6"]

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import headgate
 from headgate import failpoints
 from headgate.api.messages import Answer, Proposal, Ratified, Rejected, StagingTable, VersionTaken
-from headgate.api.table_states import TableStatus
 from headgate.catalog import housekeeping, staged_file_cleanup
 from headgate.catalog.service import Catalog
 from headgate.catalog.staged_file_cleanup import Sweeper
@@ -28,6 +27,7 @@ from headgate.errors import RefusedError, VersionGoneError
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.table import snapshot_loader

@@ -7,12 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from headgate.api.messages import Part, Proposal, Ratified
-from headgate.catalog.decision import Attempt, Pending
+from headgate.api.messages import Ratified
 from headgate.client import maintenance
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit import examination
 from headgate.protocol.commit.content import Way
+from headgate.protocol.commit.decide import ExaminedPart, ExaminedProposal, Gathered
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.local import LocalStore
 from headgate.table.snapshot import Snapshot
@@ -30,13 +30,11 @@ def commit_many(house: House, table_id: TableId, count: int) -> None:
     with house.database._store.write() as unit:
         for version in range(1, count + 1):
             content = inline(add(f"f{version}", size=version))
-            part = Part(table_id=table_id, version=Version(version), content=content)
-            pending = Pending(
-                Proposal(txn_id=new_txn_id(version), parts=(part,)),
-                (Attempt(part, examination.examine(content)),),
-                house.clock.ms,
-            )
-            assert isinstance(house.database._decider.decide(unit, pending), Ratified)
+            examined = examination.examine(content)
+            part = ExaminedPart(table_id, Version(version), Way.INLINE, examined)
+            proposal = ExaminedProposal(new_txn_id(version), (part,), house.clock.ms)
+            answer = house.database._decider.decide(unit, proposal, Gathered())
+            assert isinstance(answer, Ratified)
 
 
 def publish_many(house: House, table_id: TableId) -> None:

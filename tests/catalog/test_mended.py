@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from headgate.api.messages import Part, Proposal, Ratified, Rejected, VersionTaken
-from headgate.catalog.decision import Pending
+from headgate.catalog.stores.port import ReadUnit
 from headgate.errors import HeadgateError, NotEmptyError, UnavailableError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.commit.content import Staged, Way
+from headgate.protocol.commit.decide import ExaminedProposal, Gathered
 from headgate.protocol.commit.row_ids import domain_for
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
@@ -79,8 +80,9 @@ def _ratify_in(
 ) -> None:
 
     proposal = house.proposal(table_id, version, *actions)  # type: ignore[arg-type]
-    attempts = tuple(house.database._proposer._attempt(part) for part in proposal.parts)
-    answer = house.database._decider.decide(unit, Pending(proposal, attempts, 0))  # type: ignore[arg-type]
+    parts = tuple(house.database._proposer._attempt(part) for part in proposal.parts)
+    examined = ExaminedProposal(proposal.txn_id, parts, 0)
+    answer = house.database._decider.decide(unit, examined, Gathered())  # type: ignore[arg-type]
     assert isinstance(answer, Ratified), answer
 
 
@@ -336,21 +338,22 @@ def test_many_winners_in_a_table_that_was_only_read_are_looked_at_outside_the_lo
         house.propose(read, version, add())
     if conflicts:
         house.propose(read, winners + 1, metadata(read, "id long, more long"))
-    looked: list[Pending] = []
-    checked = house.database._proposer._checked
+    looked: list[ExaminedProposal] = []
+    compare = house.database._decider.compare
 
-    def noting(pending: Pending) -> Pending:
-        looked.append(pending)
-        return checked(pending)
+    def noting(unit: ReadUnit, proposal: ExaminedProposal, gathered: Gathered) -> Gathered:
+        looked.append(proposal)
+        return compare(unit, proposal, gathered)
 
-    monkeypatch.setattr(house.database._proposer, "_checked", noting)
+    monkeypatch.setattr(house.database._decider, "compare", noting)
     scan = Scan(table_id=read, version=Version(0))
     answer = house.propose(written, 1, add(), scans=(scan,))
     assert isinstance(answer, Rejected if conflicts else Ratified)
     assert len(looked) == (winners > 64)
-    # An append without a look at anything is not slower for coming late.
+    looked.clear()
+    # A late append is compared with nothing, unless protocol or metadata changed.
     assert isinstance(house.propose(read, 1, add()), Rejected if conflicts else Ratified)
-    assert len(looked) == (winners > 64)
+    assert len(looked) == (winners > 64 and conflicts)
 
 
 def test_thousands_of_winners_in_conflict_are_told_in_part(inline_lake: House) -> None:

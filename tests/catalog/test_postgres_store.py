@@ -16,7 +16,6 @@ import psycopg
 import pytest
 
 from headgate import failpoints
-from headgate.api.table_states import TableStatus
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres, reader
 from headgate.catalog.stores import postgres_writer as writing
@@ -36,6 +35,7 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from tests.catalog.store_contract import (
     StoreContract,

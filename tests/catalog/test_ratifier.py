@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate import failpoints
-from headgate.catalog.ratifier import Ratifier, WaitError
+from headgate.catalog.ratifier import LATER, Later, Ratifier
 from headgate.catalog.stores.port import (
     CatalogStore,
     InDoubtError,
@@ -410,11 +410,11 @@ def test_who_let_others_go_first_is_refused_with_its_batch_and_not_done_later(
 
     tries = 0
 
-    def wait_once(unit: WriteUnit) -> str:
+    def wait_once(unit: WriteUnit) -> str | Later:
         nonlocal tries
         tries += 1
         if tries == 1:
-            raise WaitError
+            return LATER
         return keep(1)(unit)
 
     store.before_commit = fill
@@ -530,10 +530,10 @@ def test_work_that_must_wait_lets_others_go_first_and_comes_back(
     order: list[str] = []
     gate = Gate(ratifier)
 
-    def wait_for_two(unit: WriteUnit) -> str:
+    def wait_for_two(unit: WriteUnit) -> str | Later:
         unit.set_setting("1", "kept")
         if "2" not in order:
-            raise WaitError
+            return LATER
         order.append("1")
         return "answer 1"
 
@@ -555,12 +555,12 @@ def test_while_all_there_is_must_wait_the_ratifier_rests_and_undoes_their_traces
     ratifier = Ratifier(store, clock, Settings())
     tries = 0
 
-    def third_time(unit: WriteUnit) -> str:
+    def third_time(unit: WriteUnit) -> str | Later:
         nonlocal tries
         tries += 1
         unit.set_setting(str(tries), "kept")
         if tries < 3:
-            raise WaitError
+            return LATER
         return "at last"
 
     assert settled(ratifier.submit("1", third_time)) == ["at last"]
@@ -586,9 +586,9 @@ def test_closing_answers_all_that_waits(store: WatchedStore, ratifier: Ratifier)
 def test_closing_does_not_wait_for_those_who_let_others_go_first(ratifier: Ratifier) -> None:
     has_waited = threading.Event()
 
-    def always_wait(_: WriteUnit) -> str:
+    def always_wait(_: WriteUnit) -> str | Later:
         has_waited.set()
-        raise WaitError
+        return LATER
 
     answer = ratifier.submit("1", always_wait)
     assert has_waited.wait(PATIENCE)

@@ -13,7 +13,6 @@ import apsw
 import pytest
 
 from headgate import failpoints
-from headgate.api.table_states import TableKind
 from headgate.catalog.stores import sqlite
 from headgate.catalog.stores.port import (
     CatalogClock,
@@ -34,6 +33,7 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.protocol.actions import Sequence, TxnId, Version
+from headgate.protocol.table_states import TableKind
 from tests.catalog.store_contract import (
     StoreContract,
     commit_row,

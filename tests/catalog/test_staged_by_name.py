@@ -14,7 +14,7 @@ import pytest
 
 from headgate.api.messages import Answer, Ratified, VersionTaken
 from headgate.api.status import Reported
-from headgate.catalog.decision import Pending
+from headgate.catalog.ratifier import Later
 from headgate.catalog.stores.port import InDoubtError, WriteUnit
 from headgate.errors import (
     DamagedError,
@@ -29,6 +29,7 @@ from headgate.http.unity.table_views import in_staged_files
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
 from headgate.protocol.commit.content import Staged
+from headgate.protocol.commit.decide import ExaminedProposal, Gathered, Need
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from tests.catalog.conftest import House
@@ -342,8 +343,10 @@ def test_a_doubt_followed_by_a_refusal_stays_a_doubt(inline_lake: House, damage:
     staged = put(inline_lake, table_id, 1)
     judged = inline_lake.database._decider.decide
 
-    def decide(unit: WriteUnit, pending: Pending) -> Answer:
-        answer = judged(unit, pending)
+    def decide(
+        unit: WriteUnit, proposal: ExaminedProposal, gathered: Gathered
+    ) -> Answer | Need | Later:
+        answer = judged(unit, proposal, gathered)
         (inline_lake.root / damage).unlink()
         return answer
 

@@ -12,7 +12,6 @@ import pytest
 import headgate
 from headgate import failpoints
 from headgate.api.messages import Ratified, Rejected, StagingTable
-from headgate.api.table_states import TableStatus
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -38,6 +37,7 @@ from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.catalog.conftest import House

@@ -18,7 +18,6 @@ import pytest
 from headgate import _connect
 from headgate._connect import embedded_catalog
 from headgate.api.port import ManagingCatalog
-from headgate.api.table_states import TableStatus
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
@@ -30,6 +29,7 @@ from headgate.protocol.actions import TableId
 from headgate.protocol.commit.content import Way
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import to_json
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.memory import MemoryStore

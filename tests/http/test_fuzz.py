@@ -31,13 +31,13 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from headgate.api.messages import Severity
-from headgate.api.table_states import TableStatus
 from headgate.clock import RandomIds
 from headgate.http import openapi
 from headgate.http.operations import Kind, Operation
 from headgate.http.routes import all_operations
 from headgate.http.unity import preview, rest, v1
 from headgate.protocol.actions import encode, join
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.http.conftest import Served, serving

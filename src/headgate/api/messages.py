@@ -9,7 +9,6 @@ import enum
 
 import msgspec
 
-from headgate.api.table_states import TableKind, TableStatus
 from headgate.protocol.actions import Metadata, Sequence, TableId, TxnId, Version
 from headgate.protocol.actions import Protocol as TableProtocol
 from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan
@@ -17,6 +16,7 @@ from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import KnownFile
+from headgate.protocol.table_states import TableKind, TableStatus
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

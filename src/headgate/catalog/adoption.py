@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from headgate.api.messages import Finding, Part, Proposal, Severity
-from headgate.api.table_states import TableStatus
-from headgate.catalog.decision import Attempt, Decider, Pending
+from headgate.api.messages import Finding, Severity
+from headgate.catalog.decider import Decider
 from headgate.catalog.fsck import Checker, read_or_none
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, StoreConstraintError, TableRow, WriteUnit
@@ -25,9 +24,11 @@ from headgate.errors import InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit import examination
-from headgate.protocol.commit.content import Put, Staged
+from headgate.protocol.commit.content import Way
+from headgate.protocol.commit.decide import ExaminedPart, ExaminedProposal
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
+from headgate.protocol.table_states import TableStatus
 from headgate.table.log_files import DeltaLog
 
 
@@ -180,10 +181,9 @@ class Adoption:
         )
 
     def _submit(self, together: list[_Forgotten]) -> None:
-        attempts = tuple(self._attempt(commit) for commit in together)
-        pending = Pending(
-            Proposal(txn_id=together[0].txn_id, parts=tuple(attempt.part for attempt in attempts)),
-            attempts,
+        proposal = ExaminedProposal(
+            together[0].txn_id,
+            tuple(self._part(commit) for commit in together),
             self._clock.now_ms(),
         )
 
@@ -195,7 +195,7 @@ class Adoption:
                         commit.table.row.id,
                         [f"version {commit.version} is not the next to publish"],
                     )
-            self._decider.adopt(unit, pending)
+            self._decider.adopt(unit, proposal)
             for commit in together:
                 version, now_ms = commit.version, self._clock.now_ms()
                 unit.record_published(commit.table.row.key, version, version, now_ms)
@@ -207,11 +207,19 @@ class Adoption:
         self._ratifier.submit(together[0].txn_id, adopt).result()
         fail_point("fsck.after_adopt")
 
-    def _attempt(self, commit: _Forgotten) -> Attempt:
+    def _part(self, commit: _Forgotten) -> ExaminedPart:
         """Recognise the staged file that was ratified by its bytes: its client knows its name."""
         log, content = self._log_of(commit.table.row.location), commit.content
-        proposed: Put | Staged = Put(content=content)
-        modified_ms: int | None = None
+        # A version that is only in the log: its bytes stay as they are.
+        part = ExaminedPart(
+            commit.table.row.id,
+            commit.version,
+            Way.PUT_IF_ABSENT,
+            commit.examined,
+            size=len(content),
+            sha256=hashlib.sha256(content).digest(),
+            content=content,
+        )
         for item in log.store.list(STAGED):
             name = item.path.rpartition("/")[2]
             staged = parse_staged_name(name)
@@ -221,16 +229,10 @@ class Adoption:
                 and item.size == len(content)
                 and log.read(item.path) == content
             ):
-                proposed = Staged(file_name=name, size=item.size)
-                modified_ms = item.modified_ms
-                break
-        return Attempt(
-            Part(table_id=commit.table.row.id, version=commit.version, content=proposed),
-            commit.examined,
-            size=len(content),
-            sha256=hashlib.sha256(content).digest(),
-            modified_ms=modified_ms,
-        )
+                return part._replace(
+                    way=Way.STAGED, file_name=name, modified_ms=item.modified_ms, content=None
+                )
+        return part
 
 
 def _needed(wanted: set[TableId], chains: dict[TableId, list[_Forgotten]]) -> list[_Forgotten]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headgate.api.messages import RatifiedCommit
-from headgate.api.table_states import TableKind
-from headgate.catalog.decision import Decider
+from headgate.catalog.decider import protocol_and_metadata
 from headgate.catalog.stores.port import CommitHeader, NamedTableRow, ReadUnit, TableRow
 from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, Sequence, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import from_json
+from headgate.protocol.table_states import TableKind
 
 LISTED = 100  # published commits still told of, at the most
 
@@ -59,14 +59,13 @@ class Described:
 
 def describe(
     unit: ReadUnit,
-    decider: Decider,
     named: NamedTableRow,
     first: Version | None,
     now_ms: int,
     unseen: Sequence,
 ) -> Described:
     """Tell of a table, and of its commits from a version on."""
-    described = describe_briefly(decider, named)
+    described = describe_briefly(named)
     row = named.row
     if row.kind is TableKind.EXTERNAL:
         return described
@@ -78,25 +77,25 @@ def describe(
 
 
 def describe_after(
-    decider: Decider, before: Described, row: TableRow, commit: RatifiedCommit, now_ms: int
+    before: Described, row: TableRow, commit: RatifiedCommit, now_ms: int
 ) -> Described:
     """Tell of a table as its newest commit left it, by what was told just before that."""
     is_changed = row.metadata_version == commit.version
     changed_ms = commit.timestamp_ms if is_changed else before.changed_ms
-    described = describe_briefly(decider, NamedTableRow(row, before.name, changed_ms))
+    described = describe_briefly(NamedTableRow(row, before.name, changed_ms))
     told = CommitHeader(*(getattr(commit, field) for field in CommitHeader._fields))
     commits = (*before.commits, told)
     return replace(described, asked_ms=now_ms, unseen=before.unseen, commits=commits)
 
 
-def describe_briefly(decider: Decider, named: NamedTableRow) -> Described:
+def describe_briefly(named: NamedTableRow) -> Described:
     """Tell of a table without its commits, as a listing needs it."""
     row, name, changed_ms = named
     if row.kind is TableKind.EXTERNAL:
         changed_ms = row.timestamp_ms or row.created_ms
         return Described(name, row, from_json(row.metadata, Metadata), changed_ms=changed_ms)
     assert changed_ms is not None  # version 0 is a commit too
-    protocol, metadata = decider.protocol_and_metadata(row)
+    protocol, metadata = protocol_and_metadata(row)
     return Described(
         name=name,
         row=row,

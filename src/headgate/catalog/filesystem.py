@@ -33,7 +33,6 @@ from headgate.api.messages import (
     VersionTaken,
 )
 from headgate.api.port import Progress, Ref
-from headgate.api.table_states import TableStatus
 from headgate.catalog.filesystem_fsck import LogCheck
 from headgate.catalog.fsck import data_files
 from headgate.catalog.unknown_folders import is_fresh, unknown_folder
@@ -61,6 +60,7 @@ from headgate.protocol.encoding import replaced
 from headgate.protocol.log import timestamps
 from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore, PutUnknownError
@@ -104,7 +104,7 @@ class FilesystemCatalog:
         self._snapshots: dict[TableId, Snapshot] = {}
         self._tried: OrderedDict[TxnId, Version] = OrderedDict()
 
-    # Reading
+    # ReadUnit
 
     def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
         """Tell where the table is and what its latest version is; the log tells the rest."""

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.api.messages import Finding, Severity
-from headgate.api.table_states import TableStatus
-from headgate.catalog.decision import Decider
+from headgate.catalog.decider import protocol_and_metadata
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
 from headgate.clock import Clock
@@ -31,6 +30,7 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.log.timestamps import moment
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
+from headgate.protocol.table_states import TableStatus
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore
 from headgate.table.log_files import DeltaLog
@@ -62,12 +62,9 @@ class LogListing:
 class Checker:
     """Holds one table after the other against its log."""
 
-    def __init__(
-        self, store: CatalogStore, ratifier: Ratifier, decider: Decider, clock: Clock
-    ) -> None:
+    def __init__(self, store: CatalogStore, ratifier: Ratifier, clock: Clock) -> None:
         self._store = store
         self._ratifier = ratifier
-        self._decider = decider
         self._clock = clock
 
     def check(self, row: TableRow, name: str, log: DeltaLog) -> list[Finding]:
@@ -168,7 +165,7 @@ class Checker:
         return stamp if metadata is None or _names(metadata, row) else None
 
     def _state(self, row: TableRow, name: str) -> Iterator[Finding]:
-        protocol, metadata = self._decider.protocol_and_metadata(row)
+        protocol, metadata = protocol_and_metadata(row)
         if not features.is_catalog_managed(protocol) or not _names(metadata, row):
             yield Finding(
                 rule="S20",

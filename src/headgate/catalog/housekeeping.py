@@ -12,7 +12,6 @@ import logging
 import os
 import threading
 
-from headgate.api.table_states import TableStatus
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.staged_file_cleanup import Sweeper
 from headgate.catalog.stores.port import CatalogStore, WriteUnit
@@ -20,6 +19,7 @@ from headgate.catalog.tables import Registry, is_unfinished
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
 from headgate.protocol.actions import Sequence
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.api.messages import Finding, Severity
 from headgate.api.port import Progress
-from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog import lookup
 from headgate.catalog.adoption import Adoption, NamedTable
-from headgate.catalog.decision import Decider
+from headgate.catalog.decider import Decider
 from headgate.catalog.derived_files import DerivedFileCheck
 from headgate.catalog.fsck import Checker, counts, data_files, left_behind, never_registered
 from headgate.catalog.housekeeping import Housekeeper
@@ -26,6 +25,7 @@ from headgate.clock import Clock
 from headgate.errors import DamagedError, HeadgateError
 from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.encoding import replaced
+from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import Settings
 from headgate.storage.port import ObjectStore
 from headgate.table.log_files import DeltaLog

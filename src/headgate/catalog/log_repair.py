@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from headgate.api.messages import Finding, Severity
-from headgate.api.table_states import TableStatus
 from headgate.catalog import lookup
 from headgate.catalog.fsck import (
     RESTORE,
@@ -27,6 +26,7 @@ from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import LOG, PublishedCommit
+from headgate.protocol.table_states import TableStatus
 from headgate.table.log_files import DeltaLog
 
 

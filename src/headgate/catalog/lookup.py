@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headgate.api.port import Ref
-from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.stores.port import NamedTableRow, ReadUnit, TableRow
 from headgate.errors import InvalidArgumentError, NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
+from headgate.protocol.table_states import TableKind, TableStatus
 
 
 def known(unit: ReadUnit, table_id: TableId) -> TableRow:

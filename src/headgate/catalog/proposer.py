@@ -16,24 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, VersionTaken
-from headgate.api.table_states import TableStatus
 from headgate.catalog import lookup
 from headgate.catalog.crowd import Crowd
-from headgate.catalog.decision import (
-    Attempt,
-    BacklogError,
-    Decider,
-    FarBehindError,
-    FilesToSeeError,
-    Pending,
-    keys_of,
-    ratified_answer,
-)
+from headgate.catalog.decider import Decider, keys_of, recorded_answer
 from headgate.catalog.descriptions import Described
 from headgate.catalog.event_feed import Feed
 from headgate.catalog.fsck import Checker
 from headgate.catalog.publisher import Publisher
-from headgate.catalog.ratifier import Ratifier, Waiter
+from headgate.catalog.ratifier import Later, Ratifier, Waiter
 from headgate.catalog.stores.port import CatalogStore, TableRow, WriteUnit
 from headgate.catalog.tables import Judge, nothing_more
 from headgate.clock import Clock
@@ -51,8 +41,20 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import AddFile, TableId, TxnId, Version
 from headgate.protocol.commit import examination
-from headgate.protocol.commit.content import Inline, Put, Staged
+from headgate.protocol.commit.content import Inline, Put, Staged, Way
+from headgate.protocol.commit.decide import (
+    ExaminedPart,
+    ExaminedProposal,
+    Gathered,
+    Head,
+    Need,
+    NeedPublishing,
+    NeedReplaced,
+    NeedWinners,
+    concerned,
+)
 from headgate.protocol.commit.examination import Violation
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore
@@ -137,13 +139,13 @@ class Proposer:
             if replayed is None:
                 raise
             return replayed
-        pending = Pending(proposal, attempts, proposed_ms, replaced=None)
-        answer = self._decide(pending, self._decider.decide)
+        examined = _examined(proposal, attempts, proposed_ms)
+        answer = self._decide(examined)
         self._wake(answer)
         return answer
 
     def propose_soon(
-        self, proposal: Proposal, waiter: Waiter[Answer], afterwards: Callable[[], None]
+        self, proposal: Proposal, waiter: Waiter[Answer | Need], afterwards: Callable[[], None]
     ) -> bool:
         """Do what `Catalog.propose_soon` says."""
         if not self._looked_ahead.issuperset(part.table_id for part in proposal.parts):
@@ -155,19 +157,21 @@ class Proposer:
         attempts = tuple(self._attempt(part) for part in proposal.parts)
         if any(self._wanted_files(attempt, proposal.txn_id) for attempt in attempts):
             return False
-        pending = Pending(proposal, attempts, proposed_ms, replaced=None)
+        examined = _examined(proposal, attempts, proposed_ms)
         self._ratifier.submit_for(
             waiter,
             proposal.txn_id,
-            partial(self._decide_and_note, pending=pending),
-            txn_ids=keys_of(proposal),
-            table_ids=_concerned(proposal),
+            partial(self._decide_and_note, proposal=examined),
+            txn_ids=keys_of(examined),
+            table_ids=set(concerned(examined)),
             afterwards=(afterwards, self._wake_noted),
         )
         return True
 
-    def _decide_and_note(self, unit: WriteUnit, pending: Pending) -> Answer:
-        answer = self._decider.decide(unit, pending)
+    def _decide_and_note(
+        self, unit: WriteUnit, proposal: ExaminedProposal
+    ) -> Answer | Need | Later:
+        answer = self._decider.decide(unit, proposal, Gathered())
         if isinstance(answer, Ratified):
             self._noted.update(answer.commits)
         return answer
@@ -205,10 +209,11 @@ class Proposer:
     def _refused(self, proposal: Proposal, missing: _FileError) -> Answer:
         # For good: who is told so may delete its files, and a copy of the request that comes when
         # the file is there at last must find the same answer.
-        return self._ratifier.submit(
+        refused: Future[Answer] = self._ratifier.submit(
             proposal.txn_id,
-            partial(self._decider.refuse, proposal=proposal, violation=missing.violation),
-        ).result()
+            partial(self._decider.refuse, txn_id=proposal.txn_id, violation=missing.violation),
+        )
+        return refused.result()
 
     def _wake(self, answer: Answer) -> None:
         if isinstance(answer, Ratified):
@@ -253,12 +258,11 @@ class Proposer:
             self._look_for_files(attempt, txn_id, row)
         except _FileError as missing:
             return Decided(self._refused(proposal, missing), row)
-        pending = Pending(proposal, (attempt,), proposed_ms, replaced=None, by_version_alone=True)
-
-        def decide(unit: WriteUnit, pending: Pending) -> Decided:
-            return Decided(self._decider.decide(unit, pending), lookup.known(unit, table_id))
-
-        answer, row = self._decide_surely(pending, decide)
+        rows: dict[TableId, TableRow] = {}
+        answer = self._decide_surely(
+            ExaminedProposal(txn_id, (attempt,), proposed_ms, by_version=True), rows
+        )
+        row = rows[table_id]
         if isinstance(answer, Ratified):
             won = answer.commits[table_id]
             if won.version != version:
@@ -280,12 +284,12 @@ class Proposer:
             [taken] = unit.commits(before.row.key, version, version, content=False)
             if taken.file_name != staged.file_name:
                 return None
-            ratified = ratified_answer(unit, taken.txn_id)
-        assert ratified is not None  # there is its commit
-        return ratified[0]
+            ratified = recorded_answer(unit, taken.txn_id)
+        assert isinstance(ratified, Ratified)  # there is its commit
+        return ratified
 
     def _answered_by_bytes(
-        self, row: TableRow, version: Version, attempt: Attempt
+        self, row: TableRow, version: Version, attempt: ExaminedPart
     ) -> Ratified | None:
         """Give the first answer for a file whose bytes became the version under no known name.
 
@@ -295,8 +299,8 @@ class Proposer:
             [taken] = unit.commits(row.key, version, version, content=False)
             if taken.file_name is not None or taken.sha256 != attempt.sha256:
                 return None
-            ratified = ratified_answer(unit, taken.txn_id)
-        return None if ratified is None else ratified[0]
+            ratified = recorded_answer(unit, taken.txn_id)
+        return ratified if isinstance(ratified, Ratified) else None
 
     def _refuse_if_too_large(self, proposal: Proposal) -> None:
         settings = self._settings
@@ -328,18 +332,19 @@ class Proposer:
                 "the limit for a transaction."
             )
 
-    def _attempt(self, part: Part, row: TableRow | None = None) -> Attempt:
+    def _attempt(self, part: Part, row: TableRow | None = None) -> ExaminedPart:
         if part.version < 1:
             raise _invalid(part, "version", f"{part.version} is no version to propose")
         match part.content:
             case Inline() as inline:
-                return Attempt(part, examination.examine(inline))
+                examined = examination.examine(inline)
+                return ExaminedPart(part.table_id, part.version, Way.INLINE, examined)
             case Staged() as staged:
                 return self._staged_attempt(part, staged, row)
             case Put():
                 raise UnsupportedByCatalogError("This catalog does not commit by put-if-absent.")
 
-    def _staged_attempt(self, part: Part, staged: Staged, row: TableRow | None) -> Attempt:
+    def _staged_attempt(self, part: Part, staged: Staged, row: TableRow | None) -> ExaminedPart:
         """Read a staged file and judge it, not the client's word for it. Spec: AU-02, CM-02."""
         commit = staged.commit
         if commit is None:
@@ -369,24 +374,27 @@ class Proposer:
         if not is_kept:
             store.sync([commit.path])
         content = store.get(commit.path)
-        return Attempt(
-            part,
+        return ExaminedPart(
+            part.table_id,
+            part.version,
+            Way.STAGED,
             examination.examine_file(content, staged.size),
+            file_name=staged.file_name,
             size=len(content),
             sha256=hashlib.sha256(content).digest(),
             modified_ms=meta.modified_ms,
-            kept=content if is_kept else None,
+            content=content if is_kept else None,
         )
 
     def _row(self, table_id: TableId) -> TableRow:
         with self._store.read_latest() as unit:
             return lookup.known(unit, table_id)
 
-    def _wanted_files(self, attempt: Attempt, txn_id: TxnId) -> dict[str, AddFile]:
+    def _wanted_files(self, attempt: ExaminedPart, txn_id: TxnId) -> dict[str, AddFile]:
         """Choose some of the files a commit adds: those that would hurt most if missing."""
         settings, adds = self._settings, attempt.examined.adds
         count = 0
-        if isinstance(attempt.part.content, Staged):
+        if attempt.way is Way.STAGED:
             count = settings.verify_staged
         elif settings.verify_every and zlib.crc32(txn_id.encode()) % settings.verify_every == 0:
             count = 1
@@ -395,12 +403,14 @@ class Proposer:
         wanted |= {add.path: add for add in adds if add.size >= settings.verify_above_bytes}
         return wanted
 
-    def _look_for_files(self, attempt: Attempt, txn_id: TxnId, row: TableRow | None = None) -> None:
+    def _look_for_files(
+        self, attempt: ExaminedPart, txn_id: TxnId, row: TableRow | None = None
+    ) -> None:
         """Look for the files a commit adds, as far as the settings say. Spec: AU-02."""
         wanted = self._wanted_files(attempt, txn_id)
         if not wanted:
             return
-        row = row or self._row(attempt.part.table_id)
+        row = row or self._row(attempt.table_id)
         store = self._store_for(row.location)
         for path, add in wanted.items():
             data = locations.data_path(path)
@@ -416,10 +426,10 @@ class Proposer:
 
     def _replayed(self, proposal: Proposal) -> Ratified | None:
         with self._store.read() as unit:
-            ratified = ratified_answer(unit, proposal.txn_id)
-        if ratified is None:
+            intents = {id: row.intent for id, row in unit.transaction_commits(proposal.txn_id)}
+            answer = recorded_answer(unit, proposal.txn_id)
+        if not isinstance(answer, Ratified):
             return None
-        answer, intents = ratified
         # A staged file is known by its transaction; what came inline is there to be compared.
         wanted = {
             part.table_id: bytes.fromhex(examination.examine(part.content).intent)
@@ -429,29 +439,51 @@ class Proposer:
         }
         return answer if wanted == intents else None
 
-    def _decide(self, pending: Pending, decide: Callable[[WriteUnit, Pending], Result]) -> Result:
+    def _decide(
+        self, proposal: ExaminedProposal, rows: dict[TableId, TableRow] | None = None
+    ) -> Answer:
+        """Have a proposal decided, and satisfy what deciding it needs outside of the unit.
+
+        `rows` gets the tables of its parts as the decision left them.
+        """
+        gathered = Gathered()
+
+        def decide(unit: WriteUnit) -> Answer | Need | Later:
+            answer = self._decider.decide(unit, proposal, gathered)
+            if rows is not None:
+                rows.update({p.table_id: lookup.known(unit, p.table_id) for p in proposal.parts})
+            return answer
+
         while True:
-            try:
-                return self._submit(pending, decide).result()
-            except BacklogError as backlog:
-                pending = pending._replace(is_held_back=self.hold_back(backlog.row))
-            except FarBehindError:
-                pending = self._checked(pending)
-            except FilesToSeeError:
-                pending = pending._replace(replaced=self._replaced(pending.attempts))
+            decided: Future[Answer | Need] = self._ratifier.submit(
+                proposal.txn_id,
+                decide,
+                txn_ids=keys_of(proposal),
+                table_ids=set(concerned(proposal)),
+            )
+            match answer := decided.result():
+                case NeedPublishing(head):
+                    is_past = self.hold_back(head)
+                    gathered = gathered._replace(is_past_backlog=is_past)
+                case NeedWinners():
+                    with self._store.read() as unit:
+                        gathered = self._decider.compare(unit, proposal, gathered)
+                case NeedReplaced():
+                    gathered = gathered._replace(replaced=self._replaced(proposal.parts))
+                case _:
+                    return answer
 
-    def _decide_surely(
-        self, pending: Pending, decide: Callable[[WriteUnit, Pending], Result]
-    ) -> Result:
-        """Decide, and find out what became of it where the database did not say.
+    def _decide_surely(self, proposal: ExaminedProposal, rows: dict[TableId, TableRow]) -> Answer:
+        """Decide, and find out what became of it if the database did not answer.
 
-        Who is told of a doubt a few times may take it for a failure, and delete its files.
+        A client that gets an unknown outcome a few times may take it for a failure, and delete its
+        files.
         """
         deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
         doubt: OutcomeUnknownError | None = None
         while True:
             try:
-                return self._decide(pending, decide)
+                return self._decide(proposal, rows)
             except OutcomeUnknownError as error:
                 doubt = error
             except HeadgateError as error:
@@ -463,40 +495,22 @@ class Proposer:
                 raise doubt
             self._clock.sleep(_DOUBT_PAUSE_S)
 
-    def _submit(
-        self, pending: Pending, decide: Callable[[WriteUnit, Pending], Result]
-    ) -> Future[Result]:
-        proposal = pending.proposal
-        return self._ratifier.submit(
-            proposal.txn_id,
-            lambda unit: decide(unit, pending),
-            txn_ids=keys_of(proposal),
-            table_ids=_concerned(proposal),
-        )
-
-    def _checked(self, pending: Pending) -> Pending:
-        """Look for conflicts outside of any lock, up to where the tables are now."""
-        with self._store.read() as unit:
-            rows = self._decider.rows(unit, pending)
-            found = self._decider.conflicts_of(unit, pending, rows)
-        checked = {table_id: row.head for table_id, row in rows.items()}
-        return pending._replace(checked=checked, found=tuple(found))
-
-    def hold_back(self, row: TableRow) -> bool:
-        """Slow a writer down to what the publisher can do; say whether that is in vain.
+    def hold_back(self, head: Head) -> bool:
+        """Slow a writer down to what the publisher can do; return True if waiting cannot help.
 
         While storage cannot be written, or the table's log diverged, commits go on up to the hard
         limit: a publisher in trouble is no reason to lose writes. Spec: CM-25.
         """
-        wanted = Version(row.head - self._settings.unpublished_soft // 2)
+        wanted = Version(head.version - self._settings.unpublished_soft // 2)
         deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
-        with self._held_back.at((row.id,)):
+        with self._held_back.at((head.table_id,)):
             try:
-                published = self._publisher.publish(row.id, wanted, deadline)
+                published = self._publisher.publish(head.table_id, wanted, deadline)
             except HeadgateError:
                 return True
         if published < wanted:
-            raise BusyError(f"Table {row.id} has {row.head - published} unpublished commits.")
+            unpublished = head.version - published
+            raise BusyError(f"Table {head.table_id} has {unpublished} unpublished commits.")
         return False
 
     def _look_ahead(self, table_id: TableId) -> None:
@@ -528,11 +542,11 @@ class Proposer:
             break
         self._looked_ahead.add(table_id)
 
-    def _replaced(self, attempts: Iterable[Attempt]) -> frozenset[TableId]:
+    def _replaced(self, attempts: Iterable[ExaminedPart]) -> frozenset[TableId]:
         """Name the tables whose partitioning changes while every old file goes. Spec: FI5."""
         replaced: set[TableId] = set()
         for attempt in attempts:
-            table_id = attempt.part.table_id
+            table_id = attempt.table_id
             if attempt.examined.metadata is None:
                 continue
             with self._store.read() as unit:
@@ -554,10 +568,10 @@ class _FileError(Exception):
         self.violation = Violation(rule=rule, says=says)
 
 
-def _concerned(proposal: Proposal) -> set[TableId]:
-    """Name the tables that a proposal writes or read."""
-    written = {part.table_id for part in proposal.parts}
-    return written.union([scan.table_id for scan in proposal.scans]) if proposal.scans else written
+def _examined(
+    proposal: Proposal, parts: tuple[ExaminedPart, ...], proposed_ms: int
+) -> ExaminedProposal:
+    return ExaminedProposal(proposal.txn_id, parts, proposed_ms, proposal.scans, proposal.isolation)
 
 
 def _invalid(part: Part, rule: str, says: str) -> InvalidCommitError:

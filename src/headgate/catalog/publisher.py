@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
-from headgate.api.table_states import TableStatus
 from headgate.catalog import lease_holders, lookup
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, WriteUnit
@@ -36,6 +35,7 @@ from headgate.errors import (
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.table.log_files import DeltaLog, UnfinishedError
 

@@ -10,6 +10,7 @@ others' sake is run again, for a while.
 
 from __future__ import annotations
 
+import enum
 import logging
 import os
 import queue
@@ -19,7 +20,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from headgate.catalog.stores.port import CatalogStore, InDoubtError, RolledBackError, WriteUnit
 from headgate.clock import Clock
@@ -35,8 +36,17 @@ Told = TypeVar("Told", contravariant=True)
 Step = Callable[[], None]
 
 
-class WaitError(Exception):
-    """Raised by work that must let others go first; it comes back a moment later."""
+class Later(enum.Enum):
+    """Returned by work that must let others go first: it is run again a moment later."""
+
+    LATER = enum.auto()
+
+
+LATER: Final = Later.LATER
+
+
+class _UndoError(Exception):
+    """Rolls back the savepoint of work that waits."""
 
 
 class Waiter(Protocol[Told]):
@@ -50,12 +60,12 @@ class Waiter(Protocol[Told]):
 @dataclass(slots=True, eq=False)
 class _Work(Generic[Result]):
     name: str  # a txnId, or what else to ask for when the outcome is unknown
-    do: Callable[[WriteUnit], Result]
+    do: Callable[[WriteUnit], Result | Later]
     waiter: Waiter[Result]
     txn_ids: Collection[TxnId] = ()  # what it will ask the store for, as far as that is known
     table_ids: Collection[TableId] = ()
     afterwards: tuple[Step, ...] = ()  # once for a batch, when all of it are told
-    result: Result | None = None
+    result: Result | Later | None = None
     error: BaseException | None = None
 
 
@@ -84,7 +94,7 @@ class Ratifier:
     def submit(
         self,
         name: str,
-        do: Callable[[WriteUnit], Result],
+        do: Callable[[WriteUnit], Result | Later],
         *,
         txn_ids: Collection[TxnId] = (),
         table_ids: Collection[TableId] = (),
@@ -101,7 +111,7 @@ class Ratifier:
         self,
         waiter: Waiter[Result],
         name: str,
-        do: Callable[[WriteUnit], Result],
+        do: Callable[[WriteUnit], Result | Later],
         *,
         txn_ids: Collection[TxnId],
         table_ids: Collection[TableId],
@@ -168,8 +178,10 @@ class Ratifier:
                     try:
                         with unit.savepoint():
                             work.result = work.do(unit)
+                            if work.result is LATER:
+                                raise _UndoError
                             fail_point("ratifier.after_decide")
-                    except WaitError:
+                    except _UndoError:
                         waiting.append(work)
                     except Exception as error:
                         work.error = error

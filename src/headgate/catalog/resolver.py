@@ -14,9 +14,8 @@ from headgate.api.messages import (
     TimelineEntry,
 )
 from headgate.api.port import Ref
-from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog import lookup
-from headgate.catalog.decision import Decider, as_commit, ratified_answer
+from headgate.catalog.decider import as_commit, protocol_and_metadata, recorded_answer
 from headgate.catalog.stores.port import CatalogStore, ReadUnit, TableRow
 from headgate.clock import Clock
 from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
@@ -27,6 +26,7 @@ from headgate.protocol.encoding import from_json
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import FileKind
 from headgate.protocol.log.timestamps import moment
+from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import Settings
 
 _LISTED: Final = 32  # published commits still listed, at the most
@@ -37,11 +37,8 @@ _PAGE: Final = 10_000  # commits of one page
 class Reader:
     """Answers the questions of Delta clients."""
 
-    def __init__(
-        self, store: CatalogStore, decider: Decider, clock: Clock, settings: Settings
-    ) -> None:
+    def __init__(self, store: CatalogStore, clock: Clock, settings: Settings) -> None:
         self._store = store
-        self._decider = decider
         self._clock = clock
         self._settings = settings
 
@@ -109,11 +106,7 @@ class Reader:
     def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
         """Tell what became of a transaction; None if it was never decided."""
         with self._store.read() as unit:
-            ratified = ratified_answer(unit, txn_id)
-            if ratified is not None:
-                return ratified[0]
-            rejection = unit.rejection(txn_id)
-        return None if rejection is None else from_json(rejection.answer, Rejected)
+            return recorded_answer(unit, txn_id)
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
@@ -181,9 +174,7 @@ class Reader:
         )
         above = -1 if checkpoint is None else checkpoint.last
         is_current = row.metadata_version <= latest
-        protocol, metadata = (
-            self._decider.protocol_and_metadata(row) if is_current else (None, None)
-        )
+        protocol, metadata = protocol_and_metadata(row) if is_current else (None, None)
         checksum = self._checksum(unit, row) if latest == row.head else None
         checksum_file = next((file for file in known if file.kind is FileKind.CHECKSUM), None)
         return Resolved(
@@ -252,7 +243,7 @@ class Reader:
         if row.num_files is None or row.size_bytes is None:
             return None
         [head] = unit.commits(row.key, row.head, row.head, content=False)
-        protocol, metadata = self._decider.protocol_and_metadata(row)
+        protocol, metadata = protocol_and_metadata(row)
         return VersionChecksum(
             table_size_bytes=row.size_bytes,
             num_files=row.num_files,

@@ -38,10 +38,9 @@ from headgate.api.status import (
     Status,
     TokenEntry,
 )
-from headgate.api.table_states import TableStatus
 from headgate.catalog import commit_reports, descriptions, lookup, namespace_details
 from headgate.catalog.allowed_locations import AllowedLocations
-from headgate.catalog.decision import Decider
+from headgate.catalog.decider import Decider
 from headgate.catalog.descriptions import Described
 from headgate.catalog.event_feed import LARGEST_PAGE, Feed
 from headgate.catalog.fsck import Checker
@@ -78,8 +77,10 @@ from headgate.protocol.actions import (
     Version,
 )
 from headgate.protocol.commit.content import Inline, Staged
+from headgate.protocol.commit.decide import Head, Need
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log.known_files import FileKind, KnownFile
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore
@@ -141,7 +142,7 @@ class Catalog:
         self._registry = Registry(
             store, self._ratifier, root, self._allowed, self._log_of, clock, ids, self._settings
         )
-        checker = Checker(store, self._ratifier, self._decider, clock)
+        checker = Checker(store, self._ratifier, clock)
         self._housekeeper = Housekeeper(
             store,
             self._ratifier,
@@ -157,7 +158,7 @@ class Catalog:
         )
         self._tokens = TokenKeeper(store, self._ratifier, clock, ids)
         self._root = root
-        self._reader = Reader(store, self._decider, clock, self._settings)
+        self._reader = Reader(store, clock, self._settings)
         self._proposer = Proposer(
             store,
             self._ratifier,
@@ -225,7 +226,7 @@ class Catalog:
                 remedy="Find out what holds it, or slows it down.",
             ) from None
 
-    # Reading
+    # ReadUnit
 
     def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
         """Tell all of one table that a client needs, in one call. Spec: CM-21."""
@@ -272,7 +273,7 @@ class Catalog:
         now_ms = self._clock.now_ms()
         with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
-            return descriptions.describe(unit, self._decider, named, first, now_ms, self._unseen)
+            return descriptions.describe(unit, named, first, now_ms, self._unseen)
 
     def describe_published(self, ref: Ref) -> Described:
         """Describe a table without its commits, once everything that is in no file is published.
@@ -290,7 +291,7 @@ class Catalog:
         """Tell of a table without its commits, which cost most of describing it."""
         with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
-        return descriptions.describe_briefly(self._decider, named)
+        return descriptions.describe_briefly(named)
 
     def describe_for(self, ref: Ref, version: Version) -> Described:
         """Tell of a table to who is about to commit a version.
@@ -301,7 +302,7 @@ class Catalog:
         with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
             first = Version(max(version, named.row.published - descriptions.LISTED + 1))
-            return descriptions.describe(unit, self._decider, named, first, now_ms, self._unseen)
+            return descriptions.describe(unit, named, first, now_ms, self._unseen)
 
     def describe_after(self, before: Described, row: TableRow, ratified: Ratified) -> Described:
         """Describe a table for who reads files alone, as what they committed left it.
@@ -311,7 +312,7 @@ class Catalog:
         commit = ratified.commits[row.id]
         if before.row.head + 1 == commit.version == row.head and row.diverged is None:
             now_ms = self._clock.now_ms()
-            described = descriptions.describe_after(self._decider, before, row, commit, now_ms)
+            described = descriptions.describe_after(before, row, commit, now_ms)
             if described.last_without_file is None:
                 return described
         return self.describe_in_files(row.id, commit.version)
@@ -361,7 +362,7 @@ class Catalog:
             try:
                 if row.published < row.head or row.diverged is not None:
                     self._describe_in_files(row.id, None, deadline)
-                page.append(descriptions.describe_briefly(self._decider, named))
+                page.append(descriptions.describe_briefly(named))
             except NotFoundError:
                 pass  # dropped in the meantime
             except HeadgateError as error:
@@ -378,22 +379,22 @@ class Catalog:
         return self._proposer.propose(proposal)
 
     def propose_soon(
-        self, proposal: Proposal, waiter: Waiter[Answer], afterwards: Callable[[], None]
+        self, proposal: Proposal, waiter: Waiter[Answer | Need], afterwards: Callable[[], None]
     ) -> bool:
         """Put a proposal into the queue without waiting for anything; say no if it needs to.
 
         What comes inline and adds no file that must be looked for needs nothing but its turn. The
-        waiter may be told a `NotYetError`: then `propose` does what has to be done first. It is
+        waiter may get a `Need`: then `propose` does what has to be done first. It is
         told in the ratifier's thread; `afterwards` is done once for all told in the same moment.
         """
         return self._proposer.propose_soon(proposal, waiter, afterwards)
 
-    def hold_back(self, row: TableRow) -> bool:
+    def hold_back(self, head: Head) -> bool:
         """Wait until enough of a table is published for its writers to go on, and help with it.
 
         Says whether that is in vain: `propose` lets them go on then, within limits.
         """
-        return self._proposer.hold_back(row)
+        return self._proposer.hold_back(head)
 
     def propose_staged(
         self, before: Described, version: Version, staged: Staged, judge: Judge = nothing_more

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headgate.api.messages import Rejected
-from headgate.api.table_states import TableKind, TableStatus
-from headgate.catalog.decision import GIVEN_UP, file_key
+from headgate.catalog.decider import ABANDONED, file_key
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import (
     CatalogStore,
@@ -38,6 +37,7 @@ from headgate.protocol.actions import TxnId, Version
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import to_json
 from headgate.protocol.paths import STAGED, StagedCommit, parse_staged_name
+from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import Settings
 from headgate.table.log_files import DeltaLog
 
@@ -197,10 +197,10 @@ class Sweeper:
     def _is_given_up(self, unit: WriteUnit, key: TxnId) -> bool:
         known = unit.rejection(key)
         if known is not None:
-            return known.intent == GIVEN_UP
+            return known.intent == ABANDONED
         violation = Violation(rule="staged-given-up", says="nobody had proposed it for long")
         answer = to_json(Rejected(txn_id=key, violations=(violation,)))
-        unit.insert_rejection(RejectionRow(key, GIVEN_UP, answer, self._clock.now_ms()))
+        unit.insert_rejection(RejectionRow(key, ABANDONED, answer, self._clock.now_ms()))
         return True
 
     def _delete(self, log: DeltaLog, files: list[_Found]) -> None:

@@ -15,20 +15,11 @@ from typing import TypeVar
 from headgate.api.messages import Resolved, StagingTable, TableEntry
 from headgate.api.port import Progress
 from headgate.api.status import Remarks
-from headgate.api.table_states import (
-    TableKind,
-    TableStatus,
-    TableTransition,
-    allows,
-    parse_table_id,
-    step,
-)
 from headgate.catalog import lookup, namespace_details
 from headgate.catalog.allowed_locations import TABLES, AllowedLocations
-from headgate.catalog.decision import merged_domains
 from headgate.catalog.idempotency import RequestKey, once, refuse_if_answered, refuse_if_none
 from headgate.catalog.publisher import lease_of
-from headgate.catalog.ratifier import Ratifier, WaitError
+from headgate.catalog.ratifier import LATER, Later, Ratifier
 from headgate.catalog.stores.port import (
     CatalogClock,
     CatalogStore,
@@ -53,12 +44,21 @@ from headgate.protocol import features
 from headgate.protocol.actions import Format, Metadata, Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination, inline_content, row_ids
 from headgate.protocol.commit.content import Inline, Way
+from headgate.protocol.commit.decide import merged_domains
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import from_json, replaced, to_json
 from headgate.protocol.log import checksums, timestamps
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import types as schemas
+from headgate.protocol.table_states import (
+    TableKind,
+    TableStatus,
+    TableTransition,
+    allows,
+    parse_table_id,
+    step,
+)
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.table.log_files import DeltaLog
@@ -560,7 +560,7 @@ class Registry:
         if key is not None:  # before anything is deleted
             refuse_if_none(key, self._clock.now_ms(), self._settings.rejections_kept_ms)
 
-        def purge(unit: WriteUnit) -> TableRow:
+        def purge(unit: WriteUnit) -> TableRow | Later:
             if key is not None:
                 refuse_if_answered(unit, key)
             row = lookup.known(unit, table_id)
@@ -570,7 +570,7 @@ class Registry:
                 until_ms = now_ms + self._settings.lease_ms
                 is_free = unit.acquire_lease(lease, "purge", now_ms, until_ms)
                 if not is_free and self._clock.monotonic() < deadline:
-                    raise WaitError  # what its publisher puts now would stay behind
+                    return LATER  # what its publisher puts now would stay behind
                 unit.release_lease(lease, "purge")
                 row = row._replace(state=step(row.state, TableTransition.PURGE))
                 unit.update_table(row)
@@ -703,7 +703,7 @@ class Registry:
     # How it is done
 
     def _do(
-        self, name: str, work: Callable[[WriteUnit], Result], key: RequestKey | None = None
+        self, name: str, work: Callable[[WriteUnit], Result | Later], key: RequestKey | None = None
     ) -> Result:
         if key is not None:
             work = once(key, work, self._clock.now_ms(), self._settings.rejections_kept_ms)
@@ -843,7 +843,7 @@ class Registry:
                 protocol=to_json(examined.protocol),
                 metadata=to_json(examined.metadata),
                 metadata_version=_ZERO,
-                domains=merged_domains(b"[]", examined.domains),
+                domains=to_json(merged_domains((), examined.domains)),
                 row_id_high_water=row_ids.newest_mark(None, examined.domains),
                 num_files=None if checksum is None else checksum.num_files,
                 size_bytes=None if checksum is None else checksum.table_size_bytes,

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from headgate.api.messages import Finding, Severity
-from headgate.api.table_states import TableStatus
 from headgate.catalog import namespace_details
 from headgate.catalog.allowed_locations import TABLES
 from headgate.catalog.stores.port import CatalogStore
 from headgate.errors import HeadgateError
+from headgate.protocol.table_states import TableStatus
 from headgate.storage import locations
 from headgate.storage.port import ObjectMeta, ObjectStore
 

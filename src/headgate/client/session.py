@@ -34,7 +34,6 @@ from headgate.api.port import (
     require,
 )
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
-from headgate.api.table_states import TableStatus, parse_table_id
 from headgate.arguments import When, checked, milliseconds
 from headgate.client import event_stream
 from headgate.client.table import PlainTable, Table, open_path
@@ -75,6 +74,7 @@ from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema.types import to_json
+from headgate.protocol.table_states import TableStatus, parse_table_id
 from headgate.storage.port import ObjectStore
 from headgate.table import snapshot_loader
 from headgate.table.snapshot import Snapshot

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -30,7 +30,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.api import bodies, problems
 from headgate.api.bodies import EventPage
-from headgate.catalog.decision import BacklogError, NotYetError
 from headgate.catalog.idempotency import AnsweredError, RequestKey
 from headgate.catalog.service import Catalog
 from headgate.clock import Clock, Ids
@@ -56,6 +55,7 @@ from headgate.http.origins import Origins
 from headgate.http.routing import Routes
 from headgate.http.unity import preview, rest, v1
 from headgate.http.unity import problems as dialects
+from headgate.protocol.commit.decide import NEEDS, Head, NeedPublishing
 from headgate.protocol.encoding import replaced
 from headgate.release import version
 from headgate.settings import Settings
@@ -370,18 +370,18 @@ class _Endpoint:
             coming = server.answers.expected()
             if not operation.soon(call, coming):
                 break
-            try:
-                came = await coming.here
-                answer = came if operation.then is None else operation.then(call, came)
-                if not _is_large(answer):
-                    return _written(answer)
-                pool = server.pools[Pool.READS]
-                return await loop.run_in_executor(pool, _written, answer)
-            except BacklogError as backlog:
-                if await self._is_in_vain(backlog):
+            came = await coming.here
+            if isinstance(came, NeedPublishing):
+                if await self._is_past_backlog(came.head):
                     break
-            except NotYetError:
+                continue
+            if isinstance(came, NEEDS):
                 break  # something has to be done first, and is done in a thread
+            answer = came if operation.then is None else operation.then(call, came)
+            if not _is_large(answer):
+                return _written(answer)
+            pool = server.pools[Pool.READS]
+            return await loop.run_in_executor(pool, _written, answer)
 
         def carry_out() -> _Written:
             if not is_small:
@@ -396,11 +396,11 @@ class _Endpoint:
                 raise BusyError(_NO_MEMORY)
             return written
 
-    async def _is_in_vain(self, backlog: BacklogError) -> bool:
-        """Wait until a table's writers may go on; say whether that will not be."""
-        server, row = self._server, backlog.row
-        pool = server.pools[Pool.PROPOSALS]
-        return await server.held_back.done(row.id, pool, lambda: server.catalog.hold_back(row))
+    async def _is_past_backlog(self, head: Head) -> bool:
+        """Wait until a table's writers may go on; return True if waiting cannot help."""
+        server, pool = self._server, self._server.pools[Pool.PROPOSALS]
+        hold_back = partial(server.catalog.hold_back, head)
+        return await server.held_back.done(head.table_id, pool, hold_back)
 
     def _key(self, scope: Scope, headers: dict[bytes, bytes], raw: bytes) -> RequestKey | None:
         text = headers.get(_KEY_HEADER)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.api.port import Ref
-from headgate.api.table_states import parse_table_id
 from headgate.catalog.idempotency import RequestKey
 from headgate.catalog.service import Catalog
 from headgate.errors import HeadgateError, InvalidArgumentError
 from headgate.http.async_answers import Coming
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, Version
+from headgate.protocol.table_states import parse_table_id
 
 _LARGEST = (1 << 63) - 1
 

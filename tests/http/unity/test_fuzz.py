@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headgate.api.messages import Severity
-from headgate.api.table_states import TableStatus
 from headgate.http.operations import Operation
 from headgate.http.unity import preview, rest, v1
 from headgate.protocol.actions import TableId
+from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.unity.conftest import (

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.api.table_states import TableStatus
+from headgate.protocol.table_states import TableStatus
 from tests.http.conftest import Served
 from tests.http.test_native_api import commit, make, propose
 from tests.http.unity.conftest import BASE, IN_DEFAULT, V1

@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 
 from headgate.api.messages import RatifiedCommit
 from headgate.api.port import Ref
-from headgate.api.table_states import TableKind, TableStatus
 from headgate.errors import UnavailableError
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.log.known_files import KnownFile
+from headgate.protocol.table_states import TableKind, TableStatus
 
 # Errors
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 from headgate.api.messages import RatifiedCommit
 from headgate.api.port import Ref
-from headgate.api.table_states import TableKind, TableStatus
 from headgate.catalog.stores.port import (
     AnswerRow,
     CatalogClock,
@@ -34,6 +33,7 @@ from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.log.known_files import FileKind, KnownFile
+from headgate.protocol.table_states import TableKind, TableStatus
 
 Value = TypeVar("Value")
 Row: TypeAlias = tuple[Any, ...]  # the types are those of the schema

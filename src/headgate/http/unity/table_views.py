@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.api.messages import StagingTable
-from headgate.api.table_states import TableKind, parse_table_id
 from headgate.catalog.descriptions import Described
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CommitHeader
@@ -45,6 +44,7 @@ from headgate.protocol.paths import STAGED
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.types import StructType
+from headgate.protocol.table_states import TableKind, parse_table_id
 from headgate.settings import Settings
 from headgate.storage import locations
 

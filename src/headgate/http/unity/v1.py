@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headgate.api.status import FileSizes, Reported
-from headgate.api.table_states import TableKind
 from headgate.catalog.descriptions import Described
 from headgate.catalog.stores.port import CommitHeader, TableRow
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
@@ -25,6 +24,7 @@ from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Metadata, Version
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.properties import TABLE_ID_PROPERTY
+from headgate.protocol.table_states import TableKind
 from headgate.settings import Settings
 
 _VERSION: Final = "1.0"

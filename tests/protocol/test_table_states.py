@@ -2,8 +2,14 @@ import itertools
 
 import pytest
 
-from headgate.api.table_states import LIFECYCLE, TableStatus, TableTransition, parse_table_id, step
 from headgate.errors import InvalidArgumentError, InvariantError
+from headgate.protocol.table_states import (
+    LIFECYCLE,
+    TableStatus,
+    TableTransition,
+    parse_table_id,
+    step,
+)
 
 
 def test_every_status_and_transition_is_in_the_table() -> None:

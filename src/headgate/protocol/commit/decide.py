@@ -1,0 +1,677 @@
+"""Decide a proposal: ratify every part of it, or none and report what stands in the way.
+
+`decide` is a function of values. Its caller loads the facts, carries the decision out in the same
+transaction of the database, and calls it again with more facts when the decision is a need.
+Spec: CM-10, CM-11, MT-01.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, assert_never
+from uuid import UUID
+
+from headgate.errors import (
+    HeadgateError,
+    InvalidArgumentError,
+    NotFoundError,
+    TransactionExpiredError,
+    TxnIdReusedError,
+    UnavailableError,
+)
+from headgate.protocol import features
+from headgate.protocol.actions import (
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Sequence,
+    TableId,
+    TxnId,
+    Unknown,
+    Version,
+)
+from headgate.protocol.commit import admission, conflicts, inline_content, row_ids
+from headgate.protocol.commit.conflicts import Changes, Conflict, Isolation, Scan, Winner
+from headgate.protocol.commit.content import Way
+from headgate.protocol.commit.examination import Examined, Violation
+from headgate.protocol.encoding import replaced
+from headgate.protocol.log import checksums, timestamps
+from headgate.protocol.log.checksums import Files
+from headgate.protocol.schema import types
+from headgate.protocol.table_states import TableKind, TableStatus
+
+_UUID7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+# Violations that depend on the moment, the settings or files of the past: a commit that is in the
+# log was checked for them when it was ratified first.
+_CHECKED_BEFORE = frozenset(
+    {admission.PARTITIONING_CHANGED, admission.TIMESTAMP_AHEAD, admission.REQUIRED_OFF}
+)
+_NO_INTENT = hashlib.sha256().digest()
+
+# What is proposed. Named tuples: every commit makes some, and a frozen dataclass costs several
+# times as much to make.
+
+
+class ExaminedPart(NamedTuple):
+    """One table's part of a proposal, with its content parsed."""
+
+    table_id: TableId
+    version: Version
+    way: Way
+    examined: Examined
+    file_name: str | None = None  # of a staged commit
+    size: int = 0  # of content that is a file already, with its hash and time
+    sha256: bytes = b""
+    modified_ms: int | None = None
+    content: bytes | None = None  # of a file whose bytes are kept until they are published
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether the catalog may move the part to another version by itself. Spec: IN-02."""
+        examined = self.examined
+        is_known = not any(isinstance(line.action, Unknown) for line in examined.lines)
+        is_inline = self.way is Way.INLINE
+        return is_inline and is_known and examined.metadata is None and examined.protocol is None
+
+
+class ExaminedProposal(NamedTuple):
+    """A proposal, ready to be decided."""
+
+    txn_id: TxnId
+    parts: tuple[ExaminedPart, ...]
+    proposed_ms: int
+    scans: tuple[Scan, ...] = ()
+    isolation: Isolation = Isolation.WRITE_SERIALIZABLE
+    # Only a taken version stands in its way: its sender looks for conflicts itself.
+    by_version: bool = False
+
+    @property
+    def intent(self) -> bytes:
+        """A hash of what the whole proposal does, whatever versions it gets."""
+        digest = hashlib.sha256()
+        for part in sorted(self.parts, key=lambda part: part.table_id):
+            digest.update(part.table_id.encode())
+            digest.update(part.examined.intent.encode())
+        return digest.digest()
+
+
+# What deciding depends on
+
+
+class Turn(NamedTuple):
+    """The right of one transaction to commit to a table next, for a moment."""
+
+    txn_id: TxnId
+    until_ms: int
+
+
+class Head(NamedTuple):
+    """A managed table at its latest version."""
+
+    table_id: TableId
+    version: Version
+    timestamp_ms: int
+    published: Version
+    protocol: Protocol
+    metadata: Metadata
+    metadata_version: Version  # where protocol or metadata changed last
+    domains: tuple[DomainMetadata, ...] = ()
+    row_id_high_water: int | None = None
+    files: Files | None = None  # None: their number is not known
+    turn: Turn | None = None
+
+
+class Closed(NamedTuple):
+    """A table that takes no commits: external, or not active."""
+
+    table_id: TableId
+    kind: TableKind
+    status: TableStatus
+    version: Version
+
+
+class Ratification(NamedTuple):
+    """A txnId was ratified: with this intent for each table."""
+
+    intents: Mapping[TableId, bytes]
+
+
+class Rejection(NamedTuple):
+    """A txnId was rejected: with this intent for the whole proposal."""
+
+    intent: bytes
+
+
+class Gathered(NamedTuple):
+    """What was found out outside of the database transaction that decides."""
+
+    # Winners up to these versions were compared; what they conflict with is final.
+    compared: Mapping[TableId, Version] = MappingProxyType({})
+    conflicts: tuple[Conflict, ...] = ()
+    # Tables whose old files are all removed by the proposal; None: not looked up yet.
+    replaced: frozenset[TableId] | None = None
+    is_past_backlog: bool = False  # waiting for the publisher did not help, or is over
+
+
+class Facts(NamedTuple):
+    """All that deciding depends on, from one instant."""
+
+    now_ms: int
+    sequence: Sequence  # the catalog's last
+    clock_ms: int
+    recorded: Ratification | Rejection | None  # what became of the txnId before
+    tables: Mapping[TableId, Head | Closed]
+    abandoned: Collection[str] = ()  # names of proposed staged files that were given up
+    lost: int = 0  # how often in a row the proposal found its version taken
+    gathered: Gathered = Gathered()
+    winners: Mapping[TableId, Many[Winner]] = MappingProxyType({})  # loaded so far
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The settings that deciding depends on."""
+
+    rejections_kept_ms: int
+    max_ahead_ms: int
+    drift_ms: int
+    turn_after: int
+    turn_ms: int
+    backlog_soft: int
+    backlog_hard: int
+    required: tuple[str, ...] = ()  # features that tables must have
+
+
+# Decisions
+
+
+class NextCommit(NamedTuple):
+    """A commit of a ratified transaction, and its table before and after it."""
+
+    part: ExaminedPart
+    before: Head
+    after: Head
+    changes: Changes
+    size: int
+    sha256: bytes
+    content: bytes | None  # to be kept with the commit
+
+
+class Ratify(NamedTuple):
+    """Every part becomes the next version of its table. Spec: MT-16."""
+
+    sequence: Sequence
+    clock_ms: int
+    timestamp_ms: int
+    commits: tuple[NextCommit, ...]
+
+
+class Reject(NamedTuple):
+    """The proposal lost for good."""
+
+    conflicts: tuple[Conflict, ...] = ()
+    violations: tuple[Violation, ...] = ()
+
+
+class Restage(NamedTuple):
+    """A version is taken and nothing else is wrong: propose again above the latest one."""
+
+    turn: Turn | None  # it lost so often that it goes next
+
+
+class Replay(NamedTuple):
+    """The proposal was decided before: give the first answer."""
+
+
+class Refuse(NamedTuple):
+    """The proposal cannot be decided; nothing is recorded."""
+
+    error: HeadgateError
+
+
+class NeedWinners(NamedTuple):
+    """The changes of all commits after these versions are needed."""
+
+    after: Mapping[TableId, Version]
+
+
+class NeedReplaced(NamedTuple):
+    """It is needed whether the proposal removes every file of these tables."""
+
+    tables: tuple[TableId, ...]
+
+
+class NeedPublishing(NamedTuple):
+    """So much of a table is unpublished that its writers wait for the publisher."""
+
+    head: Head
+
+
+class NeedTurn(NamedTuple):
+    """Another transaction goes next."""
+
+
+Need = NeedWinners | NeedReplaced | NeedPublishing
+NEEDS = (NeedWinners, NeedReplaced, NeedPublishing)
+Decision = Ratify | Reject | Restage | Replay | Refuse | Need | NeedTurn
+
+
+def decide(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Decision:
+    """Decide a proposal over one table or many: ratify all parts, or none.
+
+    Spec: CM-10, CM-11, MT-01.
+    """
+    if facts.recorded is not None:
+        return _replay(facts.recorded, proposal)
+    if _is_expired(proposal.txn_id, facts.now_ms - rules.rejections_kept_ms):
+        error = TransactionExpiredError(f"Transaction {proposal.txn_id} is too old to be decided.")
+        return Refuse(error)
+    if gone := _gone(facts, proposal):
+        return Reject(conflicts=gone)
+    heads: dict[TableId, Head] = {}
+    for table_id in concerned(proposal):
+        head = facts.tables.get(table_id)
+        if not isinstance(head, Head):
+            return Refuse(_closed(table_id, head))
+        heads[table_id] = head
+    if (need := _waits(heads, proposal, facts, rules)) is not None:
+        return need
+    if facts.gathered.conflicts:
+        return Reject(conflicts=facts.gathered.conflicts)
+    if not proposal.by_version:
+        if missing := missing_winners(facts, proposal):
+            return NeedWinners(missing)
+        if found := tuple(compare(facts, proposal)):
+            return Reject(conflicts=found)
+    if _must_restage(heads, proposal):
+        return Restage(_next_turn(facts, proposal, rules))
+    violations = list(_violations(heads, proposal, facts, rules))
+    if facts.gathered.replaced is None:
+        changed = [
+            part.table_id for part, v in violations if v.rule == admission.PARTITIONING_CHANGED
+        ]
+        if changed:
+            return NeedReplaced(tuple(changed))
+    if violations:
+        return Reject(violations=tuple(violation for _, violation in violations))
+    return _ratify(heads, proposal, facts, rules)
+
+
+def adopt(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Ratify | Reject | Refuse:
+    """Ratify commits that are in the logs already, unless they cannot be the next versions."""
+    heads: dict[TableId, Head] = {}
+    for table_id in concerned(proposal):
+        head = facts.tables.get(table_id)
+        if not isinstance(head, Head):
+            return Refuse(_closed(table_id, head))
+        heads[table_id] = head
+    violations = tuple(
+        violation
+        for _, violation in _violations(heads, proposal, facts, rules)
+        if violation.rule not in _CHECKED_BEFORE
+    )
+    return Reject(violations=violations) if violations else _ratify(heads, proposal, facts, rules)
+
+
+def compare(facts: Facts, proposal: ExaminedProposal) -> Iterator[Conflict]:
+    """List what the loaded winners did that the proposal cannot be moved past, in every table."""
+    for table_id, claim in _claims(facts.tables, proposal).items():
+        winners, head = facts.winners.get(table_id), facts.tables[table_id]
+        if not winners or not isinstance(head, Head):
+            continue
+        part, scans = claim.part, claim.scans
+        yield from conflicts.conflicts(
+            conflicts.Attempt(
+                table_id=table_id,
+                base=claim.base if part is None else Version(part.version - 1),
+                changes=conflicts.UNCHANGED if part is None else part.examined.changes,
+                removed=frozenset(() if part is None else (f.path for f in part.examined.removes)),
+                scans=scans,
+                isolation=conflicts.level(proposal.isolation, head.metadata),
+                is_written=part is not None,
+                schema=types.from_json(head.metadata.schema_string) if scans else None,
+            ),
+            winners,
+        )
+
+
+# Recorded before
+
+
+def _replay(recorded: Ratification | Rejection, proposal: ExaminedProposal) -> Replay | Refuse:
+    """Give the first answer, or refuse a txnId that comes with another intent. Spec: CM-42."""
+    txn_id = proposal.txn_id
+    match recorded:
+        case Ratification(intents):
+            if intents.keys() != {part.table_id for part in proposal.parts}:
+                problem = "was ratified for other tables"
+            # Engines that propose files by version are answered by version and name; what they
+            # write again under the same txnId may differ in more than a rebase changes.
+            elif not proposal.by_version and any(
+                bytes.fromhex(part.examined.intent) != intents[part.table_id]
+                for part in proposal.parts
+            ):
+                problem = "was ratified with other content"
+            else:
+                return Replay()
+        case Rejection(intent):
+            # A proposal that was rejected before it could be parsed has no intent to compare.
+            if intent in (proposal.intent, _NO_INTENT):
+                return Replay()
+            problem = "was rejected with other content"
+        case unreachable:
+            assert_never(unreachable)
+    return Refuse(TxnIdReusedError(f"Transaction {txn_id} {problem}."))
+
+
+def _is_expired(txn_id: TxnId, oldest_ms: int) -> bool:
+    """Return whether an id is so old that its rejection may be deleted. Spec: CM-47."""
+    if _UUID7.fullmatch(txn_id) and int(txn_id[:8] + txn_id[9:13], 16) >= oldest_ms:
+        return False  # nearly all are such, and parsing a UUID takes as long as judging a file
+    try:
+        parsed = UUID(txn_id)
+    except ValueError:
+        return False
+    return parsed.version == 7 and (parsed.int >> 80) < oldest_ms
+
+
+# Tables
+
+
+def concerned(proposal: ExaminedProposal) -> Iterable[TableId]:
+    """List the tables that a proposal writes or read, each once."""
+    written = [part.table_id for part in proposal.parts]
+    return dict.fromkeys(written + [scan.table_id for scan in proposal.scans])
+
+
+def _gone(facts: Facts, proposal: ExaminedProposal) -> tuple[Conflict, ...]:
+    """List the tables that were dropped; the answer stays, also if one is undropped later."""
+    return tuple(
+        Conflict(
+            rule="R9",
+            table_id=table.table_id,
+            version=table.version,
+            says=f"is the last one: the table is {table.status.value}",
+        )
+        for part in proposal.parts
+        if isinstance(table := facts.tables.get(part.table_id), Closed)
+        and table.status in (TableStatus.DROPPED, TableStatus.PURGED)
+    )
+
+
+def _closed(table_id: TableId, table: Closed | None) -> HeadgateError:
+    if table is None or table.status is not TableStatus.ACTIVE:
+        status = "unknown" if table is None else table.status.value
+        return NotFoundError(f"Table {table_id} is {status}: nothing can be committed to it.")
+    return InvalidArgumentError(
+        f"Table {table_id} is external: nothing is committed to it through a catalog."
+    )
+
+
+def _waits(
+    heads: Mapping[TableId, Head], proposal: ExaminedProposal, facts: Facts, rules: Rules
+) -> NeedTurn | NeedPublishing | Refuse | None:
+    """Return what a proposal has to wait for before it may be decided."""
+    for head in heads.values():
+        turn = head.turn
+        if turn is None or turn.txn_id == proposal.txn_id:
+            continue
+        # More than a turn's time is left when the clock was set back: it counts as lapsed.
+        if 0 < turn.until_ms - facts.now_ms <= rules.turn_ms:
+            return NeedTurn()
+    for part in proposal.parts:
+        head = heads[part.table_id]
+        unpublished = head.version - head.published
+        if unpublished >= rules.backlog_hard:
+            return Refuse(
+                UnavailableError(
+                    f"Table {head.table_id} has {unpublished} unpublished commits: its log cannot "
+                    "be written.",
+                    remedy="Make its storage writable, or run `headgate fsck`.",
+                )
+            )
+        if unpublished >= rules.backlog_soft and not facts.gathered.is_past_backlog:
+            return NeedPublishing(head)
+    return None
+
+
+# Winners
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a proposal does with one table: writes it, has read it, or both."""
+
+    part: ExaminedPart | None
+    scans: tuple[Scan, ...]
+
+    @property
+    def base(self) -> Version:
+        """The version after which winners matter."""
+        bases = [scan.version for scan in self.scans]
+        if self.part is not None:
+            bases.append(Version(self.part.version - 1))
+        return min(bases)
+
+    @property
+    def is_append(self) -> bool:
+        """Whether it does nothing but add files."""
+        if self.part is None or self.scans:
+            return False
+        examined = self.part.examined
+        return examined.changes.blind and not examined.txns and not examined.domains
+
+
+def _claims(
+    tables: Mapping[TableId, Head | Closed], proposal: ExaminedProposal
+) -> dict[TableId, _Claim]:
+    """Group a proposal by table; there may be many tables and many scans.
+
+    Nothing is claimed of winners if it only writes, and every version it proposes is the next.
+    """
+    is_behind = any(part.version <= tables[part.table_id].version for part in proposal.parts)
+    if not is_behind and not proposal.scans:
+        return {}
+    parts = {part.table_id: part for part in proposal.parts}
+    scans: dict[TableId, list[Scan]] = {table_id: [] for table_id in parts}
+    for scan in proposal.scans:
+        scans.setdefault(scan.table_id, []).append(scan)
+    return {
+        table_id: _Claim(parts.get(table_id), tuple(of_table))
+        for table_id, of_table in scans.items()
+    }
+
+
+def missing_winners(facts: Facts, proposal: ExaminedProposal) -> dict[TableId, Version]:
+    """Return the versions after which winners are still to be compared, by table."""
+    missing: dict[TableId, Version] = {}
+    for table_id, claim in _claims(facts.tables, proposal).items():
+        head = facts.tables[table_id]
+        if not isinstance(head, Head):
+            continue
+        compared = max(claim.base, facts.gathered.compared.get(table_id, Version(-1)))
+        # Only a change of protocol or metadata can conflict with an append, and the head has the
+        # version of the last one: a late append costs no more than any other.
+        is_safe = claim.is_append and head.metadata_version <= compared
+        if compared < head.version and not is_safe and table_id not in facts.winners:
+            missing[table_id] = compared
+    return missing
+
+
+def _must_restage(heads: Mapping[TableId, Head], proposal: ExaminedProposal) -> bool:
+    """Return whether a part can be ratified neither as it is nor after a change by the catalog.
+
+    Its version is taken and its content belongs to that version; or the proposal has a staged part,
+    whose timestamp is that of all parts, and the part's table is past that timestamp.
+    """
+    stamps = (part.examined.timestamp_ms for part in proposal.parts)
+    stamp = next((stamp for stamp in stamps if stamp is not None), None)
+    for part in proposal.parts:
+        head = heads[part.table_id]
+        if part.version <= head.version and not part.is_movable:
+            return True
+        is_stamped = part.examined.timestamp_ms is not None
+        if stamp is not None and not is_stamped and head.timestamp_ms >= stamp:
+            return True
+    return False
+
+
+def _next_turn(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Turn | None:
+    if facts.lost + 1 < rules.turn_after:
+        return None
+    return Turn(proposal.txn_id, facts.now_ms + rules.turn_ms)
+
+
+# Violations
+
+
+def _violations(
+    heads: Mapping[TableId, Head], proposal: ExaminedProposal, facts: Facts, rules: Rules
+) -> Iterator[tuple[ExaminedPart, Violation]]:
+    parts = proposal.parts
+    for part in parts:
+        if part.file_name is not None and part.file_name in facts.abandoned:  # Spec: MN-02
+            says = f"{part.file_name} was given up because it was not proposed for a long time"
+            yield part, Violation(rule="staged-given-up", says=says)
+    # When the clock was set back, the least timestamp that rises may be far ahead of it.
+    least_ms = max(heads[part.table_id].timestamp_ms for part in parts) + 1
+    max_ahead_ms = max(rules.max_ahead_ms, least_ms - facts.now_ms)
+    if len({part.examined.timestamp_ms for part in parts} - {None}) > 1:
+        says = "staged parts bring different timestamps"
+        yield parts[0], Violation(rule="timestamps-differ", says=says)
+    for part in parts:
+        head = heads[part.table_id]
+        if part.version > head.version + 1:
+            says = f"version {part.version} is proposed while {head.version} is the latest"
+            yield part, Violation(rule="version-gap", says=says)
+            continue
+        for violation in part.examined.violations:
+            yield part, violation
+        for violation in admission.judge(
+            part.examined,
+            admission.Facts(
+                table_id=head.table_id,
+                version=head.version,
+                timestamp_ms=head.timestamp_ms,
+                protocol=head.protocol,
+                metadata=head.metadata,
+                row_id_high_water=head.row_id_high_water,
+            ),
+            now_ms=facts.now_ms,
+            max_ahead_ms=max_ahead_ms,
+            txn_id=proposal.txn_id,
+            required=rules.required,
+        ):
+            is_replaced = part.table_id in (facts.gathered.replaced or ())
+            if violation.rule != admission.PARTITIONING_CHANGED or not is_replaced:
+                yield part, violation
+
+
+# Ratification
+
+
+def _ratify(
+    heads: Mapping[TableId, Head], proposal: ExaminedProposal, facts: Facts, rules: Rules
+) -> Ratify:
+    """Take the next sequence, and make every part the next version of its table."""
+    parts = proposal.parts
+    stamps = (part.examined.timestamp_ms for part in parts)
+    staged_ms = next((stamp for stamp in stamps if stamp is not None), None)
+    if staged_ms is None:
+        newest = [heads[part.table_id].timestamp_ms for part in parts]
+        timestamp_ms = timestamps.next_timestamp(facts.now_ms, facts.clock_ms, newest)
+    else:
+        timestamp_ms = staged_ms
+    is_blind = conflicts.is_blind([part.examined.changes for part in parts], proposal.scans)
+    return Ratify(
+        sequence=Sequence(facts.sequence + 1),
+        clock_ms=timestamps.next_clock(facts.clock_ms, timestamp_ms, facts.now_ms, rules.drift_ms),
+        timestamp_ms=timestamp_ms,
+        commits=tuple(
+            _next_commit(heads[part.table_id], part, proposal.txn_id, timestamp_ms, is_blind)
+            for part in parts
+        ),
+    )
+
+
+def _next_commit(
+    head: Head, part: ExaminedPart, txn_id: TxnId, timestamp_ms: int, is_blind: bool
+) -> NextCommit:
+    """Compute a table's next commit, and its head after it."""
+    examined = part.examined
+    version = Version(head.version + 1)
+    protocol, metadata = examined.protocol or head.protocol, examined.metadata or head.metadata
+    high_water = head.row_id_high_water
+    content, size, sha256 = part.content, part.size, part.sha256
+    domains = list(examined.domains)
+    if part.way is Way.INLINE:
+        if features.is_supported(protocol, "rowTracking") and high_water is None:
+            high_water = -1
+        content, high_water = inline_content.compose(
+            examined,
+            txn_id=txn_id,
+            timestamp_ms=timestamp_ms,
+            version=version,
+            row_id_high_water=high_water,
+        )
+        if high_water is not None and _writes_high_water(examined):
+            domains.append(row_ids.domain_for(high_water))
+        size, sha256 = len(content), hashlib.sha256(content).digest()
+    else:
+        high_water = row_ids.newest_mark(high_water, examined.domains)
+    files = head.files
+    if files is not None:
+        files = checksums.files_after(files, examined.adds, examined.removes)
+    is_changed = examined.protocol is not None or examined.metadata is not None
+    after = head._replace(
+        version=version,
+        timestamp_ms=timestamp_ms,
+        protocol=protocol,
+        metadata=metadata,
+        metadata_version=version if is_changed else head.metadata_version,
+        domains=merged_domains(head.domains, domains),
+        row_id_high_water=high_water,
+        files=files,
+        turn=None,
+    )
+    return NextCommit(
+        part=part,
+        before=head,
+        after=after,
+        changes=_changes(head, examined, is_blind),
+        size=size,
+        sha256=sha256,
+        content=content,
+    )
+
+
+def _writes_high_water(examined: Examined) -> bool:
+    """Return whether the composed content has a line with the high-water mark of row ids."""
+    return any(add.base_row_id is None for add in examined.adds) or any(
+        domain.domain == row_ids.DOMAIN for domain in examined.domains
+    )
+
+
+def _changes(head: Head, examined: Examined, is_blind: bool) -> Changes:
+    """Sum up what the commit did, to compare later proposals with."""
+    changes = examined.changes
+    if examined.metadata is not None:
+        is_neutral = conflicts.is_neutral(head.metadata, examined.metadata)
+        changes = replaced(changes, neutral=is_neutral)
+    return changes if changes.blind == is_blind else replaced(changes, blind=is_blind)
+
+
+def merged_domains(
+    before: tuple[DomainMetadata, ...], written: Iterable[DomainMetadata]
+) -> tuple[DomainMetadata, ...]:
+    """Return a table's metadata domains after a commit that wrote some."""
+    merged = {domain.domain: domain for domain in before}
+    added = {domain.domain: domain for domain in written}
+    if not added:
+        return before
+    merged |= added
+    return tuple(domain for domain in merged.values() if not domain.removed)
