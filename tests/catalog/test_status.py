@@ -68,5 +68,5 @@ def test_a_table_that_is_not_published_any_more_is_named_with_the_reason(
     [trouble] = inline_lake.database.status().troubles
     assert (trouble.table_id, trouble.name) == (table.table_id, "main.default.t")
     assert trouble.is_stopped
-    assert "other bytes" in trouble.reason
+    assert "does not hold the rati" in trouble.reason
     assert PublishedCommit(Version(1)).path in trouble.reason
