@@ -138,7 +138,7 @@ def test_status_fails_when_the_publishing_of_a_table_has_stopped(
             table.publish()
     ran = orders("status")
     assert ran.code == 1
-    assert any("stopped" in line and "other bytes" in line for line in ran.lines), ran.out
+    assert any("stopped" in line and "ratified bytes" in line for line in ran.lines), ran.out
     assert "headgate fsck" in ran.err
 
 

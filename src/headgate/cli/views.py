@@ -425,7 +425,7 @@ def _unpublished(status: Status) -> str:
     if not status.unpublished:
         return "nothing"
     lag_s = status.publisher_lag_ms / 1000
-    return f"{counted(status.unpublished, 'commit')}, the oldest since {lag_s:,.1f} s"
+    return f"{counted(status.unpublished, 'commit')}, the oldest for {lag_s:,.1f} s"
 
 
 def _changes(event: Event) -> Iterator[str]:
