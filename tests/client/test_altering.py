@@ -186,7 +186,7 @@ class TestAddingColumns:
                 RefusedError,
                 "identityColumns",
             ),
-            (StructField("ID", LONG), AlreadyExistsError, "ID already"),
+            (StructField("ID", LONG), AlreadyExistsError, "ID exists already"),
             (StructField("a b", LONG), InvalidSchemaError, "needs column mapping"),
         ],
     )
@@ -214,7 +214,7 @@ class TestAddingColumns:
         assert names(table) == ["id", "day", "a", "b"]
         late = world.session().table("orders")
         table.add_columns("c long")
-        refused(table, lambda: late.add_columns("c string"), AlreadyExistsError, "c already")
+        refused(table, lambda: late.add_columns("c string"), AlreadyExistsError, "c exists already")
 
     def test_an_append_of_before_does_not_pass_into_the_new_schema(self, world: World) -> None:
         table, other = world.make(), world.session().table("orders")
@@ -357,8 +357,8 @@ class TestAlteringAColumn:
         )
         for column, wanted, error, words in (
             ("p", "long", UnsupportedFeatureError, "partitioned by"),
-            ("s", "struct<x: long>", UnsupportedFeatureError, "no widening"),
-            (("s", "x"), "short", UnsupportedFeatureError, "no widening"),
+            ("s", "struct<x: long>", UnsupportedFeatureError, "not a widening"),
+            (("s", "x"), "short", UnsupportedFeatureError, "not a widening"),
             (("s", "x"), "string", UnsupportedFeatureError, "s.x is integer"),
             ("n", "long", InvalidArgumentError, "constraint c"),
             (("s", "x"), "strange", InvalidSchemaError, "not a type"),

@@ -12,7 +12,7 @@ from headgate.protocol import data_paths
 from headgate.protocol.actions import AddFile, DeletionVector, RemoveFile, Version, Wrapped
 from headgate.protocol.commit.conflicts import Attempt, Changes, Scan, Winner, conflicts
 from headgate.protocol.data_paths import UNUSUAL, is_absolute, normal_path
-from headgate.protocol.log.checksums import Files, files_after
+from headgate.protocol.log.checksums import FileTotals, files_after
 from headgate.protocol.log.replay import EMPTY, apply
 from headgate.storage.locations import DataPath, PathKind, data_path
 from tests.kit.fake_catalog import ID
@@ -130,8 +130,8 @@ def test_a_file_removed_by_two_commits_is_a_conflict_however_each_spells_it(
 
 
 def test_a_file_replaced_under_another_spelling_is_counted_once() -> None:
-    after = files_after(Files(3, 30), [add("p=1:2/x")], [remove("p=1%3A2/x")])
-    assert after == Files(3, 30)
+    after = files_after(FileTotals(3, 30), [add("p=1:2/x")], [remove("p=1%3A2/x")])
+    assert after == FileTotals(3, 30)
 
 
 def test_a_path_with_empty_segments_is_opened_without_them() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headgate.errors import InvalidArgumentError
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol
-from headgate.protocol.features import FEATURES, Kind, Writes
+from headgate.protocol.features import FEATURES, FeatureKind, Writes
 from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import to_json
 from tests.kit import req
@@ -75,7 +75,7 @@ names = st.sampled_from(sorted(FEATURES))
 def test_the_rows_name_only_features_that_have_rows() -> None:
     for feature in FEATURES.values():
         assert set(feature.requires) <= FEATURES.keys()
-        if feature.kind is Kind.READER_WRITER:
+        if feature.kind is FeatureKind.READER_WRITER:
             assert (feature.legacy_reader is None) == (feature.legacy_writer is None)
 
 
@@ -147,14 +147,14 @@ def test_a_table_half_way_there_is_not_catalog_managed(halfway: Protocol) -> Non
         (legacy(0, 1), "no reader version 0"),
         (legacy(4, 7), "no reader version 4"),
         (legacy(1, 8), "no writer version 8"),
-        (legacy(3, 7), "readerFeatures go with"),
+        (legacy(3, 7), "readerFeatures require"),
         (
             Protocol(min_reader_version=3, min_writer_version=5, reader_features=[]),
             "needs writer version 7",
         ),
         (
             Protocol(min_reader_version=1, min_writer_version=2, writer_features=[]),
-            "writerFeatures go with",
+            "writerFeatures require",
         ),
         (
             Protocol(
@@ -163,11 +163,11 @@ def test_a_table_half_way_there_is_not_catalog_managed(halfway: Protocol) -> Non
                 reader_features=[],
                 writer_features=[],
             ),
-            "readerFeatures go with",
+            "readerFeatures require",
         ),
         (listing(["deletionVectors"], []), "not in writerFeatures"),
         (listing([], ["deletionVectors"]), "not supported for readers"),
-        (listing(["appendOnly"], ["appendOnly"]), "for writers alone"),
+        (listing(["appendOnly"], ["appendOnly"]), "is a writer feature"),
         (listing([], ["appendOnly", "appendOnly"]), "twice"),
         (listing(["catalogManaged"], ["catalogManaged"]), "requires inCommitTimestamp"),
         (listing([], ["rowTracking"]), "requires domainMetadata"),

@@ -33,13 +33,13 @@ def test_a_value_that_can_be_read_is_fine(key: str, value: str) -> None:
         ("delta.enableDeletionVectors", "maybe", "true or false"),
         ("delta.appendOnly", "", "true or false"),
         ("delta.appendOnly", "1", "true or false"),
-        ("delta.checkpointInterval", "0", "a whole number from 1 on"),
-        ("delta.checkpointInterval", "1.5", "a whole number from 1 on"),
+        ("delta.checkpointInterval", "0", "an integer from 1 on"),
+        ("delta.checkpointInterval", "1.5", "an integer from 1 on"),
         ("delta.checkpointPolicy", "V2", "classic or v2"),
-        ("delta.dataSkippingNumIndexedCols", "-2", "a whole number from -1 on"),
+        ("delta.dataSkippingNumIndexedCols", "-2", "an integer from -1 on"),
         ("delta.isolationLevel", "Chaos", "Serializable, WriteSerializable or SnapshotIsolation"),
-        ("delta.logRetentionDuration", "whenever", "a time such as `interval 7 days`"),
-        ("delta.logRetentionDuration", "interval -1 days", "a time such as `interval 7 days`"),
+        ("delta.logRetentionDuration", "whenever", "an interval such as `interval 7 days`"),
+        ("delta.logRetentionDuration", "interval -1 days", "an interval such as `interval 7 days`"),
     ],
 )
 def test_a_value_that_nobody_can_read_is_told_with_those_that_can_be(

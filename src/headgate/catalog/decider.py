@@ -44,7 +44,7 @@ from headgate.protocol.commit.decide import (
 )
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import from_json, to_json
-from headgate.protocol.log.checksums import Files
+from headgate.protocol.log.checksums import FileTotals
 from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import Settings
 
@@ -293,7 +293,7 @@ def head_of(row: TableRow) -> Head | Closed:
     protocol, metadata = protocol_and_metadata(row)
     files = None
     if row.num_files is not None and row.size_bytes is not None:
-        files = Files(row.num_files, row.size_bytes)
+        files = FileTotals(row.num_files, row.size_bytes)
     return Head(
         table_id=row.id,
         version=row.head,

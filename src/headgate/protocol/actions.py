@@ -1,9 +1,8 @@
-"""Log actions, and bytes <-> actions, one line each.
+"""Log actions, and their encoding as lines of JSON.
 
-A line keeps its raw bytes: it is decoded to think and written back from what was read, so actions
-and fields nobody here knows survive. `metaData` and `protocol` are written anew with some fields
-changed, so these carry the fields nobody here knows. What a commit may contain is `admission`'s to
-say.
+A line keeps its raw bytes and is written back from them, so unknown actions and fields survive.
+`metaData` and `protocol` are rewritten with some fields changed, so these carry their unknown
+fields.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
 
 class DeletionVector(Action, frozen=True, kw_only=True, gc=False):
-    """Where a deletion vector lies, and how many rows it takes away."""
+    """Where a deletion vector is stored, and how many rows it marks as deleted."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -40,7 +39,7 @@ class DeletionVector(Action, frozen=True, kw_only=True, gc=False):
 
     @property
     def unique_id(self) -> str:
-        """Tell one vector of a file from another."""
+        """Identify the vector among those of one data file."""
         at = "" if self.offset is None else f"@{self.offset}"
         where = self.path_or_inline_dv
         if self.storage_type == "p":  # an absolute path: one file, many spellings
@@ -93,9 +92,9 @@ class RemoveFile(Action, frozen=True, kw_only=True, gc=False):
 
 
 class Rewritten(Action, frozen=True, kw_only=True):
-    """An action that is written anew with some fields changed, and must not lose the others.
+    """An action that is rewritten with some fields changed, without losing unknown fields.
 
-    In a log unknown fields stand among the known; kept or sent, they have a place of their own.
+    In a log unknown fields are among the known ones; in messages they are in a field of their own.
     """
 
     unknown: dict[str, object] | msgspec.UnsetType = msgspec.field(
@@ -113,14 +112,14 @@ class Format(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
 class Metadata(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
     """Schema, partitioning and properties of the table.
 
-    Every field is written, since strangers expect the empty ones too.
+    Every field is written, since other clients expect the empty ones too.
     """
 
     id: str
     name: str | None = None
     description: str | None = None
     format: Format = Format()
-    schema_string: str = ""  # missing where a later metaData supplies it
+    schema_string: str = ""  # may be missing if a later metaData has it
     partition_columns: list[str] = []
     configuration: dict[str, str] = {}
     created_time: int | None = None
@@ -136,7 +135,7 @@ class Protocol(Rewritten, frozen=True, kw_only=True):
 
 
 class SetTransaction(Action, frozen=True, kw_only=True):
-    """How far an application has come."""
+    """The last transaction of an application."""
 
     app_id: str
     version: int
@@ -144,7 +143,7 @@ class SetTransaction(Action, frozen=True, kw_only=True):
 
 
 class DomainMetadata(Action, frozen=True, kw_only=True):
-    """A named piece of configuration that a feature or a user keeps in the log."""
+    """A named configuration that a feature or a user keeps in the log."""
 
     domain: str
     configuration: str
@@ -156,7 +155,7 @@ class CommitInfo(Action, frozen=True, kw_only=True, gc=False):
 
     in_commit_timestamp: int | None = None
     txn_id: str | None = None
-    # The protocol leaves the rest to the writer, so no type may be assumed for it.
+    # The protocol leaves the rest to the writer, so it may have any type.
     operation: object = None
     is_blind_append: object = None
     timestamp: object = None
@@ -190,7 +189,7 @@ class CheckpointMetadata(Action, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An action of a later protocol: kept, not interpreted."""
+    """An unknown action: kept, not interpreted."""
 
     name: str
 
@@ -214,7 +213,7 @@ Known = (
 
 
 class Wrapped(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
-    """A line as it stands in a log: an object with one key, the action's name."""
+    """A line of a log: an object with one key, the action's name."""
 
     add: AddFile | None = None
     remove: RemoveFile | None = None
@@ -228,7 +227,7 @@ class Wrapped(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     checkpoint_metadata: CheckpointMetadata | None = None
 
     def action(self) -> Known | None:
-        """Take the action out; `None` if it is one nobody here knows."""
+        """Return the action; None if it is unknown."""
         return (
             self.add
             or self.remove
@@ -244,7 +243,7 @@ class Wrapped(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
 
 class _Bodies(msgspec.Struct, rename="camel", gc=False):
-    """Of a line that may have to be written anew, all there is."""
+    """All fields of an action that may be rewritten."""
 
     meta_data: dict[str, object] = {}
     protocol: dict[str, object] = {}
@@ -279,7 +278,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode(content: bytes) -> list[Wrapped]:
-    """Read every line of a commit, as fast as it goes; unknown actions come out empty."""
+    """Decode all lines of a commit, without their bytes; unknown actions are empty."""
     try:
         lines = _wrapped.decode_lines(content)
         rewritten = [line for line in lines if line.meta_data or line.protocol]
@@ -295,7 +294,7 @@ def decode(content: bytes) -> list[Wrapped]:
 
 
 def _decode_nulls(content: bytes) -> list[Wrapped]:
-    """Read lines of a writer that spells out the fields it has no value for, as null."""
+    """Decode lines of a writer that writes fields without a value as null."""
     lines: list[Wrapped] = []
     for body in _generic.decode_lines(content):
         given = {name: _without_nulls(fields) for name, fields in body.items()}
@@ -312,7 +311,7 @@ def _without_nulls(fields: object) -> object:
 
 
 def _bodies_in(content: bytes, count: int) -> list[_Bodies]:
-    """Read once more the lines with such actions, which are few, or else all there are."""
+    """Decode the lines with these actions once more: only those, or all lines if that fails."""
     ends: dict[int, int] = {}
     for name in (b'"metaData"', b'"protocol"'):
         at = content.find(name)
@@ -322,11 +321,11 @@ def _bodies_in(content: bytes, count: int) -> list[_Bodies]:
             ends[content.rfind(b"\n", 0, at) + 1] = end
             at = content.find(name, end)
     with suppress(msgspec.MsgspecError):
-        found = [_bodies.decode(content[start : ends[start]]) for start in sorted(ends)]
-        found = [bodies for bodies in found if bodies.meta_data or bodies.protocol]
-        if len(found) == count:
-            return found
-    # A name that is spelled with escapes, or an action on several lines.
+        decoded = [_bodies.decode(content[start : ends[start]]) for start in sorted(ends)]
+        decoded = [bodies for bodies in decoded if bodies.meta_data or bodies.protocol]
+        if len(decoded) == count:
+            return decoded
+    # A name may be written with escapes, or an action over several lines.
     every = _bodies.decode_lines(content)
     return [bodies for bodies in every if bodies.meta_data or bodies.protocol]
 
@@ -339,7 +338,7 @@ def _keep_unknown(line: Wrapped, bodies: _Bodies) -> None:
 
 
 def with_unknown(action: Kept, body: Mapping[str, object]) -> Kept:
-    """Give a decoded action the fields of its body that it has no name for."""
+    """Add the unknown fields of its body to a decoded action."""
     kept: dict[str, object] = {}
     unknown = {key: body[key] for key in body.keys() - _fields(type(action))}
     if unknown:
@@ -359,12 +358,12 @@ def _fields(kind: type[Rewritten]) -> frozenset[str]:
 
 
 def parse(content: bytes) -> list[Line]:
-    """Read every line of a commit and keep its bytes. Spec: CM-09."""
+    """Parse all lines of a commit and keep their bytes. Spec: CM-09."""
     return [parse_line(raw, number) for number, raw in numbered_lines(content)]
 
 
 def parse_line(raw: bytes, number: int = 1) -> Line:
-    """Read one line."""
+    """Parse one line."""
     try:
         line = _wrapped.decode(raw)
         action = line.action()
@@ -379,14 +378,14 @@ def parse_line(raw: bytes, number: int = 1) -> Line:
 
 
 def numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Split content into its lines, counted from one; blank ones are passed over."""
+    """Split content into lines, numbered from one, without blank ones."""
     for number, raw in enumerate(content.split(b"\n"), start=1):
         if raw.strip():
             yield number, raw
 
 
 def encode(action: Action) -> bytes:
-    """Write an action as a line, without its newline."""
+    """Encode an action as a line, without its newline."""
     name = _NAMES[type(action)]
     if isinstance(action, Rewritten) and _has_unknown(action):  # rare, and slow to write
         return _encoder.encode({name: _spread(action)})
@@ -400,18 +399,18 @@ def _has_unknown(action: Rewritten) -> bool:
 
 
 def _spread(action: Rewritten) -> dict[str, object]:
-    """Put unknown fields among the known ones, as they stood."""
-    told: dict[str, object] = {} if action.unknown is msgspec.UNSET else {**action.unknown}
+    """Merge the unknown fields into the known ones, as in a log."""
+    merged: dict[str, object] = {} if action.unknown is msgspec.UNSET else {**action.unknown}
     for field in msgspec.structs.fields(action):
         value = getattr(action, field.name)
         is_left_out = action.__struct_config__.omit_defaults and value == field.default
         if field.name != "unknown" and not is_left_out:
-            told[field.encode_name] = _spread(value) if isinstance(value, Rewritten) else value
-    return told
+            merged[field.encode_name] = _spread(value) if isinstance(value, Rewritten) else value
+    return merged
 
 
 def removals(files: Iterable[AddFile], now_ms: int) -> tuple[RemoveFile, ...]:
-    """Take live files out of their table, rows and all."""
+    """Return the actions that remove live files and their rows."""
     return tuple(
         RemoveFile(
             path=file.path,
@@ -430,5 +429,5 @@ def removals(files: Iterable[AddFile], now_ms: int) -> tuple[RemoveFile, ...]:
 
 
 def join(lines: Iterable[bytes]) -> bytes:
-    """Put lines together as a commit's content: each ends with a newline."""
+    """Join lines to the content of a commit; each ends with a newline."""
     return b"".join(line + b"\n" for line in lines)

@@ -1,4 +1,4 @@
-"""Clustering columns: kept in a metadata domain, under the names that files have for columns."""
+"""Clustering columns, which a metadata domain lists by their physical names."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class _Clustering(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def clustering_columns(domains: Mapping[str, DomainMetadata], schema: StructType) -> list[Path]:
-    """Give the columns rows are clustered by, under the names users know."""
+    """Return the clustering columns by their logical names."""
     return [_named(schema, path) for path in stored_columns(domains) or ()]
 
 
 def stored_columns(domains: Mapping[str, DomainMetadata]) -> list[list[str]] | None:
-    """Return the clustering columns as the log names them; None for a table without any."""
+    """Return the clustering columns by their physical names; None if the table has none."""
     domain = domains.get(DOMAIN)
     if domain is None or domain.removed:
         return None

@@ -1,9 +1,9 @@
-"""Paths of data files in log actions, and the normal form that identifies the file.
+"""Normalize the paths of data files in log actions.
 
 An action's `path` is a URI, relative to the table or absolute, and one file has many spellings:
-`/a/b`, `file:/a/b`, `file:///a/b`, `file://localhost/a/b`; `s3a://` for `s3://`; any letter
-percent-encoded, in either case; doubled slashes and `.` segments, which Delta on Spark drops. Files
-are compared by their normal form. What is written is always the spelling that was read.
+`/a/b`, `file:/a/b`, `file:///a/b`, `file://localhost/a/b`; `s3a://` for `s3://`; any character
+percent-encoded, in either case; doubled slashes and `.` segments, which delta-spark drops. Files
+are compared by their normal form; a path is always written as it was read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEME_ALIASES: Final[Mapping[str, str]] = {
     "abfs": "abfss",
     "azure": "az",
 }
-# A path with any of these may have another normal form; most paths have none. For use on columns.
+# Matches paths that may differ from their normal form, which few do. For use on Arrow columns.
 UNUSUAL: Final = r"%|:|//|/\.|^[/.]|^$"
 
 _ABSOLUTE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
@@ -31,11 +31,11 @@ _DROPPED: Final = re.compile(r"/(?:\.?/)+")
 
 
 def normal_path(path: str) -> str:
-    """Return the one spelling by which a file is compared.
+    """Return the normal form of a path, by which files are compared.
 
     A path that does not decode to UTF-8 is its own normal form.
     """
-    # The same test as UNUSUAL, in the order that decides most paths soonest.
+    # The same test as UNUSUAL, in the order that is fastest for most paths.
     if (
         "%" not in path
         and ":" not in path
@@ -51,7 +51,7 @@ def normal_path(path: str) -> str:
 
 
 def is_absolute(path: str) -> bool:
-    """Return whether an action's path names a place of its own, not one below the table."""
+    """Return True if an action's path is absolute, not relative to the table."""
     return _ABSOLUTE.match(path) is not None
 
 
@@ -72,7 +72,7 @@ def _normal(path: str) -> str:
         return path
     if not is_absolute(path):
         relative = without_empty_segments(decoded)
-        # A relative path that decodes to an absolute one is still another file.
+        # A relative path that decodes to an absolute one is still a different file.
         return f"./{relative}" if is_absolute(relative) else relative
     scheme, host, rest = "file", "", decoded
     if (found := _URI.fullmatch(decoded)) is not None:

@@ -1,7 +1,7 @@
-"""Deletion vectors: descriptors and row positions <-> bytes.
+"""Encode and decode deletion vectors and their descriptors.
 
-Row positions are a `BitMap64`; its `to_array()` gives them ascending, fast. Bytes come from and go
-to whoever reads and writes files.
+Row positions are a `BitMap64`; its `to_array()` returns them ascending, fast. The caller reads and
+writes the files.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ RELATIVE = "u"
 ABSOLUTE = "p"
 
 _MAGIC = struct.pack("<I", 1681511377)
-_OLDER_MAGIC = 1681511376  # a form from before the portable one; the protocol's own example has it
+_OLDER_MAGIC = 1681511376  # an older format; the protocol's own example has it
 _FILE_VERSION = b"\x01"
 _UUID_LENGTH = 20
-_GREATEST = 2**63 - 1  # keys are read as signed numbers elsewhere
+_GREATEST = 2**63 - 1  # other readers use signed numbers
 
 
 # Row positions and bytes
 
 
 def encode(rows: Iterable[int]) -> bytes:
-    """Write row positions in the format that files and descriptors share."""
+    """Encode row positions in the format of both files and descriptors."""
     bitmap = rows.copy() if isinstance(rows, BitMap64) else BitMap64(rows)
     if bitmap and bitmap.max() > _GREATEST:
-        raise InvalidArgumentError(f"Row {bitmap.max()} is beyond any file's last.")
+        raise InvalidArgumentError(f"Row {bitmap.max()} is too great for a deletion vector.")
     bitmap.run_optimize()
     return _MAGIC + bitmap.serialize()
 
 
 def decode(encoded: bytes, cardinality: int | None = None) -> BitMap64:
-    """Read row positions, and hold their number against the descriptor's."""
+    """Decode row positions, and check their number against the descriptor."""
     try:
         if encoded[:4] == _MAGIC:
             bitmap = BitMap64.deserialize(encoded[4:])
@@ -53,7 +53,7 @@ def decode(encoded: bytes, cardinality: int | None = None) -> BitMap64:
     except (ValueError, IndexError, OverflowError, MemoryError, struct.error) as error:
         raise MalformedError(f"A deletion vector's bitmap cannot be read: {error}.") from error
     if greatest > _GREATEST:
-        raise MalformedError(f"A deletion vector names row {greatest}.")
+        raise MalformedError(f"A deletion vector marks row {greatest}, which is too great.")
     if cardinality is not None and len(bitmap) != cardinality:
         raise MalformedError(f"A deletion vector has {len(bitmap)} rows, not {cardinality}.")
     return bitmap
@@ -82,12 +82,12 @@ def _decode_older(encoded: bytes) -> BitMap64:
 
 
 def is_inline(descriptor: DeletionVector) -> bool:
-    """Say whether the vector is in the descriptor itself, so that no file is to be read."""
+    """Return True if the vector is in the descriptor itself, not in a file."""
     return descriptor.storage_type == INLINE
 
 
 def path_of(descriptor: DeletionVector, table_root: str) -> str:
-    """Give the file of a vector: relative to the table's root if it lies there, else absolute."""
+    """Return the path of a vector's file: relative if it is below the table's root."""
     text = descriptor.path_or_inline_dv
     match descriptor.storage_type:
         case "u":
@@ -103,12 +103,12 @@ def path_of(descriptor: DeletionVector, table_root: str) -> str:
 
 
 def byte_range(descriptor: DeletionVector) -> tuple[int, int]:
-    """Give offset and length of the bytes `read_stored` needs."""
+    """Return offset and length of the bytes that `read_stored` needs."""
     return descriptor.offset or 0, descriptor.size_in_bytes + 8
 
 
 def read_inline(descriptor: DeletionVector) -> BitMap64:
-    """Read the row positions that stand in the descriptor."""
+    """Decode the row positions in a descriptor."""
     if descriptor.storage_type != INLINE:
         raise MalformedError(f"Storage type {descriptor.storage_type!r} is not inline.")
     encoded = _z85_decode_padded(descriptor.path_or_inline_dv, descriptor.size_in_bytes)
@@ -116,7 +116,7 @@ def read_inline(descriptor: DeletionVector) -> BitMap64:
 
 
 def read_stored(descriptor: DeletionVector, part: bytes) -> BitMap64:
-    """Read the row positions from the part of the file that `byte_range` names."""
+    """Decode the row positions from the part of a file given by `byte_range`."""
     size = descriptor.size_in_bytes
     if size < 0 or len(part) != size + 8:
         raise MalformedError(f"A deletion vector's file holds {len(part)} of {size + 8} bytes.")
@@ -126,17 +126,17 @@ def read_stored(descriptor: DeletionVector, part: bytes) -> BitMap64:
     encoded = part[4 : 4 + size]
     (checksum,) = struct.unpack_from(">I", part, 4 + size)
     if zlib.crc32(encoded) != checksum:
-        raise MalformedError("A deletion vector's checksum does not fit its bytes.")
+        raise MalformedError("A deletion vector's checksum does not match its bytes.")
     return decode(encoded, descriptor.cardinality)
 
 
 def read_from_file(descriptor: DeletionVector, content: bytes) -> BitMap64:
-    """Read the row positions from a whole file."""
+    """Decode the row positions from the content of a file."""
     if content[:1] != _FILE_VERSION:
         raise MalformedError(f"A deletion vector's file begins with {content[:1].hex()!r}.")
     offset, length = byte_range(descriptor)
     if offset < 0:
-        raise MalformedError(f"A deletion vector lies at offset {offset}.")
+        raise MalformedError(f"A deletion vector has the offset {offset}.")
     return read_stored(descriptor, content[offset : offset + length])
 
 
@@ -145,7 +145,7 @@ def read_from_file(descriptor: DeletionVector, content: bytes) -> BitMap64:
 
 @dataclass(frozen=True, slots=True)
 class VectorFile:
-    """A file of vectors to be written, and the descriptors that point into it, in order."""
+    """A file of vectors to write, and the descriptors that refer to them, in order."""
 
     path: str
     content: bytes
@@ -153,7 +153,7 @@ class VectorFile:
 
 
 def inline(rows: Iterable[int]) -> DeletionVector:
-    """Make a descriptor that holds its vector itself."""
+    """Create a descriptor with an inline vector."""
     encoded = encode(rows)
     return DeletionVector(
         storage_type=INLINE,
@@ -164,7 +164,7 @@ def inline(rows: Iterable[int]) -> DeletionVector:
 
 
 def vector_file(vectors: Sequence[Iterable[int]], uuid: UUID, prefix: str = "") -> VectorFile:
-    """Lay several vectors out in one file, relative to the table's root."""
+    """Create a file of several vectors, relative to the table's root."""
     parts = [_FILE_VERSION]
     descriptors: list[DeletionVector] = []
     offset = 1
@@ -192,11 +192,11 @@ def _relative_path(uuid: UUID, prefix: str) -> str:
 def _uuid(text: str) -> UUID:
     raw = z85_decode(text)
     if len(raw) != 16:
-        raise MalformedError(f"A deletion vector's path ends in {text!r}, which is no UUID.")
+        raise MalformedError(f"A deletion vector's path ends in {text!r}, which is not a UUID.")
     return UUID(bytes=raw)
 
 
-# Z85 and Python's base 85 differ in their letters alone.
+# Z85 and Python's base 85 differ only in their alphabets.
 _PYTHON = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _TO_Z85 = bytes.maketrans(_PYTHON, _Z85)
@@ -205,14 +205,14 @@ _LETTERS = frozenset(_Z85)
 
 
 def z85_encode(raw: bytes) -> str:
-    """Write bytes, a multiple of four, as Z85."""
+    """Encode bytes as Z85; their number must be a multiple of four."""
     if len(raw) % 4:
-        raise InvalidArgumentError(f"Z85 takes bytes by fours, not {len(raw)}.")
+        raise InvalidArgumentError(f"Z85 encodes multiples of four bytes, not {len(raw)}.")
     return base64.b85encode(raw).translate(_TO_Z85).decode()
 
 
 def z85_decode(text: str) -> bytes:
-    """Read Z85."""
+    """Decode Z85."""
     if len(text) % 5 or not text.isascii() or not _LETTERS.issuperset(text.encode()):
         raise MalformedError(f"{text[:50]!r} is not Z85.")
     try:
@@ -222,9 +222,9 @@ def z85_decode(text: str) -> bytes:
 
 
 def _z85_decode_padded(text: str, size: int) -> bytes:
-    """Read the first `size` bytes of Z85; what follows is padding, which writers fill differently.
+    """Decode the first `size` bytes of Z85; the rest is padding, which differs between writers.
 
-    Padding may be any letters, more of them than needed, or left out. As in Delta's own decoder, a
+    Padding may be any characters, more than needed, or left out. As in Delta's own decoder, a
     padded block beyond 32 bits loses its upper bits.
     """
     if not text.isascii() or not _LETTERS.issuperset(text.encode()):

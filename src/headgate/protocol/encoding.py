@@ -1,4 +1,4 @@
-"""Structs <-> JSON, for those above the protocol who keep or send them."""
+"""Convert structs to JSON and back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def to_json(value: object) -> bytes:
-    """Write a message, an action or a plain value."""
+    """Encode a message, an action or a plain value."""
     return _encoder.encode(value)
 
 
 def from_json(raw: bytes, kind: type[Value]) -> Value:
-    """Read what `to_json` wrote."""
+    """Decode the output of `to_json`."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
@@ -27,7 +27,7 @@ def from_json(raw: bytes, kind: type[Value]) -> Value:
 
 
 def from_object(value: object, kind: type[Value]) -> Value:
-    """Read a struct from plain values, by the names it has in JSON."""
+    """Convert plain values to a struct, by its names in JSON."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.MsgspecError as error:
@@ -35,5 +35,5 @@ def from_object(value: object, kind: type[Value]) -> Value:
 
 
 def replaced(value: Value, **fields: object) -> Value:
-    """Give a copy of a struct with some fields changed."""
+    """Return a copy of a struct with some fields changed."""
     return msgspec.structs.replace(value, **fields)  # type: ignore[type-var]  # any struct will do

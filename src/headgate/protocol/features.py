@@ -1,8 +1,7 @@
-"""Table features as rows, the arithmetic of protocols, and what activates each feature.
+"""Table features: what each requires, what activates it, and how far this client handles it.
 
-*Supported* means listed in the protocol (or implied by its old version numbers), *active* means
-supported and its condition in the metadata holds. Which of them this client can handle stands in
-the rows too.
+A feature is *supported* if the protocol lists it or its version numbers imply it, and *active* if
+it is supported and its condition in the metadata holds.
 """
 
 from __future__ import annotations
@@ -38,18 +37,18 @@ READER_WITH_FEATURES = 3
 WRITER_WITH_FEATURES = 7
 
 
-class Kind(enum.Enum):
-    """Whom a feature concerns."""
+class FeatureKind(enum.Enum):
+    """Which clients must support a feature."""
 
     WRITER = "writer"
     READER_WRITER = "reader and writer"
 
 
 class Writes(enum.Enum):
-    """What this client may do to a table on which a feature is active."""
+    """What this client may write to a table on which a feature is active."""
 
     EVERYTHING = "everything"
-    NO_ROWS = "no rows"  # metadata and removals of whole files are fine
+    NO_ROWS = "no rows"  # but metadata and removals of whole files
     NOTHING = "nothing"
 
 
@@ -63,7 +62,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class PropertyPrefix:
-    """Active when any property begins like this."""
+    """Active when any property has this prefix."""
 
     prefix: str
 
@@ -93,15 +92,15 @@ _SUPPORTED = Supported()
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One row: a feature of the Delta protocol and how far we go with it."""
+    """A feature of the Delta protocol, and how far this client handles it."""
 
     name: str
-    kind: Kind
+    kind: FeatureKind
     active_when: Condition = _SUPPORTED
     requires: tuple[str, ...] = ()
-    legacy_reader: int | None = None  # implied by readers' versions from this one on
+    legacy_reader: int | None = None  # implied by reader versions from this one on
     legacy_writer: int | None = None
-    reads: bool = True  # of a feature for writers alone this says nothing
+    reads: bool = True  # meaningless for writer features
     writes: Writes = Writes.EVERYTHING
 
 
@@ -113,7 +112,7 @@ def _writer(
     legacy: int | None = None,
     writes: Writes = Writes.EVERYTHING,
 ) -> Feature:
-    return Feature(name, Kind.WRITER, active_when, requires, None, legacy, writes=writes)
+    return Feature(name, FeatureKind.WRITER, active_when, requires, None, legacy, writes=writes)
 
 
 def _both(
@@ -126,7 +125,9 @@ def _both(
     writes: Writes = Writes.EVERYTHING,
 ) -> Feature:
     reader, writer = legacy
-    return Feature(name, Kind.READER_WRITER, active_when, requires, reader, writer, reads, writes)
+    return Feature(
+        name, FeatureKind.READER_WRITER, active_when, requires, reader, writer, reads, writes
+    )
 
 
 FEATURES: Mapping[str, Feature] = {
@@ -135,7 +136,7 @@ FEATURES: Mapping[str, Feature] = {
         _writer("appendOnly", Property("delta.appendOnly"), legacy=2),
         _writer("invariants", ColumnKey(INVARIANTS), legacy=2),
         _writer("checkConstraints", PropertyPrefix(CONSTRAINTS), legacy=3),
-        # Whole files come and go: without `cdc` actions their rows read as inserted and deleted.
+        # We add and remove whole files: without `cdc` actions readers derive changes from them.
         _writer("changeDataFeed", Property("delta.enableChangeDataFeed"), legacy=4),
         _writer("generatedColumns", ColumnKey(GENERATION), legacy=4, writes=Writes.NO_ROWS),
         _both("columnMapping", Property(column_mapping.MODE, ("name", "id")), legacy=(2, 5)),
@@ -220,7 +221,7 @@ FEATURES: Mapping[str, Feature] = {
     )
 }
 
-# Nobody asks for a preview of what is finished.
+# Without the previews of features that have been released.
 _FINISHED = tuple(
     feature
     for feature in FEATURES.values()
@@ -238,20 +239,20 @@ _BY_SCHEMA = tuple(
     feature for feature in _FINISHED if isinstance(feature.active_when, ColumnKey | ColumnType)
 )
 
-# A property of this form asks for a feature when a table is made or altered; it is never stored.
+# A property with this prefix requests a feature in CREATE or ALTER TABLE; it is never stored.
 ASKING = "delta.feature."
 
 
-# What a protocol supports
+# Supported and active features
 
 
 def effective(protocol: Protocol) -> frozenset[str]:
-    """Give the features a protocol supports, those implied by old version numbers included."""
+    """Return the features a protocol supports, including those its version numbers imply."""
     return readers_features(protocol) | writers_features(protocol)
 
 
 def readers_features(protocol: Protocol) -> frozenset[str]:
-    """Give the features a reader must know."""
+    """Return the features a reader must support."""
     if protocol.min_reader_version >= READER_WITH_FEATURES:
         return frozenset(protocol.reader_features or ())
     return frozenset(
@@ -263,7 +264,7 @@ def readers_features(protocol: Protocol) -> frozenset[str]:
 
 
 def writers_features(protocol: Protocol) -> frozenset[str]:
-    """Give the features a writer must know."""
+    """Return the features a writer must support."""
     if protocol.min_writer_version >= WRITER_WITH_FEATURES:
         return frozenset(protocol.writer_features or ())
     return frozenset(
@@ -276,17 +277,17 @@ def writers_features(protocol: Protocol) -> frozenset[str]:
 
 
 def is_supported(protocol: Protocol, name: str) -> bool:
-    """Say whether a table supports a feature."""
+    """Return True if a protocol supports a feature."""
     if (
         protocol.min_reader_version >= READER_WITH_FEATURES
         and protocol.min_writer_version >= WRITER_WITH_FEATURES
-    ):  # both are listed, and asked for often
+    ):  # fast path: both lists are present
         return name in (protocol.writer_features or ()) or name in (protocol.reader_features or ())
     return name in effective(protocol)
 
 
 def is_active(protocol: Protocol, metadata: Metadata, name: str) -> bool:
-    """Say whether a feature is supported and its condition holds; one nobody knows is active."""
+    """Return True if a feature is supported and its condition holds, or if it is unknown."""
     if not is_supported(protocol, name):
         return False
     feature = FEATURES.get(name)
@@ -294,7 +295,7 @@ def is_active(protocol: Protocol, metadata: Metadata, name: str) -> bool:
 
 
 def is_catalog_managed(protocol: Protocol) -> bool:
-    """Say whether a table is catalog-managed: exactly so, and no half-way form. Spec: CM-35."""
+    """Return True if a table is catalog-managed, by versions and both lists. Spec: CM-35."""
     return (
         protocol.min_reader_version == READER_WITH_FEATURES
         and protocol.min_writer_version == WRITER_WITH_FEATURES
@@ -304,12 +305,12 @@ def is_catalog_managed(protocol: Protocol) -> bool:
 
 
 def has_in_commit_timestamps(protocol: Protocol, metadata: Metadata) -> bool:
-    """Say whether commits carry their own timestamps. Spec: CM-36."""
+    """Return True if commits have in-commit timestamps. Spec: CM-36."""
     return is_active(protocol, metadata, IN_COMMIT_TIMESTAMP)
 
 
 def mapping_mode(protocol: Protocol, metadata: Metadata) -> str:
-    """Give the mode of column mapping that holds: `none`, `name` or `id`."""
+    """Return the mode of column mapping that is active: `none`, `name` or `id`."""
     if is_active(protocol, metadata, "columnMapping"):
         return metadata.configuration[column_mapping.MODE].lower()
     return "none"
@@ -345,17 +346,17 @@ def _is_asked_by_schema(condition: Condition, schema: StructType) -> bool:
             return False
 
 
-# What we can do with it
+# What this client supports
 
 
 def unreadable(protocol: Protocol) -> list[str]:
-    """List what keeps this client from reading: features by name, and versions too new."""
+    """List the features and protocol versions that keep this client from reading."""
     found = []
     if protocol.min_reader_version > READER_WITH_FEATURES:
         found.append(f"reader version {protocol.min_reader_version}")
     for name in sorted(readers_features(protocol)):
         feature = FEATURES.get(name)
-        if feature is None or (feature.kind is Kind.READER_WRITER and not feature.reads):
+        if feature is None or (feature.kind is FeatureKind.READER_WRITER and not feature.reads):
             found.append(name)
     return found
 
@@ -367,9 +368,10 @@ def unwritable(
     rows: bool = True,
     handled: Set[str] = frozenset(),
 ) -> list[str]:
-    """List what keeps this client from writing: new rows, or with `rows=False` anything else.
+    """List the features and versions that keep this client from writing.
 
-    `handled` are features that whoever makes the rows takes care of.
+    With `rows=False`, from writing anything but new rows. `handled` are features that the caller
+    takes care of when it computes the rows.
     """
     found = unreadable(protocol)
     if protocol.min_writer_version > WRITER_WITH_FEATURES:
@@ -379,49 +381,48 @@ def unwritable(
         if feature is None:
             found.append(name)
             continue
-        needs_no_care = not rows or name in handled
-        if feature.writes is Writes.NO_ROWS and needs_no_care:
+        if feature.writes is Writes.NO_ROWS and (not rows or name in handled):
             continue
         if feature.writes is not Writes.EVERYTHING and is_active(protocol, metadata, name):
             found.append(name)
     return sorted(set(found))
 
 
-# Making protocols
+# Creating protocols
 
 
 def named(text: str) -> list[str]:
-    """Read features' names, separated by commas; refuse one that nobody here knows to read."""
+    """Parse a comma-separated list of features; refuse unknown and unreadable ones."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     known = sorted(feature.name for feature in _FINISHED if feature.reads)
     for name in names:
         if name not in known:
             raise InvalidArgumentError(
-                f"There is no feature {name!r} that tables here could have.",
-                remedy=f"Spell it as Delta does. Known are {', '.join(known)}.",
+                f"The feature {name!r} is not supported.",
+                remedy=f"Use Delta's spelling. Supported are {', '.join(known)}.",
             )
     return names
 
 
 def with_requirements(names: Iterable[str]) -> list[str]:
-    """Give features with all they require, sorted."""
-    wanted: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in wanted:
-            wanted.add(name)
-            waiting.extend(FEATURES[name].requires if name in FEATURES else ())
-    return sorted(wanted)
+    """Return features and all features they require, sorted."""
+    closure: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in closure:
+            closure.add(name)
+            pending.extend(FEATURES[name].requires if name in FEATURES else ())
+    return sorted(closure)
 
 
 def protocol_of_version0(features: Iterable[str]) -> Protocol:
-    """Make the protocol of a new table with these features and all they require."""
+    """Return the protocol of a new table with these features and all they require."""
     return _listing(with_requirements(features), frozenset(), reader_version=1)
 
 
 def upgraded(protocol: Protocol, feature: str) -> Protocol:
-    """Add a feature and all it requires; nothing that was supported is lost."""
+    """Add a feature and all it requires, and keep all that is supported."""
     missing = [name for name in with_requirements([feature]) if not is_supported(protocol, name)]
     if not missing and protocol.min_writer_version >= WRITER_WITH_FEATURES:
         return protocol
@@ -434,7 +435,7 @@ def upgraded(protocol: Protocol, feature: str) -> Protocol:
 def _listing(names: Iterable[str], readers: frozenset[str], *, reader_version: int) -> Protocol:
     names = sorted(names)
     for_readers = sorted(
-        name for name in names if name in readers or _kind(name) is Kind.READER_WRITER
+        name for name in names if name in readers or _kind(name) is FeatureKind.READER_WRITER
     )
     implied = {
         feature.name
@@ -442,7 +443,7 @@ def _listing(names: Iterable[str], readers: frozenset[str], *, reader_version: i
         if feature.legacy_reader is not None and feature.legacy_reader <= reader_version
     }
     if reader_version < READER_WITH_FEATURES and implied.issuperset(for_readers):
-        # Old readers know all there is to know: the table need not become unreadable to them.
+        # Old readers support all of these: the table stays readable for them.
         return Protocol(
             min_reader_version=reader_version,
             min_writer_version=WRITER_WITH_FEATURES,
@@ -456,7 +457,7 @@ def _listing(names: Iterable[str], readers: frozenset[str], *, reader_version: i
     )
 
 
-def _kind(name: str) -> Kind | None:
+def _kind(name: str) -> FeatureKind | None:
     feature = FEATURES.get(name)
     return None if feature is None else feature.kind
 
@@ -464,11 +465,11 @@ def _kind(name: str) -> Kind | None:
 def features_for(
     properties: Mapping[str, str], schema: StructType | str | None = None
 ) -> list[str]:
-    """List the features that properties, and a schema, need or ask for, with all they require.
+    """List the features that properties and a schema need or request, with all they require.
 
-    A schema may be given as its text, by which it is looked up faster.
+    A schema may be given as JSON, which is cached.
     """
-    wanted = {
+    requested = {
         key.removeprefix(ASKING)
         for key, value in properties.items()
         if key.startswith(ASKING) and value.strip().lower() in {"supported", "enabled"}
@@ -483,11 +484,11 @@ def features_for(
         needed |= _needed_by_text(schema)
     elif schema is not None:
         needed |= _needed_by(schema)
-    wanted |= {name for name in needed if f"{name}-preview" not in wanted}
-    return with_requirements(wanted)
+    requested |= {name for name in needed if f"{name}-preview" not in requested}
+    return with_requirements(requested)
 
 
-@functools.lru_cache(maxsize=256)  # the same few schemas are asked for with every commit
+@functools.lru_cache(maxsize=256)  # every commit to a table has the same schema
 def _needed_by_text(text: str) -> frozenset[str]:
     return _needed_by(from_json(text))
 
@@ -497,7 +498,7 @@ def _needed_by(schema: StructType) -> frozenset[str]:
         feature.name for feature in _BY_SCHEMA if _is_asked_by_schema(feature.active_when, schema)
     }
     if _has_not_null(schema):
-        # The protocol does not ask for it; delta-spark opens no such table without it.
+        # The protocol does not require it, but delta-spark does not open such a table without it.
         needed.add("invariants")
     return frozenset(needed)
 
@@ -510,20 +511,20 @@ def _has_not_null(schema: StructType) -> bool:
 
 
 def without_asking(properties: Mapping[str, str]) -> dict[str, str]:
-    """Take out the properties that only ask for a feature."""
+    """Drop the properties that only request a feature."""
     return {key: value for key, value in properties.items() if not key.startswith(ASKING)}
 
 
 def drops(before: Protocol, after: Protocol) -> list[str]:
-    """List the features a change of protocol would lose. Spec: EN-01."""
+    """List the features that a change of protocol would remove. Spec: EN-01."""
     return sorted(effective(before) - effective(after))
 
 
-# Judging protocols
+# Validating protocols
 
 
 def valid(protocol: Protocol) -> list[str]:
-    """List what makes a protocol malformed; features nobody knows do not."""
+    """List what makes a protocol malformed; unknown features are allowed."""
     found = list(_version_problems(protocol))
     readers, writers = protocol.reader_features or [], protocol.writer_features or []
     for listed, whose in ((readers, "readerFeatures"), (writers, "writerFeatures")):
@@ -532,13 +533,13 @@ def valid(protocol: Protocol) -> list[str]:
     for name in sorted(set(readers)):
         if name not in writers:
             found.append(f"{name} is in readerFeatures and not in writerFeatures")
-        if _kind(name) is Kind.WRITER:
-            found.append(f"{name} is for writers alone and stands in readerFeatures")
+        if _kind(name) is FeatureKind.WRITER:
+            found.append(f"{name} is a writer feature and is in readerFeatures")
     supported_by_readers = readers_features(protocol)
     found.extend(
         f"{name} is in writerFeatures and not supported for readers"
         for name in sorted(set(writers) - supported_by_readers)
-        if _kind(name) is Kind.READER_WRITER
+        if _kind(name) is FeatureKind.READER_WRITER
     )
     found.extend(
         f"{name} requires {required}"
@@ -558,6 +559,6 @@ def _version_problems(protocol: Protocol) -> Iterable[str]:
     if reader >= READER_WITH_FEATURES and writer < WRITER_WITH_FEATURES:
         yield f"reader version {reader} needs writer version {WRITER_WITH_FEATURES}"
     if (protocol.reader_features is not None) != (reader >= READER_WITH_FEATURES):
-        yield f"readerFeatures go with reader version {READER_WITH_FEATURES} and no other"
+        yield f"readerFeatures require reader version {READER_WITH_FEATURES}, and no other"
     if (protocol.writer_features is not None) != (writer >= WRITER_WITH_FEATURES):
-        yield f"writerFeatures go with writer version {WRITER_WITH_FEATURES} and no other"
+        yield f"writerFeatures require writer version {WRITER_WITH_FEATURES}, and no other"

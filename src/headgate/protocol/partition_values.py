@@ -1,7 +1,4 @@
-"""Partition values: read from the log by their type, and written as the protocol spells them.
-
-Null, and with it the empty string, is None.
-"""
+"""Parse and format partition values. Null and the empty string are None."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _ESCAPED_BYTES = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+", re.ASCII)
 
 
 def parse_partition_value(text: str | None, data_type: DataType) -> object:
-    """Read a partition value; the empty string is null, whatever the type."""
+    """Parse a partition value; the empty string is null, whatever the type."""
     if not text:
         return None
     try:
@@ -61,11 +58,11 @@ def _parse_value(text: str, data_type: DataType) -> object:
         case _ if is_whole(data_type) and re.fullmatch(r"[+-]?\d{1,30}", text, re.ASCII):
             return _ranged(int(text), data_type)
         case _:
-            raise ValueError(f"no partition value can be a {data_type}")
+            raise ValueError(f"a partition value cannot be a {data_type}")
 
 
 def format_partition_value(value: object, data_type: DataType) -> str | None:
-    """Write a partition value; null, and with it the empty string, is None."""
+    """Format a partition value; null and the empty string are None."""
     if value is None or value == "" or data_type == VOID:
         return None
     try:
@@ -101,7 +98,7 @@ def _format_value(value: object, data_type: DataType) -> str:
         case Primitive(), int() if is_whole(data_type) and not isinstance(value, bool):
             return str(_ranged(value, data_type))
         case _:
-            raise ValueError(f"no {data_type}")
+            raise ValueError(f"not a {data_type}")
 
 
 def _format_float(value: float) -> str:
@@ -123,7 +120,7 @@ def _float(text: str) -> float:
 
 def _fitted(number: Decimal | None, data_type: DecimalType) -> Decimal:
     if number is None or not number.is_finite():
-        raise ValueError("no number")
+        raise ValueError("not a number")
     fitted = number.quantize(Decimal((0, (1,), -data_type.scale)), context=DIGITS)
     if fitted != number or len(fitted.as_tuple().digits) > data_type.precision:
         raise ValueError("too many digits")

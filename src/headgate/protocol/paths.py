@@ -1,6 +1,6 @@
-"""Names of log files, parsed once into kinds.
+"""Parse the names of log files.
 
-A path here is relative to the table's root. What is not a log file of a known kind is `Stray`:
+A path is relative to the table's root. Anything that is not a log file of a known kind is `Stray`,
 never an error, since a log folder may hold anything.
 """
 
@@ -20,7 +20,7 @@ LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class PublishedCommit:
-    """`<v>.json`: a commit anyone finds by its name. Spec: CM-09."""
+    """`<v>.json`: a published commit. Spec: CM-09."""
 
     version: Version
 
@@ -31,7 +31,7 @@ class PublishedCommit:
 
 @dataclass(frozen=True, slots=True)
 class StagedCommit:
-    """A commit whose content lies under `_staged_commits`. Spec: CM-01."""
+    """`_staged_commits/<v>.<uuid>.json`: a staged commit. Spec: CM-01."""
 
     version: Version
     uuid: UUID
@@ -47,7 +47,7 @@ class StagedCommit:
 
 @dataclass(frozen=True, slots=True)
 class ClassicCheckpoint:
-    """`<v>.checkpoint.parquet`: a whole state in one file (of either checkpoint schema)."""
+    """`<v>.checkpoint.parquet`: a complete checkpoint in one file, classic or V2."""
 
     version: Version
 
@@ -58,7 +58,7 @@ class ClassicCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class MultipartCheckpoint:
-    """`<v>.checkpoint.<part>.<parts>.parquet`: worth something only with all its parts."""
+    """`<v>.checkpoint.<part>.<parts>.parquet`: usable only with all its parts."""
 
     version: Version
     part: int
@@ -84,7 +84,7 @@ class UuidCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """A file of adds and removes that V2 checkpoints point to."""
+    """A file of adds and removes that V2 checkpoints refer to."""
 
     name: str
 
@@ -107,7 +107,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """`<v>.crc`: what a snapshot of v must come to."""
+    """`<v>.crc`: the checksum of version v."""
 
     version: Version
 
@@ -118,7 +118,7 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True)
 class LastCheckpoint:
-    """The hint at the newest checkpoint; a hint and no more."""
+    """The hint to the newest checkpoint; it may be out of date."""
 
     @property
     def path(self) -> str:
@@ -157,7 +157,7 @@ _GREATEST = 2**63 - 1
 
 
 def parse(path: str) -> LogFile | Stray:
-    """Say what kind of log file a path names."""
+    """Parse the path of a log file."""
     found = _FORMS.fullmatch(path)
     if found is None:
         return Stray(path)
@@ -168,7 +168,7 @@ def parse(path: str) -> LogFile | Stray:
     if kind == "hint":
         return LastCheckpoint()
     version = Version(int(values[0]))
-    if version > _GREATEST:  # 20 digits hold more than a version can
+    if version > _GREATEST:  # 20 digits can be more than 64 bits
         return Stray(path)
     match kind:
         case "published":
@@ -192,7 +192,7 @@ def parse(path: str) -> LogFile | Stray:
 
 
 def parse_staged_name(name: str) -> StagedCommit | None:
-    """Read the name of a staged file, without its folder; any other shape is none of ours."""
+    """Parse the name of a staged file, without its folder; None for any other name."""
     if _STAGED_NAME.fullmatch(name) is None:
         return None
     parsed = parse(f"{STAGED}/{name}")

@@ -1,9 +1,8 @@
-"""Which values Delta's own table properties can have.
+"""Validate the values of Delta's table properties.
 
-Other engines refuse to open a table whose property they cannot read, so no such value is set here.
-Keys that do not begin with `delta.` may have any value. An unknown one that does is refused, as
-delta-spark refuses it: it would be misspelled, and have no effect. Only what our own users set is
-checked; what other engines commit is theirs.
+Other engines refuse to open a table with a property value they cannot parse, so none is set here.
+Keys that do not begin with `delta.` may have any value; an unknown key that does is refused, as by
+delta-spark, since it is probably misspelled. Only properties set by our own users are checked.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _UNITS_MS: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """What a property can be, as a test and in words."""
+    """The valid values of a property, as a function and as a description."""
 
-    fit: Callable[[str], bool]
-    said: str
+    is_valid: Callable[[str], bool]
+    description: str
 
 
 def _one_of(*values: str) -> _Values:
@@ -39,10 +38,10 @@ def _one_of(*values: str) -> _Values:
 
 
 def _whole(least: int) -> _Values:
-    return _Values(lambda text: _is_whole(text, least), f"a whole number from {least} on")
+    return _Values(lambda text: _is_integer(text, least), f"an integer from {least} on")
 
 
-def _is_whole(text: str, least: int) -> bool:
+def _is_integer(text: str, least: int) -> bool:
     try:
         return int(text) >= least
     except ValueError:
@@ -50,7 +49,9 @@ def _is_whole(text: str, least: int) -> bool:
 
 
 _SWITCH = _one_of("true", "false")
-_WHILE = _Values(lambda text: interval_ms(text) is not None, "a time such as `interval 7 days`")
+_INTERVAL = _Values(
+    lambda text: interval_ms(text) is not None, "an interval such as `interval 7 days`"
+)
 
 _KNOWN: Mapping[str, _Values] = {
     column_mapping.MODE: _one_of("none", "name", "id"),
@@ -58,11 +59,11 @@ _KNOWN: Mapping[str, _Values] = {
     "delta.checkpoint.writeStatsAsJson": _SWITCH,
     "delta.checkpoint.writeStatsAsStruct": _SWITCH,
     "delta.checkpointInterval": _whole(1),
-    # Delta reads this one to the letter.
+    # The only one whose value is case-sensitive.
     "delta.checkpointPolicy": _Values(lambda text: text in ("classic", "v2"), "classic or v2"),
     "delta.dataSkippingNumIndexedCols": _whole(-1),
     "delta.dataSkippingStringPrefixLength": _whole(0),
-    "delta.deletedFileRetentionDuration": _WHILE,
+    "delta.deletedFileRetentionDuration": _INTERVAL,
     "delta.enableChangeDataFeed": _SWITCH,
     "delta.enableDeletionVectors": _SWITCH,
     "delta.enableExpiredLogCleanup": _SWITCH,
@@ -73,15 +74,14 @@ _KNOWN: Mapping[str, _Values] = {
     "delta.enableTypeWidening": _SWITCH,
     "delta.enableVariantShredding": _SWITCH,
     "delta.isolationLevel": _one_of("Serializable", "WriteSerializable", "SnapshotIsolation"),
-    "delta.logRetentionDuration": _WHILE,
+    "delta.logRetentionDuration": _INTERVAL,
     "delta.randomPrefixLength": _whole(1),
     "delta.randomizeFilePrefixes": _SWITCH,
-    "delta.setTransactionRetentionDuration": _WHILE,
+    "delta.setTransactionRetentionDuration": _INTERVAL,
 }
 
 _PREFIX = "delta."
-# Known as well, with values that are not checked here: of delta-spark, the kernels, Databricks and
-# Fabric.
+# Properties of delta-spark, the kernels, Databricks and Fabric whose values are not checked.
 _OTHERS = frozenset(
     f"{_PREFIX}{name}"
     for name in (
@@ -128,7 +128,7 @@ _OPEN_PREFIXES = tuple(
 
 
 def unknown(properties: Iterable[str]) -> list[str]:
-    """List the keys that begin like Delta's own and are not known, each with a likely meaning."""
+    """List the unknown keys that begin with `delta.`, each with the key that may be meant."""
     known = _KNOWN.keys() | _OTHERS
     return [
         f"Delta has no property {key!r}.{did_you_mean(key, known)}"
@@ -140,24 +140,24 @@ def unknown(properties: Iterable[str]) -> list[str]:
 
 
 def problems(properties: Mapping[str, str]) -> list[str]:
-    """List the properties whose value nobody could read."""
+    """List the properties whose values are invalid."""
     return [
-        f"{key} is {value!r}, and can be {_KNOWN[key].said}"
+        f"{key} is {value!r}, and can be {_KNOWN[key].description}"
         for key, value in properties.items()
-        if key in _KNOWN and not _KNOWN[key].fit(value)
+        if key in _KNOWN and not _KNOWN[key].is_valid(value)
     ]
 
 
 def interval_ms(text: str) -> int | None:
-    """Read a length of time as Delta writes it: `interval 1 week 12 hours`; None if it is none."""
+    """Parse an interval such as `interval 1 week 12 hours`; None if it is malformed."""
     words = text.lower().removeprefix("interval").split()
     try:
         pairs = list(zip(words[::2], words[1::2], strict=True))
-        found = sum(int(count) * _UNITS_MS[unit.removesuffix("s")] for count, unit in pairs)
+        total = sum(int(count) * _UNITS_MS[unit.removesuffix("s")] for count, unit in pairs)
     except (ValueError, KeyError):
         return None
-    return found if pairs and found >= 0 else None
+    return total if pairs and total >= 0 else None
 
 
-# The key under which a managed table's log names its id, shared with Unity Catalog's clients.
+# The property that holds a managed table's id, shared with Unity Catalog's clients.
 TABLE_ID_PROPERTY = "io.unitycatalog.tableId"

@@ -1,7 +1,7 @@
-"""Single values as Delta spells them: dates, moments and numbers, read and made comparable.
+"""Parse dates, timestamps and numbers in Delta's text format, and make them comparable.
 
-Partition values, the bounds of statistics and the literals of predicates are all spelled like this.
-A moment spelled without a zone is UTC.
+Partition values, the bounds of statistics and the literals of predicates use this format. A
+timestamp without a zone is UTC.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.protocol.schema.types import DATE, TIMESTAMP_NTZ, DataType
 
 Comparable = TypeVar("Comparable", int, Decimal, str)
 
-DIGITS = Context(prec=100)  # whatever precision the process has chosen for itself
+DIGITS = Context(prec=100)  # independent of the precision that the process has set
 _MOST_DIGITS = 500
 
 _NUMBER = re.compile(
@@ -29,11 +29,11 @@ _MOMENT = re.compile(
     r"(Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
-_DAY_ONE = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (every zone is taken off first)
+_DAY_ONE = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (used with UTC times without their zone)
 _DAY_ONE_ORDINAL = _DAY_ONE.toordinal()
 _MICROSECOND = dt.timedelta(microseconds=1)
 _MICROSECONDS_A_DAY = 86_400_000_000
-_CYCLE_YEARS = 400  # after which the calendar repeats itself
+_CYCLE_YEARS = 400  # after which the Gregorian calendar repeats
 _CYCLE_DAYS = 146_097
 
 
@@ -53,9 +53,9 @@ class DistantDate:
 
 @dataclass(frozen=True, slots=True)
 class DistantMoment:
-    """A moment outside of the years 1 to 9999, which `datetime.datetime` cannot hold."""
+    """A timestamp outside of the years 1 to 9999, which `datetime.datetime` cannot hold."""
 
-    since_1970: int  # microseconds, of UTC where it has a zone
+    since_1970: int  # microseconds, in UTC if it has a zone
     is_utc: bool
 
     def isoformat(self, sep: str = "T", timespec: str = "microseconds") -> str:
@@ -65,9 +65,9 @@ class DistantMoment:
 
 
 def parse_number(value: object) -> Decimal | None:
-    """Give a number, spelled or not, as a decimal, which holds integers and floats exactly.
+    """Convert a number, or its text, to a decimal, which is exact for integers and floats.
 
-    None for what is no number, and for sizes beyond reason.
+    Returns None for anything else, and for numbers of more than 500 digits.
     """
     if isinstance(value, str) and _NUMBER.fullmatch(value) is None:
         return None
@@ -80,7 +80,7 @@ def parse_number(value: object) -> Decimal | None:
 
 
 def parse_date(text: str) -> dt.date | DistantDate:
-    """Read a date; raise ValueError for what is none."""
+    """Parse a date; raise ValueError if it is malformed."""
     found = _DATE.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -92,9 +92,9 @@ def parse_date(text: str) -> dt.date | DistantDate:
 
 
 def parse_moment(text: str) -> tuple[int, dt.timedelta | None]:
-    """Read a moment: microseconds since 1970 in UTC, and the zone it is spelled with, if any.
+    """Parse a timestamp: return microseconds since 1970 in UTC, and the zone's offset, if any.
 
-    Raise ValueError for what is no moment.
+    Raises ValueError if it is malformed.
     """
     found = _MOMENT.fullmatch(text)
     if found is None:
@@ -114,7 +114,7 @@ def parse_moment(text: str) -> tuple[int, dt.timedelta | None]:
 
 
 def moment_at(since_1970: int, *, is_utc: bool) -> dt.datetime | DistantMoment:
-    """Return the moment so many microseconds after 1970 began, in UTC or without a zone."""
+    """Convert microseconds since 1970 to a timestamp in UTC or without a zone."""
     try:
         moment = _DAY_ONE + since_1970 * _MICROSECOND
     except OverflowError:
@@ -129,12 +129,12 @@ def _in_cycle(year: int) -> tuple[int, int]:
 
 
 def without_zone(moment: dt.datetime) -> dt.datetime:
-    """Give a moment as UTC has it, its zone taken off."""
+    """Convert a timestamp to UTC and drop its zone."""
     return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 def count(value: object) -> int | None:
-    """Count a boolean, the days to a date or the microseconds to a moment; None for others."""
+    """Convert a boolean, date (days) or timestamp (microseconds) to an integer, or None."""
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, dt.datetime):
@@ -147,7 +147,7 @@ def count(value: object) -> int | None:
 
 
 def parse_count(value: object, data_type: DataType) -> tuple[int | None, bool]:
-    """Count what a date or moment spells, None if it spells none; say whether its zone is known."""
+    """Parse a date or timestamp to an integer, or None; also return whether its zone is known."""
     if not isinstance(value, str):
         return None, False
     try:
@@ -157,5 +157,5 @@ def parse_count(value: object, data_type: DataType) -> tuple[int | None, bool]:
     except (ValueError, OverflowError):
         return None, False
     if data_type == TIMESTAMP_NTZ and zone:
-        return None, False  # a wall clock somewhere: no telling which
+        return None, False  # a wall clock has no offset from UTC
     return since_1970, zone is not None

@@ -1,6 +1,6 @@
-"""What `add.stats` says of a file: read in whole, or only as far as a commit is judged by it.
+"""Parse `add.stats`: completely, or only the bounds that conflict checks need.
 
-Statistics that cannot be read are none: any row may then be in the file.
+Statistics that cannot be parsed count as missing: the file may then have any row.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from headgate.errors import MalformedError
 from headgate.protocol.actions import AddFile
 
 NOT_GIVEN = msgspec.Raw()
-# What reading statistics may end in.
+# Raised for statistics that cannot be parsed.
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, InvalidOperation)
 
 Values = Mapping[str, object]  # bounds or counts as JSON has them, nested like the schema
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What `add.stats` says of a file. Numbers with a point are kept to their last digit."""
+    """The content of `add.stats`. Numbers with a decimal point are exact."""
 
     num_records: int | None = None
     tight_bounds: bool | None = None
@@ -32,7 +32,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
 
 class Bounds(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Of a file's statistics, what a commit is judged and remembered by; values undecoded."""
+    """The part of a file's statistics that conflict checks need; values are not decoded."""
 
     num_records: int | None = None
     min_values: msgspec.Raw = NOT_GIVEN
@@ -48,7 +48,7 @@ _values = msgspec.json.Decoder(dict[str, object], float_hook=Decimal)
 
 
 def parse_statistics(text: str | None) -> Statistics:
-    """Read `add.stats`; statistics that cannot be read are none."""
+    """Parse `add.stats`; return empty statistics if that fails."""
     if not text:
         return Statistics()
     try:
@@ -58,7 +58,7 @@ def parse_statistics(text: str | None) -> Statistics:
 
 
 def bounds_of(file: AddFile) -> Bounds:
-    """Read a file's bounds; those nobody can read are none, so any row may be in the file."""
+    """Parse a file's bounds; return empty ones if that fails."""
     try:
         return NO_BOUNDS if file.stats is None else decode_bounds(file.stats)
     except UNREADABLE:
@@ -66,7 +66,7 @@ def bounds_of(file: AddFile) -> Bounds:
 
 
 def parse_values(raw: msgspec.Raw | bytes | None) -> Values | None:
-    """Read `minValues` or `maxValues` alone; None if they cannot be read."""
+    """Parse `minValues` or `maxValues`; return None if that fails."""
     if raw is None:
         return None
     try:
@@ -76,7 +76,7 @@ def parse_values(raw: msgspec.Raw | bytes | None) -> Values | None:
 
 
 def with_loose_bounds(text: str) -> str:
-    """Say of a file's statistics that rows at the bounds may be gone; all else stays as spelled."""
+    """Set `tightBounds` to false in a file's statistics; everything else is kept as written."""
     try:
         members = _members.decode(text)
     except UNREADABLE:
@@ -89,11 +89,11 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def num_records(add: AddFile) -> int | None:
-    """Give the number of rows in a file as its statistics tell it, deleted ones included."""
+    """Return the number of rows in a file by its statistics, deleted rows included."""
     if add.stats is None:
         return None
     try:
-        found = json.loads(add.stats).get("numRecords")
+        count = json.loads(add.stats).get("numRecords")
     except (ValueError, AttributeError) as error:
         raise MalformedError(f"The statistics of {add.path} cannot be read: {error}.") from error
-    return found if isinstance(found, int) else None
+    return count if isinstance(count, int) else None

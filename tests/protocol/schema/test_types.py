@@ -240,8 +240,8 @@ def test_a_good_schema_has_no_problems() -> None:
     ("table", "partitions", "problem"),
     [
         ("ID long, id long", [], "twice"),
-        ("s struct<a: int, A: int>", [], "'s.A' is there twice"),
-        ("x array<struct<a: int, A: int>>", [], "'x.element.A' is there twice"),
+        ("s struct<a: int, A: int>", [], "'s.A' is given twice"),
+        ("x array<struct<a: int, A: int>>", [], "'x.element.A' is given twice"),
         ("x map<string, array<struct<`b c`: int>>>", [], "'x.value.element.b c' contains ' '"),
         ("`a=b` long", [], "contains '='"),
         ("`` long", [], "empty name"),

@@ -41,7 +41,7 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log import checksums, timestamps
-from headgate.protocol.log.checksums import Files
+from headgate.protocol.log.checksums import FileTotals
 from headgate.protocol.schema import types
 from headgate.protocol.table_states import TableKind, TableStatus
 
@@ -122,7 +122,7 @@ class Head(NamedTuple):
     metadata_version: Version  # where protocol or metadata changed last
     domains: tuple[DomainMetadata, ...] = ()
     row_id_high_water: int | None = None
-    files: Files | None = None  # None: their number is not known
+    files: FileTotals | None = None  # None: their number is not known
     turn: Turn | None = None
 
 

@@ -1,1 +1,1 @@
-"""Expressions over columns, and which files can hold matching rows."""
+"""SQL expressions: one lexer, one tree, predicates over columns, and file pruning."""

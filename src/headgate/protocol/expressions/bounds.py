@@ -1,7 +1,7 @@
-"""How values of each kind compare: literals, partition values, and the bounds of a file.
+"""Make literals, partition values and the bounds of a file comparable, by their type.
 
-Writers cut bounds off and round them, each in its own way. Here they are widened until no value of
-the file can lie outside. What cannot be read is None, and nothing is concluded from it.
+Writers truncate and round bounds in different ways. Here they are widened until every value of the
+file is between them. A value that cannot be parsed is None, which means unknown.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from headgate.protocol.schema.types import (
 
 @dataclass(frozen=True, slots=True)
 class Order(Generic[Comparable]):
-    """How values of a kind of type are read so that they can be compared."""
+    """How values of some types are parsed so that they can be compared."""
 
     literal: Callable[[Literal, DataType], Comparable | None]
     # Both bounds of a partition value.
     exact: Callable[[object, DataType], tuple[Comparable | None, Comparable | None]]
-    lower: Callable[[object, DataType], Comparable | None]  # never above the least
-    upper: Callable[[object, DataType], Comparable | None]  # never below the greatest
-    is_open: bool = False  # the upper bound itself is not among the values
+    lower: Callable[[object, DataType], Comparable | None]  # not above the least value
+    upper: Callable[[object, DataType], Comparable | None]  # not below the greatest value
+    is_open: bool = False  # the upper bound itself is not a value
 
 
 # Strings: bounds may be prefixes, with or without a last character that breaks ties.
@@ -54,12 +54,12 @@ _TIE_BREAKERS = "\ufffd\U0010ffff"
 
 
 def _string_lower(value: object, data_type: DataType) -> str | None:
-    # A replacement character may stand for a letter that was cut in half.
+    # A replacement character may stand for a character that was truncated.
     return value.rstrip("\ufffd") if isinstance(value, str) else None
 
 
 def _string_upper(value: object, data_type: DataType) -> str | None:
-    """Give the first string above all that begin like the bound."""
+    """Return the first string above all strings that begin with the bound."""
     if not isinstance(value, str):
         return None
     prefix = value.rstrip(_TIE_BREAKERS)
@@ -67,7 +67,7 @@ def _string_upper(value: object, data_type: DataType) -> str | None:
         return None
     following = ord(prefix[-1]) + 1
     if 0xD800 <= following <= 0xDFFF:
-        following = 0xE000  # surrogates are no characters
+        following = 0xE000  # surrogates are not characters
     return prefix[:-1] + chr(following)
 
 
@@ -97,7 +97,7 @@ def _counted_bound(direction: int, value: object, data_type: DataType) -> int | 
     number, is_zoned = parse_count(value, data_type)
     if number is None or data_type == DATE:
         return number
-    # Bounds of timestamps are cut to milliseconds. Without a zone it is anyone's.
+    # Bounds of timestamps are truncated to milliseconds. Without a zone any zone may be meant.
     slack = _MILLISECOND if is_zoned or data_type == TIMESTAMP_NTZ else _WIDEST_ZONE
     return number + direction * slack
 
@@ -107,9 +107,9 @@ COUNTED = Order(
 )
 
 
-# Numbers: compared as decimals, which hold integers and floats exactly.
+# Numbers: compared as decimals, which are exact for integers and floats.
 
-_FLOAT_SLACK = Decimal(2.0**-23)  # floats are written with the fewest digits that tell them apart
+_FLOAT_SLACK = Decimal(2.0**-23)  # floats are written with the fewest digits that identify them
 _FLOAT_LEAST = Decimal(2.0**-149)
 _DECIMAL_SLACK = Decimal(2.0**-51)  # some writers compute bounds of decimals as doubles
 _DIGITS_OF_A_DOUBLE = 15
@@ -119,7 +119,7 @@ def _number_literal(value: Literal, data_type: DataType) -> Decimal | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, float) and not is_whole(data_type) and data_type not in (FLOAT, DOUBLE):
-        return None  # as a decimal or as a double: the two may compare differently
+        return None  # as a decimal or as a double: the results may differ
     return parse_number(value)
 
 
@@ -132,7 +132,7 @@ def _number_exact(value: object, data_type: DataType) -> tuple[Decimal | None, D
 
 def _number_bound(direction: int, value: object, data_type: DataType) -> Decimal | None:
     if isinstance(value, float) and isinstance(data_type, DecimalType):
-        value = repr(value)  # its shortest spelling is the decimal it was made from
+        value = repr(value)  # its shortest representation is the decimal it was converted from
     bound = parse_number(value)
     if bound is None or not bound.is_finite():
         return bound
@@ -150,7 +150,7 @@ NUMBERS = Order(
 )
 
 
-# Whole numbers against whole numbers: no decimals are needed.
+# Integers compared with integers: no decimals are needed.
 
 
 def _whole_literal(value: Literal, data_type: DataType) -> int | None:

@@ -1,6 +1,6 @@
-"""Predicates over a table's columns, and what they mean for a row.
+"""Predicates over a table's columns, and their evaluation on a row.
 
-NULL follows SQL's three-valued logic, NaN equals itself and lies above every number.
+NULL follows SQL's three-valued logic; NaN equals itself and is greater than every number.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import msgspec
 from headgate.protocol.scalars import Comparable, count, parse_count, parse_number
 from headgate.protocol.schema.types import DATE, TIMESTAMP
 
-Literal = bool | int | float | str  # dates, timestamps and decimals in Delta's own spelling
+Literal = bool | int | float | str  # dates, timestamps and decimals in Delta's text format
 Column = tuple[str, ...]  # a path into nested structs, by logical names
 
 
 class Operator(enum.Enum):
-    """How a column is held against a value."""
+    """How a column is compared with a literal."""
 
     EQ = "="
     NE = "!="
@@ -37,7 +37,7 @@ class _Node(msgspec.Struct, frozen=True, tag_field="is"):
 
 
 class Compare(_Node, frozen=True, tag="compare"):
-    """A column against a literal."""
+    """A column compared with a literal."""
 
     column: Column
     operator: Operator
@@ -45,32 +45,32 @@ class Compare(_Node, frozen=True, tag="compare"):
 
 
 class In(_Node, frozen=True, tag="in"):
-    """A column against several literals."""
+    """A column equal to one of several literals."""
 
     column: Column
     values: tuple[Literal, ...]
 
 
 class IsNull(_Node, frozen=True, tag="null"):
-    """A column without a value."""
+    """A column that is null."""
 
     column: Column
 
 
 class And(_Node, frozen=True, tag="and"):
-    """All of them."""
+    """All of several predicates."""
 
     items: tuple[Predicate, ...]
 
 
 class Or(_Node, frozen=True, tag="or"):
-    """Any of them."""
+    """Any of several predicates."""
 
     items: tuple[Predicate, ...]
 
 
 class Not(_Node, frozen=True, tag="not"):
-    """The other rows."""
+    """The negation of a predicate."""
 
     item: Predicate
 
@@ -79,30 +79,30 @@ Predicate = Compare | In | IsNull | And | Or | Not
 
 
 def columns(predicate: Predicate) -> frozenset[Column]:
-    """Give every column a predicate looks at."""
-    found: set[Column] = set()
-    waiting = [predicate]
-    while waiting:
-        match waiting.pop():
+    """Return all columns that a predicate uses."""
+    used: set[Column] = set()
+    pending = [predicate]
+    while pending:
+        match pending.pop():
             case Compare(column=column) | In(column=column) | IsNull(column=column):
-                found.add(column)
+                used.add(column)
             case And(items=items) | Or(items=items):
-                waiting.extend(items)
+                pending.extend(items)
             case Not(item=item):
-                waiting.append(item)
-    return frozenset(found)
+                pending.append(item)
+    return frozenset(used)
 
 
 def matches(predicate: Predicate, row: Mapping[str, object]) -> bool:
-    """Say whether a row matches. Rows are nested by logical names, values are Python's own.
+    """Return True if a row matches. Rows are nested by logical names, with Python values.
 
-    For one row at a time: it says what skipping must be true to.
+    Slow; it defines what file pruning must agree with.
     """
     return _truth(predicate, row) is True
 
 
 def value_at(values: Mapping[str, object], path: Sequence[str]) -> object:
-    """Find a value in what is nested by names; None if there is none."""
+    """Return the value at a path of nested names, or None."""
     found: object = values
     for name in path:
         if not isinstance(found, dict) and not isinstance(found, Mapping):
@@ -158,17 +158,17 @@ def _holds(operator: Operator, sign: int | None) -> bool | None:
 
 
 def _sign(value: object, literal: Literal) -> int | None:
-    """Compare a value with a literal: -1, 0 or 1; None if the two cannot be compared."""
+    """Compare a value with a literal: -1, 0 or 1; None if they cannot be compared."""
     match value:
         case bool():
             return value - literal if isinstance(literal, bool) else None
         case str():
             return _ordered(value, literal) if isinstance(literal, str) else None
         case dt.datetime() | dt.date():
-            is_moment = isinstance(value, dt.datetime)
-            own = count(value)
-            theirs, _ = parse_count(literal, TIMESTAMP if is_moment else DATE)
-            return None if own is None or theirs is None else _ordered(own, theirs)
+            is_timestamp = isinstance(value, dt.datetime)
+            left = count(value)
+            right, _ = parse_count(literal, TIMESTAMP if is_timestamp else DATE)
+            return None if left is None or right is None else _ordered(left, right)
         case float() if math.isnan(value):
             return 0 if isinstance(literal, float) and math.isnan(literal) else 1
         case int() | float() | Decimal():

@@ -1,7 +1,6 @@
-"""Which files may hold a row that a predicate matches, by partition values and statistics.
+"""Decide by partition values and statistics whether a file may hold a row that matches a predicate.
 
-Skipping is sound: a file that holds a matching row is never skipped, whatever its statistics leave
-out, cut off or round.
+A file with a matching row is never skipped, whatever its statistics omit, truncate or round.
 """
 
 from __future__ import annotations
@@ -59,21 +58,21 @@ def may_match(
     null_count: Values | None = None,
     num_records: int | None = None,
 ) -> bool:
-    """Say whether a file may hold a row that matches; False is certain."""
+    """Return False if a file certainly has no row that matches."""
     return Pruner(predicate, schema).may_match(
         partition_values, min_values, max_values, null_count, num_records
     )
 
 
 class Pruner:
-    """A predicate made ready for many files of one schema.
+    """A predicate prepared for many files of one schema.
 
-    Partition values and statistics go by physical names: give the schema with its column mapping,
-    or without where the mode is `none`.
+    Partition values and statistics have physical names: pass the schema with its column mapping, or
+    without it if the mode is `none`.
     """
 
     def __init__(self, predicate: Predicate, schema: StructType) -> None:
-        self._judge = _judge(predicate, schema)
+        self._evaluator = _evaluator(predicate, schema)
 
     def may_match(
         self,
@@ -83,7 +82,7 @@ class Pruner:
         null_count: Values | None = None,
         num_records: int | None = None,
     ) -> bool:
-        """Say whether a file may hold a row that matches; False is certain."""
+        """Return False if a file certainly has no row that matches."""
         file = _File(
             partition_values,
             min_values or _NONE,
@@ -91,7 +90,7 @@ class Pruner:
             null_count or _NONE,
             num_records,
         )
-        return bool(self._judge(file) & _TRUE)
+        return bool(self._evaluator(file) & _TRUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,49 +102,49 @@ class _File:
     num_records: int | None
 
 
-# What a predicate may come to on some row of a file: a set of SQL's three truth values.
+# The possible values of a predicate on the rows of a file: a set of SQL's three truth values.
 _TRUE, _FALSE, _NULL = 1, 2, 4
 _ANYTHING = _TRUE | _FALSE | _NULL
 
-_Judge = Callable[[_File], int]
-_DEEPEST = 100  # predicates come from anywhere; below this level they say nothing
+_Evaluator = Callable[[_File], int]
+_DEEPEST = 100  # predicates may come from a client; deeper parts are not evaluated
 
 
-def _judge(predicate: Predicate, schema: StructType, depth: int = 0) -> _Judge:
+def _evaluator(predicate: Predicate, schema: StructType, depth: int = 0) -> _Evaluator:
     if depth > _DEEPEST:
         return _anything
     match predicate:
         case And(items=items):
-            return _all_of([_judge(item, schema, depth + 1) for item in items])
+            return _all_of([_evaluator(item, schema, depth + 1) for item in items])
         case Or(items=items):
             # By De Morgan, which holds in three-valued logic too.
-            return _negated(_all_of([_negated(_judge(i, schema, depth + 1)) for i in items]))
+            return _negated(_all_of([_negated(_evaluator(i, schema, depth + 1)) for i in items]))
         case Not(item=item):
-            return _negated(_judge(item, schema, depth + 1))
+            return _negated(_evaluator(item, schema, depth + 1))
         case IsNull(column=column):
-            return _null_judge(column, schema)
+            return _null_evaluator(column, schema)
         case Compare(column=column, operator=operator, value=value):
-            return _value_judge(column, schema, operator, (value,))
+            return _value_evaluator(column, schema, operator, (value,))
         case In(column=column, values=values):
-            return _value_judge(column, schema, Operator.EQ, values)
+            return _value_evaluator(column, schema, Operator.EQ, values)
         case _:
             assert_never(predicate)
 
 
-def _negated(judge: _Judge) -> _Judge:
+def _negated(evaluate: _Evaluator) -> _Evaluator:
     def swapped(file: _File) -> int:
-        truth = judge(file)
+        truth = evaluate(file)
         return (truth & _NULL) | (_FALSE if truth & _TRUE else 0) | (_TRUE if truth & _FALSE else 0)
 
     return swapped
 
 
-def _all_of(judges: list[_Judge]) -> _Judge:
+def _all_of(evaluators: list[_Evaluator]) -> _Evaluator:
     def conjunction(file: _File) -> int:
-        # How the truths of one row go together is not known: every combination counts as possible.
+        # Which values occur on one row together is not known: every combination is possible.
         every, some = _TRUE, 0
-        for judge in judges:
-            truth = judge(file)
+        for evaluate in evaluators:
+            truth = evaluate(file)
             if truth == _FALSE:
                 return _FALSE
             every &= truth
@@ -155,48 +154,48 @@ def _all_of(judges: list[_Judge]) -> _Judge:
     return conjunction
 
 
-def _null_judge(column: Column, schema: StructType) -> _Judge:
+def _null_evaluator(column: Column, schema: StructType) -> _Evaluator:
     found = _locate(column, schema)
     if found is None:
         return _anything
     physical, _ = found
 
-    def judge(file: _File) -> int:
+    def evaluate(file: _File) -> int:
         nulls = _nulls(file, physical)
         return {_Nulls.NONE: _FALSE, _Nulls.ALL: _TRUE, _Nulls.SOME: _TRUE | _FALSE}[nulls]
 
-    return judge
+    return evaluate
 
 
-def _value_judge(
+def _value_evaluator(
     column: Column, schema: StructType, operator: Operator, literals: tuple[Literal, ...]
-) -> _Judge:
+) -> _Evaluator:
     found = _locate(column, schema)
     if found is None:
         return _anything
     physical, data_type = found
     if data_type == STRING:
-        return _judge_by(STRINGS, data_type, physical, operator, literals)
+        return _evaluator_by(STRINGS, data_type, physical, operator, literals)
     if data_type in (DATE, TIMESTAMP, TIMESTAMP_NTZ, BOOLEAN):
-        return _judge_by(COUNTED, data_type, physical, operator, literals)
+        return _evaluator_by(COUNTED, data_type, physical, operator, literals)
     if is_whole(data_type) and all(type(literal) is int for literal in literals):
-        return _judge_by(WHOLES, data_type, physical, operator, literals)
+        return _evaluator_by(WHOLES, data_type, physical, operator, literals)
     if data_type in (FLOAT, DOUBLE) or isinstance(data_type, DecimalType) or is_whole(data_type):
-        return _judge_by(NUMBERS, data_type, physical, operator, literals)
-    return _judge_nulls(physical)
+        return _evaluator_by(NUMBERS, data_type, physical, operator, literals)
+    return _nulls_only(physical)
 
 
 def _anything(file: _File) -> int:
     return _ANYTHING
 
 
-def _judge_nulls(physical: Path) -> _Judge:
-    """Judge a column without an order of its own: all that can be known is whether it is null."""
+def _nulls_only(physical: Path) -> _Evaluator:
+    """Evaluate a column without an order: all that is known is whether it is null."""
 
-    def judge(file: _File) -> int:
+    def evaluate(file: _File) -> int:
         return _NULL if _nulls(file, physical) is _Nulls.ALL else _ANYTHING
 
-    return judge
+    return evaluate
 
 
 def _locate(column: Column, schema: StructType) -> tuple[Path, DataType] | None:
@@ -204,13 +203,13 @@ def _locate(column: Column, schema: StructType) -> tuple[Path, DataType] | None:
     if len(fields) != len(column) or not fields:
         return None
     if any("__COLLATIONS" in field.metadata for field in fields):
-        return None  # rows compare by a collation, bounds do not
+        return None  # rows are compared by a collation, bounds are not
     return tuple(physical_name(field) for field in fields), fields[-1].type
 
 
 class _Nulls(enum.Enum):
     NONE = enum.auto()
-    SOME = enum.auto()  # or it is not known
+    SOME = enum.auto()  # or unknown
     ALL = enum.auto()
 
 
@@ -220,29 +219,29 @@ def _nulls(file: _File, physical: Path) -> _Nulls:
     count = value_at(file.null_count, physical)
     if not isinstance(count, int):
         return _Nulls.SOME
-    # Between the two ends the count says nothing: with deletion vectors it may be out of date.
+    # Any other count is no evidence: with deletion vectors it may be out of date.
     if count == file.num_records:
         return _Nulls.ALL
     return _Nulls.NONE if count == 0 else _Nulls.SOME
 
 
-def _judge_by(
+def _evaluator_by(
     order: Order[Comparable],
     data_type: DataType,
     physical: Path,
     operator: Operator,
     literals: tuple[Literal, ...],
-) -> _Judge:
-    wanted: list[Comparable] = []
+) -> _Evaluator:
+    values: list[Comparable] = []
     for literal in literals:
         value = order.literal(literal, data_type)
         if value is None:
-            return _judge_nulls(physical)
-        wanted.append(value)
+            return _nulls_only(physical)
+        values.append(value)
     has_nan = data_type in (FLOAT, DOUBLE)
     name = physical[0] if len(physical) == 1 else None
 
-    def judge(file: _File) -> int:
+    def evaluate(file: _File) -> int:
         nulls = _nulls(file, physical)
         if nulls is _Nulls.ALL:
             return _NULL
@@ -260,17 +259,17 @@ def _judge_by(
             # Many writers leave NaN out of their bounds.
             is_nan_possible, is_open = has_nan, order.is_open
         if low is not None and high is not None and low > high:
-            low = high = None  # somebody's mistake: nothing is concluded from it
-        truth = 0 if wanted else _FALSE
-        for value in wanted:
+            low = high = None  # a writer's mistake: treated as unknown
+        truth = 0 if values else _FALSE
+        for value in values:
             truth |= _compared(
                 operator, low, high, value, is_open=is_open, is_nan_possible=is_nan_possible
             )
-        if len(wanted) > 1 and low is not None and low == high and low in wanted:
-            truth = _TRUE  # one value in the whole file, and it is among those wanted
+        if len(values) > 1 and low is not None and low == high and low in values:
+            truth = _TRUE  # one value in the whole file, and it is one of the literals
         return truth | may_be_null
 
-    return judge
+    return evaluate
 
 
 def _compared(
@@ -282,7 +281,7 @@ def _compared(
     is_open: bool,
     is_nan_possible: bool,
 ) -> int:
-    """Say how values from `low` to `high`, each None if not known, may compare with a value."""
+    """Return how values from `low` to `high`, None if unknown, may compare with a value."""
     below = low is None or low < value
     above = high is None or high > value or is_nan_possible
     equal = (low is None or low <= value) and (

@@ -1,4 +1,4 @@
-"""Version checksums: what a snapshot must come to, computed from the one before."""
+"""Version checksums (`<v>.crc`), computed from the checksum of the version before."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.data_paths import normal_path
 
-# More than this and the lists are no longer kept: they travel with every answer about the table.
-_MOST_LISTED = 1_000
+# Longer lists are dropped: they are sent with every answer about the table.
+_MAX_LISTED = 1_000
 
 
 def _one() -> int:
@@ -29,7 +29,7 @@ def _one() -> int:
 class VersionChecksum(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """What `<v>.crc` holds."""
+    """The content of `<v>.crc`."""
 
     table_size_bytes: int
     num_files: int
@@ -44,7 +44,7 @@ class VersionChecksum(
     domain_metadata: tuple[DomainMetadata, ...] | None = None
     num_deleted_records_opt: int | None = None
     num_deletion_vectors_opt: int | None = None
-    # What others may have written and nobody here needs: kept as it came.
+    # Fields of other writers that are not used here, kept as they were read.
     file_size_histogram: object = None
     histogram_opt: object = None  # its older name
     deleted_record_counts_histogram_opt: object = None
@@ -62,7 +62,7 @@ def parse(content: bytes) -> VersionChecksum:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"A version checksum cannot be read: {error}.") from error
     if checksum.num_metadata != 1 or checksum.num_protocol != 1:
-        raise MalformedError("A version checksum counts more or less than one metaData, protocol.")
+        raise MalformedError("A version checksum must count one metaData and one protocol.")
     return checksum
 
 
@@ -83,12 +83,12 @@ def advance(
     txn_id: str | None = None,
     timestamp_ms: int | None = None,
 ) -> VersionChecksum | None:
-    """Compute a version's checksum from the one before; of version 0 nothing is before it.
+    """Compute a version's checksum from the one before; version 0 has none before it.
 
-    None: it cannot be known from this commit alone, so somebody has to look at the whole table.
+    Returns None if it cannot be computed from this commit alone, but only from the whole table.
     """
     adds, removes = list(adds), list(removes)
-    counted = None if before is None else Files(before.num_files, before.table_size_bytes)
+    counted = None if before is None else FileTotals(before.num_files, before.table_size_bytes)
     files = files_after(counted, adds, removes)
     if files is None:
         return None
@@ -118,7 +118,7 @@ def mismatches(
     metadata: Metadata,
     protocol: Protocol,
 ) -> list[str]:
-    """List where a snapshot differs from what its version's checksum says; none means it agrees."""
+    """List the differences between a snapshot and its version's checksum."""
     found = []
     if checksum.num_files != num_files:
         found.append(f"{num_files} files, not {checksum.num_files}")
@@ -127,22 +127,24 @@ def mismatches(
     return found + differences((checksum.protocol, checksum.metadata), (protocol, metadata))
 
 
-def differences(told: tuple[Protocol, Metadata], found: tuple[Protocol, Metadata]) -> list[str]:
-    """Say where a table is not what it was told to be, in the fields that have a meaning here."""
-    said = ["another metaData"] if _known_of(told[1]) != _known_of(found[1]) else []
-    if _unordered(told[0]) != _unordered(found[0]):
-        said.append("another protocol")
-    return said
+def differences(
+    expected: tuple[Protocol, Metadata], actual: tuple[Protocol, Metadata]
+) -> list[str]:
+    """List which of protocol and metadata differ, ignoring fields that are unknown here."""
+    found = ["another metaData"] if _known(expected[1]) != _known(actual[1]) else []
+    if _unordered(expected[0]) != _unordered(actual[0]):
+        found.append("another protocol")
+    return found
 
 
-def _known_of(metadata: Metadata) -> Metadata:
-    # A checkpoint has no columns for unknown fields, so who read one does not have them.
+def _known(metadata: Metadata) -> Metadata:
+    # Checkpoints have no columns for unknown fields, so a state read from one lacks them.
     plain = msgspec.structs.replace(metadata.format, unknown=msgspec.UNSET)
     return msgspec.structs.replace(metadata, format=plain, unknown=msgspec.UNSET)
 
 
 def _unordered(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[str]]:
-    # The lists are sets: writers order them as they please.
+    # The order of features has no meaning.
     return (
         protocol.min_reader_version,
         protocol.min_writer_version,
@@ -151,25 +153,25 @@ def _unordered(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[
     )
 
 
-class Files(NamedTuple):
-    """How many files a table has, and their size together."""
+class FileTotals(NamedTuple):
+    """The number of files of a table, and their total size."""
 
     num_files: int
     size_bytes: int
 
 
 def files_after(
-    before: Files | None, adds: Sequence[AddFile], removes: Sequence[RemoveFile]
-) -> Files | None:
-    """Count a table's files after a commit; None: it cannot be known from this commit alone."""
+    before: FileTotals | None, adds: Sequence[AddFile], removes: Sequence[RemoveFile]
+) -> FileTotals | None:
+    """Count a table's files after a commit; None if that needs more than this commit."""
     count, size_bytes = (0, 0) if before is None else before
     added = {normal_path(add.path): add.size for add in adds}
     if len(added) < len(adds):
-        return None  # one path twice: which of them lives is not for a sum to say
+        return None  # one path twice: which of the files is live needs the whole table
     if not removes:
         if before is not None and not all(add.data_change for add in adds):
-            return None  # files already there, added again with better statistics or ids
-        return Files(count + len(added), size_bytes + sum(added.values()))
+            return None  # existing files may be added again with better statistics or ids
+        return FileTotals(count + len(added), size_bytes + sum(added.values()))
     removed = {normal_path(remove.path): remove.size for remove in removes}
     if before is None or len(removed) < len(removes):
         return None
@@ -181,8 +183,8 @@ def files_after(
         return None
     count += len(added) - len(gone)
     size_bytes += sum(added.values()) - sum(gone)
-    # Below nothing, what was removed cannot all have been there.
-    return None if count < 0 or size_bytes < 0 else Files(count, size_bytes)
+    # A negative result means that not all removed files existed.
+    return None if count < 0 or size_bytes < 0 else FileTotals(count, size_bytes)
 
 
 def _deletions(
@@ -204,7 +206,7 @@ def _transactions(
         return None
     live = {txn.app_id: txn for txn in (before.set_transactions or () if before else ())}
     live.update((txn.app_id, txn) for txn in txns)
-    return tuple(live.values()) if len(live) <= _MOST_LISTED else None
+    return tuple(live.values()) if len(live) <= _MAX_LISTED else None
 
 
 def _domains(
@@ -215,4 +217,4 @@ def _domains(
     live = {item.domain: item for item in (before.domain_metadata or () if before else ())}
     live.update((item.domain, item) for item in domains)
     kept = tuple(item for item in live.values() if not item.removed)
-    return kept if len(kept) <= _MOST_LISTED else None
+    return kept if len(kept) <= _MAX_LISTED else None

@@ -1,4 +1,4 @@
-"""Files beside the commits of a log that a catalog may know of."""
+"""Checkpoints, compactions and checksums that a catalog knows about."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.protocol.actions import Version
 
 
 class FileKind(enum.Enum):
-    """Files beside the commits that a catalog may know of. Spec: RD-04."""
+    """The kinds of log files, other than commits, that a catalog can return. Spec: RD-04."""
 
     CHECKPOINT = "checkpoint"
     COMPACTION = "compaction"

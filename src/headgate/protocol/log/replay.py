@@ -1,9 +1,9 @@
-"""Actions -> the state of a table at one version.
+"""Apply actions to the state of a table.
 
-A state is a value that shares what it can with the one before: the newest action of every file
-lies in layers, small new ones over bigger old ones, so that moving on by some commits costs what
-those commits hold and not what the table holds. Files of a checkpoint are the ground below the
-layers and stay in columns; here they are only asked about.
+A state is an immutable value that shares data with earlier ones: the newest action of each file is
+in layers, small new ones over larger old ones, so that applying some commits costs what those
+commits hold and not what the table holds. The files of a checkpoint are the ground below the layers
+and stay in columns.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ class Ground(Protocol):
     def size_in_bytes(self) -> int: ...
 
     def sizes(self, keys: Collection[FileKey]) -> Mapping[FileKey, int]:
-        """Give the size of each of these files that is there."""
+        """Return the sizes of those of these files that exist."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Layered(Generic[K, V]):
-    """A mapping that never changes and is cheap to put something over."""
+    """An immutable mapping to which entries can be added cheaply."""
 
     layers: tuple[dict[K, V], ...] = ()  # newest last, each more than twice the next
 
     def over(self, newer: dict[K, V]) -> Layered[K, V]:
-        """Give the mapping with `newer` on top; the caller lets go of `newer`."""
+        """Return the mapping with `newer` on top; the caller must not change `newer` afterwards."""
         if not newer:
             return self
         layers = [*self.layers, newer]
-        # Neighbours of comparable size become one, so there are few layers to look through and
-        # every entry is copied a logarithmic number of times at most.
+        # Neighbours of comparable size are merged, so a lookup visits few layers and every entry is
+        # copied a logarithmic number of times at most.
         while len(layers) > 1 and len(layers[-2]) <= 2 * len(layers[-1]):
             top = layers.pop()
             layers[-1] = layers[-1] | top
@@ -70,7 +70,7 @@ class Layered(Generic[K, V]):
         return None
 
     def merged(self) -> Mapping[K, V]:
-        """Give all of it as one dictionary, which nobody may change."""
+        """Return all entries as one mapping, which must not be changed."""
         if len(self.layers) == 1:
             return self.layers[0]
         merged: dict[K, V] = {}
@@ -81,13 +81,13 @@ class Layered(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table at one version, as its log tells it."""
+    """A table at one version, as its log defines it."""
 
     version: Version
     protocol: TableProtocol | None = None
     metadata: Metadata | None = None
     metadata_file: str | None = None  # the file of the log that the metadata was read from
-    timestamp_ms: int | None = None  # in-commit, of this very version, where its commit was seen
+    timestamp_ms: int | None = None  # in-commit timestamp of this version, if its commit was read
     ground: Ground | None = None
     layers: Layered[FileKey, AddFile | RemoveFile] = field(default_factory=Layered)
     transactions: Layered[str, SetTransaction] = field(default_factory=Layered)
@@ -101,15 +101,15 @@ class TableState:
         return {name: domain for name, domain in self.all_domains.items() if not domain.removed}
 
     def added(self) -> Iterator[AddFile]:
-        """Give the live files of the layers; those of the ground are not among them."""
+        """Return the live files of the layers, without those of the ground."""
         return (a for a in self.layers.merged().values() if isinstance(a, AddFile))
 
     def removed(self) -> Iterator[RemoveFile]:
-        """Give the tombstones of the layers, for who writes a checkpoint."""
+        """Return the tombstones of the layers, for the next checkpoint."""
         return (a for a in self.layers.merged().values() if isinstance(a, RemoveFile))
 
     def overlaid(self) -> Collection[FileKey]:
-        """Give every file of which a layer has the last word."""
+        """Return the keys of all files that have an action in a layer."""
         return self.layers.merged().keys()
 
 
@@ -124,7 +124,7 @@ def on_ground(
     transactions: Iterable[SetTransaction] = (),
     domains: Iterable[DomainMetadata] = (),
 ) -> TableState:
-    """Give the state that a checkpoint holds."""
+    """Return the state of a checkpoint."""
     return TableState(
         version=version,
         protocol=protocol,
@@ -138,10 +138,10 @@ def on_ground(
 
 
 def apply(state: TableState, version: Version, actions: Iterable[Wrapped]) -> TableState:
-    """Give the state after the commits up to `version`, whose actions come in order.
+    """Return the state after the commits up to `version`, whose actions are given in order.
 
-    Which commit an action came with makes no difference to the state, since a later one wins; only
-    `timestamp_ms` is that of the last `commitInfo` among them.
+    Which commit an action is from does not matter, since a later action wins; `timestamp_ms` is
+    that of the last `commitInfo`.
     """
     files: dict[FileKey, AddFile | RemoveFile] = {}
     transactions: dict[str, SetTransaction] = {}
@@ -180,34 +180,34 @@ def apply(state: TableState, version: Version, actions: Iterable[Wrapped]) -> Ta
 
 
 def contradiction(actions: Iterable[Wrapped]) -> str | None:
-    """Return what a compacted file states in two different ways, if anything.
+    """Return a contradiction between the actions of a compaction, if there is one.
 
-    It holds the net effect of its commits, so their order is lost: where it both adds and removes a
-    file, no reader can know which came last.
+    It holds the net effect of its commits without their order: if it both adds and removes a file,
+    readers cannot know which was last.
     """
     seen: dict[object, Known] = {}
     for line in actions:
         match action := line.action():
             case AddFile() | RemoveFile():
                 key: object = action.key
-                says = f"both adds and removes, or adds twice, {action.path!r}"
+                problem = f"both adds and removes, or adds twice, {action.path!r}"
             case SetTransaction(app_id=name):
-                key, says = ("txn", name, None), f"has two txn actions of {name!r}"
+                key, problem = ("txn", name, None), f"has two txn actions of {name!r}"
             case DomainMetadata(domain=name):
-                key, says = ("domain", name, None), f"has two domainMetadata actions of {name!r}"
+                key, problem = ("domain", name, None), f"has two domainMetadata actions of {name!r}"
             case Metadata():
-                key, says = "metaData", "has two metaData actions"
+                key, problem = "metaData", "has two metaData actions"
             case TableProtocol():
-                key, says = "protocol", "has two protocol actions"
+                key, problem = "protocol", "has two protocol actions"
             case _:
                 continue
         if seen.setdefault(key, action) != action:
-            return says
+            return problem
     return None
 
 
 def _count(state: TableState, files: Mapping[FileKey, AddFile | RemoveFile]) -> tuple[int, int]:
-    """Count files and bytes exactly: an add may repeat a live file, a remove may miss."""
+    """Count files and bytes exactly: an add may repeat a live file, a remove may name none."""
     num_files, size_in_bytes = state.num_files, state.size_in_bytes
     for action in files.values():
         if isinstance(action, AddFile):
@@ -225,9 +225,9 @@ def _count(state: TableState, files: Mapping[FileKey, AddFile | RemoveFile]) -> 
     else:
         deeper.extend(files)
     if state.ground is not None and deeper:
-        hit = state.ground.sizes(deeper)
-        num_files -= len(hit)
-        size_in_bytes -= sum(hit.values())
+        replaced = state.ground.sizes(deeper)
+        num_files -= len(replaced)
+        size_in_bytes -= sum(replaced.values())
     return num_files, size_in_bytes
 
 
@@ -236,6 +236,6 @@ _WEEK_MS = 604_800_000
 
 
 def tombstones_kept_ms(configuration: Mapping[str, str]) -> int:
-    """Say for how long a removed file is remembered: a week, unless the table says otherwise."""
-    told = interval_ms(configuration.get(_RETENTION, ""))
-    return _WEEK_MS if told is None else told  # too long only costs room
+    """Return how long tombstones are kept: a week, or what the table's property says."""
+    retention_ms = interval_ms(configuration.get(_RETENTION, ""))
+    return _WEEK_MS if retention_ms is None else retention_ms  # too long only costs space

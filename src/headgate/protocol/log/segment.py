@@ -1,8 +1,8 @@
-"""What to read for one version: a checkpoint, compactions and commits that join without a gap.
+"""Plan what to read for one version: a checkpoint, compactions and commits without a gap.
 
-The catalog's word is final: its commit of a version is read and not the published file, and what
-lies beyond the version asked for does not exist. Nothing here opens a file or relies on the order
-in which names arrive.
+The catalog is authoritative: its commit of a version is read instead of the published file, and
+files above the requested version are ignored. Nothing here opens a file or relies on the order of
+names.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from headgate.protocol.paths import (
 )
 
 
-class Commit(Protocol):
+class VersionedCommit(Protocol):
     """A commit that the catalog holds."""
 
     @property
     def version(self) -> Version: ...
 
 
-Held = TypeVar("Held", bound=Commit)
+Held = TypeVar("Held", bound=VersionedCommit)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFiles:
-    """A checkpoint with every file that its name promises: one, or all parts."""
+    """A complete checkpoint: one file, or all its parts."""
 
     version: Version
     files: tuple[Checkpoint, ...]
@@ -50,7 +50,7 @@ class CheckpointFiles:
 
 @dataclass(frozen=True, slots=True)
 class Segment(Generic[Held]):
-    """What to read for `version`: a state in hand or a checkpoint or nothing, then the entries."""
+    """What to read for `version`: a base state, a checkpoint or nothing, and then the entries."""
 
     version: Version
     base: Version | None
@@ -60,7 +60,7 @@ class Segment(Generic[Held]):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Versions, both ends included, of which nothing is known."""
+    """A range of versions, both ends included, for which no file is known."""
 
     first: Version
     last: Version
@@ -80,10 +80,10 @@ def plan(
     base: Version | None = None,
     without: Collection[str] = (),
 ) -> Segment[Held] | Gap:
-    """Say what to read for `version`, or the first run of versions that is missing.
+    """Plan what to read for `version`, or return the first gap.
 
-    `known` is what the catalog told of checkpoints and compactions, `base` a state in hand to go
-    on from, `without` the paths that turned out to be unusable. Spec: CM-17, CM-18, RD-05, RD-06.
+    `known` are the files in the catalog's answer, `base` is the version of a state in memory,
+    `without` are paths that turned out to be unusable. Spec: CM-17, CM-18, RD-05, RD-06.
     """
     listed, known = list(listed), list(known)
     commits: dict[Version, Held | PublishedCommit] = {
@@ -94,7 +94,7 @@ def plan(
         and file.path not in without
     }
     held = {commit.version: commit for commit in ratified if commit.version <= version}
-    commits |= held  # the catalog's word is final
+    commits |= held  # the catalog is authoritative
     compactions = _compactions(version, known, listed, held, without)
 
     checkpoint = None if base is not None else newest_checkpoint(version, known, listed, without)
@@ -110,7 +110,7 @@ def newest_checkpoint(
     listed: Iterable[LogFile] = (),
     without: Collection[str] = (),
 ) -> CheckpointFiles | None:
-    """Give the newest complete checkpoint not above `version`; the catalog's own first."""
+    """Return the newest complete checkpoint up to `version`; the catalog's own is preferred."""
     found = [
         (checkpoint.version, trust, checkpoint)
         for trust, checkpoint in _checkpoints(known, listed)
@@ -131,7 +131,7 @@ def _checkpoints(
 
 
 def complete_checkpoints(files: Iterable[object]) -> Iterator[CheckpointFiles]:
-    """Yield the checkpoints among some files, a multi-part one only if all its parts are there."""
+    """Yield the complete checkpoints among some files."""
     parts: defaultdict[tuple[Version, int], dict[int, MultipartCheckpoint]] = defaultdict(dict)
     for file in files:
         match file:
@@ -151,8 +151,8 @@ def _compactions(
     held: Collection[Version],
     without: Collection[str],
 ) -> dict[Version, Compaction]:
-    """Give the longest usable compaction from each version on."""
-    told = {
+    """Return the longest usable compaction from each version on."""
+    from_catalog = {
         parsed
         for file in known
         if file.kind is FileKind.COMPACTION
@@ -161,12 +161,12 @@ def _compactions(
     }
     longest: dict[Version, Compaction] = {}
     lowest, highest = min(held, default=version + 1), max(held, default=-1)
-    for file in (*told, *(file for file in listed if isinstance(file, Compaction))):
+    for file in (*from_catalog, *(file for file in listed if isinstance(file, Compaction))):
         if file.last > version or file.path in without:
             continue
-        # A listed compaction must not stand in for commits that the catalog holds: whoever may
-        # not replace one of them may not replace several at once either.
-        if file not in told and file.first <= highest and lowest <= file.last:
+        # A listed compaction must not replace commits that the catalog holds, as a published file
+        # must not replace one of them.
+        if file not in from_catalog and file.first <= highest and lowest <= file.last:
             continue
         if file.first not in longest or longest[file.first].last < file.last:
             longest[file.first] = file
@@ -179,7 +179,7 @@ def _join(
     commits: dict[Version, Held | PublishedCommit],
     compactions: dict[Version, Compaction],
 ) -> tuple[Held | PublishedCommit | Compaction, ...] | Gap:
-    if not compactions:  # nearly always, and there may be many commits
+    if not compactions:  # the usual case, and there may be many commits
         straight = tuple(map(commits.get, map(Version, range(start + 1, version + 1))))
         if None not in straight:
             return cast("tuple[Held, ...]", straight)

@@ -1,6 +1,6 @@
-"""In-commit timestamps: the next one, which staged ones are taken, and time travel by them.
+"""In-commit timestamps: choose the next one, validate staged ones, and find versions by time.
 
-All times are milliseconds in UTC. Nothing here looks at a clock: the present arrives as `now_ms`.
+All times are milliseconds in UTC. Nothing here reads a clock: the present is the argument `now_ms`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from headgate.errors import InTheFutureError, MalformedError, VersionGoneError
 from headgate.protocol.actions import Version
 
-DRIFT_MS = 1_000  # how far a table's timestamps may pull the catalog's clock ahead of the present
-MAX_AHEAD_MS = 300_000  # how far ahead of the present a staged commit's own timestamp may lie
+DRIFT_MS = 1_000  # how far a table's timestamps may move the catalog's clock ahead of the present
+MAX_AHEAD_MS = 300_000  # how far a staged commit's own timestamp may be ahead of the present
 ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
@@ -35,21 +35,21 @@ def next_clock(clock_ms: int, timestamp_ms: int, now_ms: int, drift_ms: int = DR
 def is_acceptable(
     timestamp_ms: int, previous_ms: int | None, now_ms: int, max_ahead_ms: int = MAX_AHEAD_MS
 ) -> bool:
-    """Say whether a timestamp that a commit brings along may be ratified. Spec: CM-36."""
+    """Return True if a staged commit's own timestamp may be ratified. Spec: CM-36."""
     is_rising = previous_ms is None or previous_ms < timestamp_ms
     return is_rising and 0 <= timestamp_ms <= now_ms + max_ahead_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Enablement:
-    """Where a table that once had none got its in-commit timestamps."""
+    """The version at which an existing table got in-commit timestamps."""
 
     version: Version
     timestamp_ms: int
 
 
 def enablement(configuration: Mapping[str, str]) -> Enablement | None:
-    """Read the enablement from a table's properties; None: every commit has its timestamp."""
+    """Read the enablement from a table's properties; None if every commit has a timestamp."""
     version, timestamp = (configuration.get(k) for k in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP))
     if version is None or timestamp is None:
         return None
@@ -57,7 +57,8 @@ def enablement(configuration: Mapping[str, str]) -> Enablement | None:
         return Enablement(Version(int(version)), int(timestamp))
     except ValueError:
         raise MalformedError(
-            f"In-commit timestamps were enabled at {version!r}, {timestamp!r}: no numbers."
+            f"{ENABLEMENT_VERSION} is {version!r} and {ENABLEMENT_TIMESTAMP} is {timestamp!r}:"
+            " both must be integers."
         ) from None
 
 
@@ -67,13 +68,13 @@ def timestamp_of(
     modified_ms: int | None,
     enabled: Enablement | None = None,
 ) -> int:
-    """Give a commit's time: its own, or its file's if it is older than the enablement.
+    """Return a commit's in-commit timestamp, or its file's time if it precedes the enablement.
 
     Spec: CM-38.
     """
     if enabled is not None and version < enabled.version:
         if modified_ms is None:
-            raise MalformedError(f"Version {version} has no file time, and is older than its own.")
+            raise MalformedError(f"Version {version} has neither a file time nor a timestamp.")
         return modified_ms
     if in_commit_ms is None:
         raise MalformedError(f"Version {version} has no inCommitTimestamp.")
@@ -81,16 +82,16 @@ def timestamp_of(
 
 
 def moment(timestamp_ms: int) -> str:
-    """Write a time as people read it: ISO 8601 in UTC."""
+    """Format a time as ISO 8601 in UTC."""
     try:
         when = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:  # of years that Python does not count
+    except OverflowError:  # beyond the years that Python supports
         return f"{timestamp_ms} ms since 1970"
     return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}Z"
 
 
 def rising(timestamps: Iterable[tuple[Version, int]]) -> list[tuple[Version, int]]:
-    """Push file times up until they rise strictly: copies and restores disturb them."""
+    """Raise file times until they increase strictly: copies and restores disturb them."""
     risen: list[tuple[Version, int]] = []
     for version, timestamp_ms in timestamps:
         least = risen[-1][1] + 1 if risen else timestamp_ms
@@ -104,13 +105,13 @@ def version_at(
     clock_ms: int,
     enabled: Enablement | None = None,
 ) -> Version:
-    """Find the version a table had at a time, among those kept, ascending. Spec: CM-38.
+    """Find the version a table had at a time, among existing versions, ascending. Spec: CM-38.
 
-    A time between two commits belongs to the earlier one. A time past the newest commit belongs to
-    it, unless the catalog's clock has not come there: then another commit may still come before.
+    A time between two commits belongs to the earlier one. A time after the newest commit belongs to
+    it only up to the catalog's clock: until then another commit may be ratified.
     """
     if not timestamps:
-        raise VersionGoneError("No version is kept.")
+        raise VersionGoneError("No version exists any more.")
     newest_ms = timestamps[-1][1]
     if timestamp_ms > max(clock_ms, newest_ms):
         raise InTheFutureError(
@@ -129,7 +130,7 @@ def version_at(
     if position == 0:
         first, first_ms = timestamps[0]
         raise VersionGoneError(
-            f"{moment(timestamp_ms)} lies before version {first}, the first kept, of"
-            f" {moment(first_ms)}."
+            f"{moment(timestamp_ms)} is before {moment(first_ms)}, the time of version {first}, the"
+            " first that still exists."
         )
     return candidates[position - 1][0]

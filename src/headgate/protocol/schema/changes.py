@@ -1,7 +1,6 @@
-"""Columns of a table that is there, changed one by one: what ALTER TABLE asks of a schema.
+"""Schema changes of ALTER TABLE: add, change, move and drop columns, and find what depends on them.
 
-Knows the schema and what depends on a column. Whether rows that are there allow the outcome is
-for those who look at rows.
+Existing rows are not checked here.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """Before all its siblings."""
+    """The position before all other columns."""
 
     def __str__(self) -> str:
         return "FIRST"
@@ -53,7 +52,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Behind one of its siblings."""
+    """The position after another column."""
 
     column: str
 
@@ -66,7 +65,7 @@ Position = First | After
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A new column; `within` leads to the struct it goes into, empty for the table itself.
+    """A new column; `within` is the path of its struct, empty for the table itself.
 
     `element`, `key` and `value` lead into arrays and maps.
     """
@@ -80,19 +79,19 @@ class AddedColumn:
         return (*self.within, self.field.name)
 
 
-# Changing
+# Changes
 
 
 def added(schema: StructType, columns: Iterable[AddedColumn]) -> StructType:
-    """Add columns one after the other, each where it is to stand."""
+    """Add columns one after the other, each at its position."""
     for column in columns:
-        item = _fit_for_rows_without_it(column)
+        item = _checked_new_column(column)
 
         def grown(
             struct: StructType, column: AddedColumn = column, item: StructField = item
         ) -> StructType:
             if find(struct, [item.name]) is not None:
-                raise AlreadyExistsError(f"There is a column {dotted(column.path)} already.")
+                raise AlreadyExistsError(f"A column {dotted(column.path)} exists already.")
             return _placed(struct, item, column.position)
 
         schema = _in_struct(schema, column.within, grown)
@@ -102,7 +101,7 @@ def added(schema: StructType, columns: Iterable[AddedColumn]) -> StructType:
 def edited(
     schema: StructType, path: Path, change: Callable[[StructField], StructField]
 ) -> StructType:
-    """Put another field in a field's place."""
+    """Replace a field by a changed one."""
 
     def within(struct: StructType) -> StructType:
         item = _field(struct, path)
@@ -112,7 +111,7 @@ def edited(
 
 
 def moved(schema: StructType, path: Path, position: Position) -> StructType:
-    """Put a field elsewhere among its siblings."""
+    """Move a field within its struct."""
 
     def within(struct: StructType) -> StructType:
         item = _field(struct, path)
@@ -123,7 +122,7 @@ def moved(schema: StructType, path: Path, position: Position) -> StructType:
 
 
 def dropped(schema: StructType, path: Path) -> StructType:
-    """Take a field out."""
+    """Remove a field."""
 
     def within(struct: StructType) -> StructType:
         item = _field(struct, path)
@@ -132,8 +131,8 @@ def dropped(schema: StructType, path: Path) -> StructType:
     return _in_struct(schema, path[:-1], within)
 
 
-def retyped(item: StructField, wanted: DataType, path: Path) -> StructField:
-    """Give a field a wider type, and record where from: files that are there keep theirs."""
+def retyped(item: StructField, new_type: DataType, path: Path) -> StructField:
+    """Widen a field's type, and record the old one: existing files keep it."""
     changes: list[TypeChange] = []
 
     def widened(before: DataType, after: DataType, within: Path) -> DataType:
@@ -151,34 +150,34 @@ def retyped(item: StructField, wanted: DataType, path: Path) -> StructField:
             case _ if is_widening(before, after):
                 changes.append(TypeChange(path, before, after, ".".join(within) or None))
                 return after
-            case _ if before == VOID:  # which no file holds
+            case _ if before == VOID:  # never stored in files
                 return after
             case _:
                 raise UnsupportedFeatureError(
                     f"Column {dotted((*path, *within))} is {before} and cannot become {after}: "
-                    "that is no widening (typeWidening).",
+                    "that is not a widening (typeWidening).",
                     remedy="Add a new column and fill it from this one.",
                 )
 
-    return recorded(replace(item, type=widened(item.type, wanted, ())), changes)
+    return recorded(replace(item, type=widened(item.type, new_type, ())), changes)
 
 
 def dotted(path: Sequence[str]) -> str:
-    """Spell a path as Delta's history does."""
+    """Format a path as in Delta's history."""
     return ".".join(
         f"`{name.replace('`', '``')}`" if "." in name or "`" in name else name for name in path
     )
 
 
-def _fit_for_rows_without_it(column: AddedColumn) -> StructField:
-    """Refuse a column that rows already there cannot have; drop the names of another table."""
+def _checked_new_column(column: AddedColumn) -> StructField:
+    """Refuse a column that existing rows cannot have; drop column mapping of another table."""
     [item] = without_mapping(StructType((column.field,))).fields
     alone = StructType((item,))
     for path, inner in all_fields(alone):
         if not inner.nullable:
             raise InvalidArgumentError(
-                f"The new column {dotted((*column.within, *path))} is NOT NULL, and rows that are "
-                "there have no value for it.",
+                f"The new column {dotted((*column.within, *path))} is NOT NULL, and existing rows "
+                "have no value for it.",
                 remedy="Add it without NOT NULL, fill it, then make it NOT NULL.",
             )
     for key, feature in (
@@ -189,8 +188,8 @@ def _fit_for_rows_without_it(column: AddedColumn) -> StructField:
     ):
         if columns_with(alone, key):
             raise UnsupportedFeatureError(
-                f"The new column {dotted(column.path)} has a value or a rule of its own "
-                f"({feature}), which rows that are there would need too.",
+                f"The new column {dotted(column.path)} has a default, an expression or a "
+                f"constraint ({feature}), which existing rows would need too.",
                 remedy="Add it as a plain column, and set its default afterwards.",
             )
     return item
@@ -202,7 +201,7 @@ def _in_struct(
     change: Callable[[StructType], StructType],
     above: Path = (),
 ) -> StructType:
-    """Change the struct that a path leads to."""
+    """Change the struct at a path."""
     if not path:
         return change(schema)
     here = (*above, path[0])
@@ -237,7 +236,7 @@ def _field(struct: StructType, path: Path) -> StructField:
         known = [item.name for item in struct.fields]
         raise NotFoundError(
             f"There is no column {dotted(path)}.{did_you_mean(path[-1], known)}",
-            remedy=f"Name one that is there: {', '.join(known)}.",
+            remedy=f"Use one of {', '.join(known)}.",
         )
     return item
 
@@ -254,11 +253,11 @@ def _placed(struct: StructType, item: StructField, position: Position | None) ->
     return StructType(tuple(fields))
 
 
-# What depends on a column
+# Dependents
 
 
 def dependents(metadata: Metadata, path: Path) -> list[str]:
-    """List what goes by a column's name: constraints, generated columns, statistics."""
+    """List what refers to a column by name: constraints, generated columns, statistics."""
     schema = from_json(metadata.schema_string)
     texts = {
         f"constraint {name}": text

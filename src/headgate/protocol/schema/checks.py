@@ -1,6 +1,6 @@
-"""What the schema of a new table may say, and of one that rows are written to.
+"""Validate the schema of a new table, and of one that rows are written to.
 
-A table that exists is read whatever its schema says.
+The schema of an existing table is not validated for reading.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from headgate.protocol.schema.types import (
     place,
 )
 
-_FORBIDDEN = frozenset(" ,;{}()\n\t=")  # Parquet readers of old stumble over them
+_FORBIDDEN = frozenset(" ,;{}()\n\t=")  # some Parquet readers cannot handle them
 
 
 def problems(
     schema: StructType, partition_columns: Sequence[str] = (), *, column_mapping: bool = False
 ) -> list[str]:
-    """List every reason why no new table can have this schema; none means it can."""
+    """List all reasons why a new table cannot have this schema."""
     if not schema.fields:
         return ["there are no columns"]
     if _depth(schema) > DEEPEST:
@@ -44,16 +44,16 @@ def problems(
 def check(
     schema: StructType, partition_columns: Sequence[str] = (), *, column_mapping: bool = False
 ) -> None:
-    """Refuse a schema no new table can have."""
+    """Refuse a schema that a new table cannot have."""
     if found := problems(schema, partition_columns, column_mapping=column_mapping):
-        said = "; ".join(found)
+        text = "; ".join(found)
         raise InvalidSchemaError(
-            f"The schema cannot be used: {said if said.endswith('?') else f'{said}.'}"
+            f"The schema cannot be used: {text if text.endswith('?') else f'{text}.'}"
         )
 
 
 def void_problems(schema: StructType) -> list[str]:
-    """List where `void` makes it impossible to write rows: it is never stored in files."""
+    """List the uses of `void` that make it impossible to write rows: it is never stored."""
     found = [
         f"column {'.'.join(path)!r} has void within an array or map"
         for path, item in all_fields(schema)
@@ -104,7 +104,7 @@ def _name_problems(data_type: DataType, path: Path, *, column_mapping: bool) -> 
             if not item.name:
                 yield f"a column {place(where)} has an empty name"
             elif (twin := seen.setdefault(fold(item.name), item.name)) is not item.name:
-                yield f"column {name!r} is there twice, ignoring case ({twin!r})"
+                yield f"column {name!r} is given twice, ignoring case ({twin!r})"
             if not column_mapping and (bad := sorted(_FORBIDDEN.intersection(item.name))):
                 yield f"column {name!r} contains {bad[0]!r}, which needs column mapping"
         if where and not struct.fields:
@@ -112,7 +112,7 @@ def _name_problems(data_type: DataType, path: Path, *, column_mapping: bool) -> 
 
 
 def _structs_of(data_type: DataType, path: Path) -> Iterator[tuple[Path, StructType]]:
-    # Only through arrays and maps: structs within structs are reached through their fields.
+    # Through arrays and maps only: nested structs are reached through their fields.
     match data_type:
         case StructType():
             yield path, data_type
@@ -137,7 +137,7 @@ def _partition_problems(schema: StructType, partition_columns: Sequence[str]) ->
         elif item.type in (VARIANT, VOID) or not isinstance(item.type, Primitive | DecimalType):
             yield f"column {name!r} is a {item.type}, which cannot be partitioned by"
     if partition_columns and columns.keys() <= set(partition_columns):
-        yield "every column is partitioned by, so none is left for the files"
+        yield "every column is a partition column, so none is left for the files"
 
 
 def _is_all_void(schema: StructType) -> bool:

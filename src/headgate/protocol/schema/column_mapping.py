@@ -1,7 +1,7 @@
-"""Column mapping: the names and ids that columns have in data files and statistics.
+"""Column mapping: the physical names and ids of columns in data files and statistics.
 
-Without it a column goes by its own name everywhere. With it names are free to change, and the
-files go by what the column's metadata says.
+Without it a column's physical name is its name. With it the physical name and id are in the
+column's metadata, and the name may change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAPPING_NAME = "delta.columnMapping.physicalName"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column, or a field within structs, that holds values of its own."""
+    """A column, or a field within structs, that is not a struct itself."""
 
     path: Path
     physical: Path  # the names in data files, partition values and statistics
@@ -39,30 +39,30 @@ class Leaf:
 
 
 def physical_name(item: StructField) -> str:
-    """Give the name a field has in files and statistics: under column mapping another one."""
+    """Return the name of a field in files and statistics."""
     name = item.metadata.get(MAPPING_NAME)
     return name if isinstance(name, str) else item.name
 
 
 def field_id(item: StructField) -> int | None:
-    """Give the id column mapping knows a field by."""
+    """Return the column mapping id of a field."""
     number = item.metadata.get(MAPPING_ID)
     return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
 def physical_path(schema: StructType, path: Sequence[str]) -> Path | None:
-    """Translate a path within structs into the names statistics go by."""
+    """Convert a path within structs to physical names."""
     fields = find_all(schema, path)
     return tuple(physical_name(item) for item in fields) if len(fields) == len(path) else None
 
 
 def leaf_columns(schema: StructType) -> list[Leaf]:
-    """List what has statistics of its own: fields within structs; an array or map is one leaf."""
+    """List the columns that have statistics: fields within structs; an array or map is one leaf."""
     return list(_leaves(schema, (), (), nullable=False))
 
 
 def without_mapping(schema: StructType) -> StructType:
-    """Take column mapping's metadata out: with mode `none` fields go by their own names."""
+    """Drop the metadata of column mapping: in mode `none` it has no effect."""
     return _each_field(
         schema,
         lambda item: replace(
@@ -79,7 +79,7 @@ def without_mapping(schema: StructType) -> StructType:
 def with_mapping(
     schema: StructType, new_name: Callable[[], str], last_id: int = 0
 ) -> tuple[StructType, int]:
-    """Give every field an id and a physical name it lacks; give the last id too."""
+    """Add missing ids and physical names to all fields; also return the last id."""
     used = [number for _, item in all_fields(schema) if (number := field_id(item)) is not None]
     last = max([last_id, *used])
 

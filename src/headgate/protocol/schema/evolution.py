@@ -1,7 +1,4 @@
-"""A schema that grows with the rows written to it: new columns and fields, and wider types.
-
-Whether the table's features allow the outcome is the features' to say.
-"""
+"""Schema evolution: add new columns and fields of written rows to a schema, and widen types."""
 
 from __future__ import annotations
 
@@ -27,16 +24,17 @@ Widens = Callable[[Path], bool]  # whether the type of the column or field at a 
 
 
 def never(path: Path) -> bool:
-    """Keep every type as it is."""
+    """Return False: keep every type."""
     return False
 
 
 def merged(
     schema: StructType, given: StructType, widens: Widens = never, path: Path = ()
 ) -> StructType:
-    """Add the columns, and fields within columns, that a schema lacks; each may be null.
+    """Add the columns and nested fields that a schema lacks; each may be null.
 
-    Types that may change become the given ones where those are wider, and the fields record it.
+    A type that `widens` allows to change becomes the given one if that is wider; the field records
+    the change.
     """
     by_name = {fold(item.name): item for item in given.fields}
     kept = [
@@ -76,14 +74,14 @@ def _merged_field(item: StructField, given: DataType, widens: Widens, path: Path
 
 
 def _new(item: StructField) -> StructField:
-    # Rows that are there have no value for it. What else its metadata says belongs to its source.
+    # Nullable, since existing rows have no value. Its other metadata belongs to its source.
     return StructField(item.name, item.type)
 
 
 def with_schema(
     metadata: Metadata, schema: StructType, *, mapped: bool, new_name: Callable[[], str]
 ) -> Metadata:
-    """Give a table's metadata another schema; under column mapping new fields get their names."""
+    """Replace the schema in metadata; with column mapping new fields get names and ids."""
     configuration = dict(metadata.configuration)
     if mapped:
         last = configuration.get(MAX_COLUMN_ID, "0")

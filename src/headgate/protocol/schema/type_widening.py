@@ -1,6 +1,6 @@
-"""Type widening: which types may follow which, and what a schema records of it.
+"""Type widening: which changes of a type are allowed, and how a schema records them.
 
-Older files keep the older type. Reading them as the wider one is the reader's work.
+Existing files keep the old type; readers convert their values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TYPE_CHANGES = "delta.typeChanges"
 
 @dataclass(frozen=True, slots=True)
 class TypeChange:
-    """One change of a column's type, as `delta.typeChanges` records it."""
+    """A change of a column's type in `delta.typeChanges`."""
 
     path: Path
     before: DataType
@@ -46,7 +46,7 @@ class _Change(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def type_changes(schema: StructType) -> list[TypeChange]:
-    """List the changes of type that fields went through, oldest first for each."""
+    """List the recorded type changes of all fields, oldest first for each."""
     found: list[TypeChange] = []
     for path, item in all_fields(schema):
         if TYPE_CHANGES in item.metadata:
@@ -67,22 +67,22 @@ def type_changes(schema: StructType) -> list[TypeChange]:
 
 
 def recorded(item: StructField, changes: Sequence[TypeChange]) -> StructField:
-    """Write changes of a field's type, or of a type within it, behind those that it records."""
+    """Append changes of a field's type, or of a type within it, to those it records."""
     if not changes:
         return item
     before = item.metadata.get(TYPE_CHANGES)
-    told: list[object] = list(before) if isinstance(before, list) else []
+    entries: list[object] = list(before) if isinstance(before, list) else []
     for change in changes:
         one = {
             "fromType": type_to_object(change.before),
             "toType": type_to_object(change.after),
         }
-        told.append(one if change.within is None else {**one, "fieldPath": change.within})
-    return replace(item, metadata={**item.metadata, TYPE_CHANGES: told})
+        entries.append(one if change.within is None else {**one, "fieldPath": change.within})
+    return replace(item, metadata={**item.metadata, TYPE_CHANGES: entries})
 
 
 def is_widening(before: DataType, after: DataType) -> bool:
-    """Say whether the protocol lets one type widen to another."""
+    """Return True if the protocol allows widening one type to another."""
     match before, after:
         case DecimalType(), DecimalType():
             more = after.scale - before.scale
@@ -97,19 +97,19 @@ def is_widening(before: DataType, after: DataType) -> bool:
 
 
 def is_widening_within_family(before: DataType, after: DataType) -> bool:
-    """Return True for a widening that a write may make without being told to.
+    """Return True for a widening that schema evolution may make on its own.
 
-    As in delta-spark, whole numbers become floating point or decimal only by ALTER TABLE: a single
-    write with a column of another kind should not change what the table's column is.
+    As in delta-spark, integers become floating point or decimal only by ALTER TABLE: one write with
+    another kind of number should not change the table's column.
     """
     crosses = is_whole(before) and not is_whole(after)
     return before != after and is_widening(before, after) and not crosses
 
 
 def is_readable(before: DataType, after: DataType) -> bool:
-    """Return whether every value of the older type has its like in the newer one.
+    """Return True if files with the old type can be read as the new one.
 
-    The preview of type widening let whole numbers become decimals of just enough digits.
+    The preview of type widening allowed integers to become decimals of just enough digits.
     """
     match before, after:
         case Primitive(name), DecimalType(precision, scale) if name in _DIGITS:
@@ -125,5 +125,5 @@ _WIDER: Mapping[str, tuple[str, ...]] = {
     "integer": ("long", "double"),
     "float": ("double",),
     "date": ("timestamp_ntz",),
-    # Any type may follow `void`, which no file ever holds; it needs no widening.
+    # `void` may become any type without widening: it is never stored.
 }

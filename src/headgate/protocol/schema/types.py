@@ -1,7 +1,6 @@
-"""Delta schema types, their JSON, and what a schema says: names, types, nullability, metadata.
+"""Delta schema types, their JSON, and queries over a schema: fields, NOT NULL, constraints.
 
-Does not know which schemas are allowed, nor the names columns have in files. Does not know rows:
-enforcing NOT NULL and constraints is the writer's work.
+Which schemas are allowed is in `checks`, the names of columns in files in `column_mapping`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ DEFAULT = "CURRENT_DEFAULT"
 COMMENT = "comment"
 CONSTRAINTS = "delta.constraints."
 
-DEEPEST = 100  # levels of nesting; deeper ones are refused before they exhaust anybody's stack
+DEEPEST = 100  # levels of nesting; deeper schemas are refused before they exhaust the stack
 _MOST_DIGITS = 38
 
 Path = tuple[str, ...]
@@ -57,7 +56,7 @@ class DecimalType:
 
 @dataclass(frozen=True, slots=True)
 class StructField:
-    """A named part of a struct; of the schema itself: a column."""
+    """A field of a struct, or a column of the schema."""
 
     name: str
     type: DataType
@@ -77,7 +76,7 @@ class StructType:
 
 @dataclass(frozen=True, slots=True)
 class ArrayType:
-    """Many values of one type."""
+    """An array of values of one type."""
 
     element: DataType
     contains_null: bool = True
@@ -88,7 +87,7 @@ class ArrayType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """Values by keys."""
+    """A map from keys to values."""
 
     key: DataType
     value: DataType
@@ -142,22 +141,22 @@ BITS: Mapping[str, int] = {"byte": 8, "short": 16, "integer": 32, "long": 64}  #
 
 
 def from_json(text: str | bytes) -> StructType:
-    """Read a `schemaString`."""
+    """Parse a `schemaString`."""
     return _from_json(text if isinstance(text, str) else text.decode(errors="surrogateescape"))
 
 
 def to_json(schema: StructType) -> str:
-    """Write a schema as a `schemaString`."""
+    """Format a schema as a `schemaString`."""
     return msgspec.json.encode(type_to_object(schema)).decode()
 
 
 def type_from_object(value: object, path: Path = ()) -> DataType:
-    """Read a type from decoded JSON; `path` is where it stands, for messages."""
+    """Convert a type from decoded JSON; `path` is its place in the schema, for messages."""
     return _type(value, path, 0)
 
 
 def type_to_object(data_type: DataType) -> object:
-    """Give a type as plain values, ready for JSON."""
+    """Convert a type to plain values for JSON."""
     match data_type:
         case Primitive() | DecimalType():
             return str(data_type)
@@ -187,7 +186,7 @@ def _field_to_object(item: StructField) -> dict[str, object]:
     }
 
 
-@functools.lru_cache(maxsize=256)  # the same few schemas are asked for with every commit
+@functools.lru_cache(maxsize=256)  # every commit to a table has the same schema
 def _from_json(text: str) -> StructType:
     try:
         value = msgspec.json.decode(text)
@@ -234,7 +233,7 @@ def _type(value: object, path: Path, depth: int) -> DataType:
 def _named_type(name: str, path: Path) -> DataType:
     if (primitive := PRIMITIVES.get(name)) is not None:
         return primitive
-    if name == "null":  # how `void` was spelled once
+    if name == "null":  # an old spelling of `void`
         return VOID
     if (found := _DECIMAL.fullmatch(name)) is not None:
         precision, scale = (
@@ -242,7 +241,7 @@ def _named_type(name: str, path: Path) -> DataType:
         )
         decimal = DecimalType(precision, scale)
         if not decimal.is_possible:
-            raise MalformedError(f"The type {name!r} {place(path)} has impossible digits.")
+            raise MalformedError(f"The type {name!r} {place(path)} is out of range.")
         return decimal
     raise UnsupportedFeatureError(f"The type {name!r} {place(path)} is not supported.")
 
@@ -277,15 +276,15 @@ def _flag(members: Mapping[str, object], key: str, path: Path) -> bool:
 
 
 def place(path: Path) -> str:
-    """Say where a path leads, in the words of messages."""
+    """Describe a place in a schema, for messages."""
     return f"at column {'.'.join(path)!r}" if path else "of the schema"
 
 
-# What a schema says
+# Queries
 
 
 def find(schema: StructType, path: Sequence[str]) -> StructField | None:
-    """Find a field by its names; exactly spelled first, otherwise without regard to case.
+    """Find a field by its path; an exact name comes before one in another case.
 
     `element`, `key` and `value` lead into arrays and maps, as in the protocol's field paths.
     """
@@ -314,7 +313,7 @@ def find_all(schema: StructType, path: Sequence[str]) -> list[StructField]:
             case _:
                 return []
         if position == len(path) - 1 and (not found or found[-1].type is not within):
-            return []  # an element, key or value is no field
+            return []  # an element, key or value is not a field
     return found
 
 
@@ -322,12 +321,12 @@ def _named(schema: StructType, name: str) -> StructField | None:
     for item in schema.fields:
         if item.name == name:
             return item
-    wanted = fold(name)
-    return next((item for item in schema.fields if fold(item.name) == wanted), None)
+    folded = fold(name)
+    return next((item for item in schema.fields if fold(item.name) == folded), None)
 
 
 def all_fields(schema: StructType) -> list[tuple[Path, StructField]]:
-    """List every field with its path, those within arrays and maps included."""
+    """List all fields with their paths, including those within arrays and maps."""
     return list(_fields_of(schema, ()))
 
 
@@ -347,25 +346,25 @@ def _fields_of(data_type: DataType, path: Path) -> Iterator[tuple[Path, StructFi
 
 
 def is_whole(data_type: DataType) -> bool:
-    """Say whether values of a type are whole numbers."""
+    """Return True for integer types."""
     return isinstance(data_type, Primitive) and data_type.name in BITS
 
 
-def contains(data_type: DataType, wanted: Primitive) -> bool:
-    """Say whether a type occurs anywhere within another."""
+def contains(data_type: DataType, inner: Primitive) -> bool:
+    """Return True if a type occurs anywhere within another."""
     match data_type:
         case StructType(fields):
-            return any(contains(item.type, wanted) for item in fields)
+            return any(contains(item.type, inner) for item in fields)
         case ArrayType(element):
-            return contains(element, wanted)
+            return contains(element, inner)
         case MapType(key, value):
-            return contains(key, wanted) or contains(value, wanted)
+            return contains(key, inner) or contains(value, inner)
         case _:
-            return data_type == wanted
+            return data_type == inner
 
 
 def columns_with(schema: StructType, key: str) -> list[Path]:
-    """List the fields whose metadata has a key, or one that begins with it if it ends in a dot."""
+    """List the fields whose metadata has a key, or a key with that prefix if it ends in a dot."""
     if key.endswith("."):
         return [
             p for p, item in all_fields(schema) if any(k.startswith(key) for k in item.metadata)
@@ -374,7 +373,7 @@ def columns_with(schema: StructType, key: str) -> list[Path]:
 
 
 def not_null_columns(schema: StructType) -> list[Path]:
-    """List the fields within structs that must have a value wherever their struct has one."""
+    """List the NOT NULL columns and the NOT NULL fields within structs."""
     return list(_not_null(schema, ()))
 
 
@@ -387,7 +386,7 @@ def _not_null(schema: StructType, path: Path) -> Iterator[Path]:
 
 
 def check_constraints(configuration: Mapping[str, str]) -> dict[str, str]:
-    """Give the CHECK constraints of a table: name and SQL expression."""
+    """Return the CHECK constraints of a table: SQL expressions by name."""
     return {
         key.removeprefix(CONSTRAINTS): expression
         for key, expression in configuration.items()
@@ -396,7 +395,7 @@ def check_constraints(configuration: Mapping[str, str]) -> dict[str, str]:
 
 
 def invariants(schema: StructType) -> dict[Path, str]:
-    """Give the SQL expressions that columns carry in `delta.invariants`."""
+    """Return the SQL expressions in the columns' `delta.invariants`."""
     found: dict[Path, str] = {}
     for path, item in all_fields(schema):
         if INVARIANTS in item.metadata:
@@ -421,6 +420,6 @@ def _invariant(value: object, path: Path) -> str:
 
 
 def comment_of(item: StructField) -> str | None:
-    """Give a field's comment."""
+    """Return a field's comment."""
     comment = item.metadata.get(COMMENT)
     return comment if isinstance(comment, str) else None
