@@ -6,11 +6,13 @@ other test's session reads SQL. It works while the caller does: `begin` asks, `e
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,9 @@ class DeltaSpark:
         self._scratch = scratch
         self._numbers = itertools.count()
         self._said = scratch / "delta-spark.log"
+        # Two processes that fill Ivy's cache at the same time spoil it for each other.
+        self._resolving = (Path(tempfile.gettempdir()) / "headgate-ivy.lock").open("w")
+        fcntl.flock(self._resolving, fcntl.LOCK_EX)
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, str(WORKER), str(scratch)],
@@ -66,8 +71,9 @@ class DeltaSpark:
         """Skip the test where delta-spark cannot be had, and fail it where it must be."""
         if self._is_ready:
             return
-        if self._process.poll() is None and self._line() is not None:
-            self._is_ready = True
+        self._is_ready = self._process.poll() is None and self._line() is not None
+        self._resolving.close()  # which releases the lock
+        if self._is_ready:
             return
         missing = (
             "delta-spark did not start: Spark resolves io.delta:delta-spark_4.2_2.13:4.4.0 from"
@@ -121,6 +127,7 @@ class DeltaSpark:
         return self._said.read_text(errors="replace")[-2000:]
 
     def close(self) -> None:
+        self._resolving.close()
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
