@@ -761,7 +761,6 @@ class StoreContract:
             10**15: (6, 20),
         }
 
-    @req("CM-42")
     @shows("FC5")
     def test_how_many_commits_fit_is_what_their_contents_add_up_to(
         self, store: CatalogStore

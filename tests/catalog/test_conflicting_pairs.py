@@ -379,7 +379,7 @@ RULED = {
 }
 
 
-@req("MT-04", "IN-02", "CM-41")
+@req("MT-04", "IN-02")
 @shows("S8")
 @pytest.mark.parametrize("name", RULED)
 def test_a_catalog_decides_streams_domains_vectors_and_metadata_by_their_rules(

@@ -17,7 +17,7 @@ from headgate.errors import LogAheadError, TxnIdReusedError
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, parse
 from headgate.protocol.commit import examination, row_ids
 from headgate.protocol.commit.conflicts import Isolation, Scan
-from headgate.protocol.commit.content import Staged, Way
+from headgate.protocol.commit.content import Put, Staged, Way
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
@@ -132,6 +132,22 @@ def test_a_staged_commit_without_its_transactions_id_is_refused(
     content = file_content(add(), **{"txn_id": txn_id, "timestamp_ms": START_MS + 9, **info})  # type: ignore[arg-type]
     assert rules(lake.catalog.propose(staged(lake, table_id, content, txn_id))) == {rule}
     assert lake.catalog.resolve(table_id).latest == 0
+
+
+@req("CM-04")
+@pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
+@pytest.mark.parametrize(
+    ("info", "rule"),
+    [({"txnId": None}, "no-txn-id"), ({"txnId": "another"}, "txn-id-mismatch")],
+)
+def test_a_put_without_its_transactions_id_is_refused(
+    house: House, info: dict[str, object], rule: str
+) -> None:
+    table_id, txn_id = house.create().table_id, new_txn_id()
+    content = file_content(add(), **{"txn_id": txn_id, "timestamp_ms": START_MS + 9, **info})  # type: ignore[arg-type]
+    put = Part(table_id=table_id, version=Version(1), content=Put(content=content))
+    assert rules(house.catalog.propose(transaction(put, txn_id=txn_id))) == {rule}
+    assert house.catalog.resolve(table_id).latest == 0
 
 
 def staged(

@@ -166,6 +166,7 @@ def test_a_time_before_the_oldest_event_has_no_sequence_any_more(old_lake: House
             catalog.sequence_at(ms)
 
 
+@req("CM-42")
 def test_cuts_and_answers_of_commits_outlive_their_events(old_lake: House) -> None:
     catalog = old_lake.database
     [first, *_] = catalog.events()
@@ -280,7 +281,7 @@ def test_a_lease_taken_by_a_clock_that_was_ahead_stops_nobody_for_long(inline_la
 # Staged files
 
 
-@req("MN-02")
+@req("MN-02", "CM-08")
 @shows("FX19")
 def test_files_that_lost_are_reclaimed_and_the_table_reads_as_what_won(staged_lake: House) -> None:
     house = staged_lake

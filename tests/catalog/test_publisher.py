@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +18,7 @@ import pytest
 
 from headgate import failpoints
 from headgate._connect import embedded_catalog
-from headgate.api.messages import Part, Proposal, Ratified
+from headgate.api.messages import Answer, Part, Proposal, Ratified
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import ReadUnit
@@ -34,7 +34,7 @@ from headgate.errors import (
 )
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import TableId, Version
-from headgate.protocol.commit.content import Way
+from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import PublishedCommit
 from headgate.settings import Settings
@@ -189,6 +189,32 @@ def test_what_is_committed_is_published_soon_without_anybody_asking(
         assert in_log(tmp_path, table.table_id) == [0, 1, 2, 3]
         timeline = house.database.timeline(table.table_id)
         assert all(entry.commit.is_published for entry in timeline)
+
+
+@req("CM-25")
+@shows("L2")
+@pytest.mark.parametrize("road", ["inline, at once", "staged", "staged, by its name"])
+def test_what_is_committed_is_published_soon_whatever_road_it_came(
+    tmp_path: Path, storage: Storage, road: str
+) -> None:
+    with opened(tmp_path, publish_every_ms=NEVER) as house:
+        table_id = house.create().table_id
+        commit(house, table_id)  # from here on the queue takes proposals at once
+        eventually(lambda: recorded(house, table_id) == 1)
+        house.way = Way.INLINE if road == "inline, at once" else Way.STAGED
+        proposal = house.proposal(table_id, 2, add())
+        answer = Future[Answer]()
+        match road, proposal.parts[0].content:
+            case "inline, at once", _:
+                assert house.database.propose_soon(proposal, answer, lambda: None)
+            case "staged", _:
+                answer.set_result(house.catalog.propose(proposal))
+            case _, Staged() as staged:
+                before = house.database.describe_for(table_id, Version(2))
+                decided = house.database.propose_staged(before, Version(2), staged)
+                answer.set_result(decided.answer)
+        assert isinstance(answer.result(PATIENCE), Ratified)
+        eventually(lambda: recorded(house, table_id) == 2)
 
 
 @shows("L2")
@@ -931,6 +957,7 @@ def test_a_claim_is_believed_only_once_the_file_outlives_a_power_loss(
 # Batches
 
 
+@req("CM-23")
 @pytest.mark.parametrize(
     ("commits", "upto", "batches"),
     [

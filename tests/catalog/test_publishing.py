@@ -242,6 +242,26 @@ def test_a_claim_of_having_published_is_looked_at_before_it_is_believed(lake: Ho
     assert entry.published == 2
 
 
+@req("PB-01", "CM-23")
+@shows("FP7", "S10")
+def test_a_claim_is_refused_while_a_version_below_it_is_not_in_the_log(lake: House) -> None:
+    table_id = lake.create().table_id
+    for version in (1, 2):
+        lake.propose(table_id, version, add())
+    lake.catalog.publish(table_id, Version(0))
+    log = lake.log(table_id)
+    held = lake.catalog.ratified_commits(table_id, Version(1)).commits
+    contents = [content_of(log, commit) or b"" for commit in held]
+    log.store.put(PublishedCommit(Version(2)).path, contents[1])
+    with pytest.raises(NotPublishedError):
+        lake.database.confirm_published(table_id, Version(2))
+    [entry] = lake.database.tables(lake.SCHEMA)
+    assert entry.published == 0
+    assert lake.catalog.ratified_commits(table_id, Version(1)).commits == held
+    log.store.put(PublishedCommit(Version(1)).path, contents[0])
+    assert lake.database.confirm_published(table_id, Version(2)) == 2
+
+
 @req("PB-01")
 def test_a_claim_about_a_file_with_other_bytes_raises_the_alarm(lake: House) -> None:
     table = lake.create()
@@ -268,7 +288,7 @@ def test_the_latest_version_is_known_when_all_is_published_and_forgotten(lake: H
     assert lake.catalog.resolve(table.table_id).latest == 1
 
 
-@req("CM-27", "CM-28", "RD-04")
+@req("CM-27", "CM-28", "RD-04", "PB-01")
 @shows("FP9", "S14")
 def test_a_checkpoint_or_compaction_of_an_unpublished_version_is_not_taken_note_of(
     lake: House,
@@ -289,6 +309,8 @@ def test_a_checkpoint_or_compaction_of_an_unpublished_version_is_not_taken_note_
     for file in (checkpoint, compaction):
         with pytest.raises(NotPublishedError):
             lake.database.add_file(table.table_id, file)
+    held = lake.catalog.ratified_commits(table.table_id).commits
+    assert [commit.version for commit in held] == [0, 1]
     crc = f"{LOG}/{1:020d}.crc"
     store.put_if_absent(crc, b"{}")
     lake.database.add_file(

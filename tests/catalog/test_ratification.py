@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,18 +12,20 @@ import pytest
 
 from headgate.api.messages import Answer, Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import (
+    InvalidCommitError,
     NotFoundError,
     TransactionExpiredError,
     TxnIdReusedError,
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import TxnId, Version
-from headgate.protocol.commit.content import Way
+from headgate.protocol.commit.content import Staged, Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED
+from headgate.settings import Settings
 from tests.catalog.conftest import House
 from tests.kit import req, shows
-from tests.kit.builders import add, new_txn_id, remove
+from tests.kit.builders import START_MS, add, new_txn_id, remove
 
 
 def rules(answer: object) -> set[str]:
@@ -42,6 +45,23 @@ def test_version_2_is_refused_while_1_is_not_ratified(house: House) -> None:
     assert house.catalog.resolve(table.table_id).latest == 2
 
 
+@req("CM-10")
+@shows("S1", "FI6")
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_transaction_is_refused_where_one_of_its_tables_would_skip_a_version(
+    lake: House, ahead: int
+) -> None:
+    ids = [lake.create(name).table_id for name in ("one", "other")]
+    txn_id, stamp = new_txn_id(), lake.clock.ms + 9
+    parts = [
+        lake.part(table_id, 1 + (n == ahead), add(), txn_id=txn_id, timestamp_ms=stamp)
+        for n, table_id in enumerate(ids)
+    ]
+    answer = lake.catalog.propose(Proposal(txn_id=txn_id, parts=tuple(parts)))
+    assert rules(answer) == {"version-gap"}
+    assert [lake.catalog.resolve(table_id).latest for table_id in ids] == [0, 0]
+
+
 @req("CM-11", "CM-14")
 @shows("S2", "FI6")
 def test_of_two_that_remove_one_file_the_first_wins_and_the_other_is_told_by_whom(
@@ -58,6 +78,25 @@ def test_of_two_that_remove_one_file_the_first_wins_and_the_other_is_told_by_who
     assert winner.version == 2
     assert winner.txn_id == first.txn_id
     assert house.catalog.resolve(table.table_id).latest == 2
+
+
+@req("CM-14")
+@pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
+def test_a_transaction_that_lost_in_several_tables_is_given_the_winners_of_each(
+    lake: House,
+) -> None:
+    ids = [lake.create(name).table_id for name in ("one", "other")]
+    txn_id, stamp = new_txn_id(), lake.clock.ms + 9
+    parts = [lake.part(t, 1, add(), txn_id=txn_id, timestamp_ms=stamp) for t in ids]
+    for table_id, last in zip(ids, (3, 1), strict=True):
+        for version in range(1, last + 1):
+            assert isinstance(lake.propose(table_id, version, add()), Ratified)
+    answer = lake.catalog.propose(Proposal(txn_id=txn_id, parts=tuple(parts)))
+    assert isinstance(answer, VersionTaken)
+    assert answer.latest == dict(zip(ids, (3, 1), strict=True))
+    for table_id in ids:
+        held = lake.catalog.ratified_commits(table_id, Version(1)).commits
+        assert answer.winners[table_id] == held
 
 
 @req("CM-10", "CM-11")
@@ -118,6 +157,7 @@ def test_the_first_answer_is_given_after_publishing_and_after_the_content_was_fo
     assert lake.catalog.resolve(table.table_id).latest == 1
 
 
+@req("CM-42")
 @shows("FC6")
 def test_a_ratified_transaction_proposed_again_at_a_higher_version_gets_its_first_answer(
     house: House,
@@ -141,6 +181,7 @@ def test_a_txn_id_with_another_intent_is_refused_and_changes_nothing(house: Hous
     assert house.catalog.resolve(table.table_id).latest == 1
 
 
+@req("CM-42")
 @shows("FC7")
 def test_copies_of_one_request_at_the_same_time_give_one_version_and_equal_answers(
     house: House,
@@ -168,6 +209,68 @@ def test_what_was_rejected_stays_rejected_after_the_reason_went_away(inline_lake
     assert house.catalog.propose(ahead) == rejected
     assert house.catalog.outcome(ahead.txn_id) == rejected
     assert house.catalog.resolve(table.table_id).latest == 1
+
+
+@req("CM-47")
+@shows("FM8", "S5")
+@pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
+@pytest.mark.parametrize("what", ["staged file", "data file"])
+def test_what_was_rejected_for_a_missing_file_stays_rejected_when_the_file_is_there(
+    lake: House, what: str
+) -> None:
+    """Who was told so may have deleted the other files."""
+    lake.settings = Settings(verify_staged=1)
+    lake.restart()
+    table_id = lake.create().table_id
+    store = lake.log(table_id).store
+    store.put("data.parquet", b"rows")
+    proposal = lake.proposal(table_id, 1, add("data.parquet", size=4))
+    [part] = proposal.parts
+    assert isinstance(part.content, Staged)
+    path = f"{STAGED}/{part.content.file_name}" if what == "staged file" else "data.parquet"
+    kept = store.get(path)
+    store.delete(path)
+    rejected = lake.catalog.propose(proposal)
+    assert rules(rejected) == {"staged-file-missing" if what == "staged file" else "file-missing"}
+    store.put(path, kept)
+    assert lake.catalog.propose(proposal) == rejected
+    lake.restart()
+    assert lake.catalog.propose(proposal) == rejected
+    assert lake.catalog.resolve(table_id).latest == 0
+
+
+@req("CM-42", "CM-47")
+def test_a_rejection_is_the_answer_for_30_days_and_nothing_is_ratified_under_its_id_after(
+    lake: House,
+) -> None:
+    days_ms = 30 * 24 * 3600 * 1000
+    table_id = lake.create().table_id
+    txn_id = new_txn_id(7, now_ms=lake.clock.ms)
+    ahead = lake.proposal(table_id, 2, add(), txn_id=txn_id)
+    rejected = lake.catalog.propose(ahead)
+    assert rules(rejected) == {"version-gap"}
+    assert isinstance(lake.propose(table_id, 1, add()), Ratified)
+    for passed_ms in (days_ms, days_ms + 1):
+        lake.clock.ms = START_MS + passed_ms
+        young = new_txn_id(now_ms=lake.clock.ms)
+        assert rules(lake.propose(table_id, 9, add(), txn_id=young)) == {"version-gap"}
+        lake.database.keep_house()
+        lake.restart()
+        if passed_ms == days_ms:
+            assert lake.catalog.propose(ahead) == rejected
+    with pytest.raises(TransactionExpiredError):
+        lake.catalog.propose(ahead)
+    assert lake.catalog.resolve(table_id).latest == 1
+
+
+@req("CM-47")
+@pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
+def test_a_filesystem_catalog_decides_anew_what_it_rejected(house: House) -> None:
+    table_id = house.create().table_id
+    ahead = house.proposal(table_id, 2, add(), timestamp_ms=START_MS + 1_000)
+    assert rules(house.catalog.propose(ahead)) == {"version-gap"}
+    assert isinstance(house.propose(table_id, 1, add()), Ratified)
+    assert isinstance(house.catalog.propose(ahead), Ratified)
 
 
 @pytest.mark.parametrize("spelled", ["{}", "{{{}}}", "urn:uuid:{}"])
@@ -203,6 +306,43 @@ def test_the_answer_names_version_kind_place_size_and_time_as_ratified_commits_d
     assert (said.file_name is None) == (lake.way is Way.INLINE)
     assert said.size > 0
     assert said.timestamp_ms == answer.timestamp_ms
+
+
+@req("CM-48")
+@pytest.mark.parametrize("lake", [Way.INLINE, Way.STAGED], indirect=True)
+def test_the_answer_for_a_transaction_describes_the_commit_of_each_table(lake: House) -> None:
+    ids = [lake.create(name).table_id for name in ("one", "other")]
+    assert isinstance(lake.propose(ids[1], 1, add()), Ratified)
+    txn_id = new_txn_id()
+    parts = [
+        lake.part(table_id, version, add(), txn_id=txn_id, timestamp_ms=lake.clock.ms + 9)
+        for table_id, version in zip(ids, (1, 2), strict=True)
+    ]
+    answer = lake.catalog.propose(Proposal(txn_id=txn_id, parts=tuple(parts)))
+    assert isinstance(answer, Ratified)
+    assert list(answer.commits) == ids
+    for table_id, version in zip(ids, (1, 2), strict=True):
+        [held] = lake.catalog.ratified_commits(table_id, Version(version)).commits
+        said = answer.commits[table_id]
+        assert said == (held if lake.way is Way.INLINE else replaced(held, content=None))
+        assert (said.version, said.way, said.txn_id) == (version, lake.way, txn_id)
+        content = held.content or b""
+        assert (said.size, said.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+@req("CM-48")
+@pytest.mark.parametrize("house", [Way.PUT_IF_ABSENT], indirect=True)
+def test_the_answer_to_a_put_names_version_kind_size_and_time(house: House) -> None:
+    table_id = house.create().table_id
+    answer = house.propose(table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    said = answer.commits[table_id]
+    [entry] = house.catalog.timeline(table_id, Version(1))
+    assert replaced(said, content=None) == entry.commit
+    content = house.log(table_id).read_published(Version(1))
+    assert content is not None
+    assert (said.version, said.way, said.size) == (1, Way.PUT_IF_ABSENT, len(content))
+    assert said.timestamp_ms == answer.timestamp_ms == house.stamp_of(table_id)
 
 
 @req("CM-06", "CM-07")
@@ -303,14 +443,28 @@ def test_row_ids_of_racing_appends_are_disjoint_and_follow_the_high_water_mark(
 @req("CM-02")
 @shows("FI2")
 @pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
-def test_a_staged_file_can_only_become_the_version_in_its_name(lake: House) -> None:
+@pytest.mark.parametrize("named", [1, 3])
+def test_a_staged_file_can_only_become_the_version_in_its_name(lake: House, named: int) -> None:
     table = lake.create()
-    proposal = lake.proposal(table.table_id, 2, add())
+    proposal = lake.proposal(table.table_id, named, add(), timestamp_ms=START_MS + 1_000)
+    assert isinstance(lake.propose(table.table_id, 1, add()), Ratified)
     [part] = proposal.parts
-    moved = type(part)(table_id=part.table_id, version=Version(1), content=part.content)
-    with pytest.raises(Exception, match="can only become version 2"):
+    moved = type(part)(table_id=part.table_id, version=Version(2), content=part.content)
+    with pytest.raises(InvalidCommitError, match=f"can only become version {named}"):
         lake.catalog.propose(Proposal(txn_id=proposal.txn_id, parts=(moved,)))
-    assert lake.catalog.resolve(table.table_id).latest == 0
+    assert lake.catalog.resolve(table.table_id).latest == 1
+
+
+@req("CM-02")
+@shows("FI2")
+@pytest.mark.parametrize("lake", [Way.STAGED], indirect=True)
+def test_a_staged_file_that_lost_its_version_is_moved_to_no_other(lake: House) -> None:
+    table_id = lake.create().table_id
+    late = lake.proposal(table_id, 1, add(), timestamp_ms=START_MS + 1_000)
+    assert isinstance(lake.propose(table_id, 1, add()), Ratified)
+    for _ in range(2):
+        assert isinstance(lake.catalog.propose(late), VersionTaken)
+    assert lake.catalog.resolve(table_id).latest == 1
 
 
 @shows("FC13", "S8")

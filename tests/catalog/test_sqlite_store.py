@@ -640,7 +640,7 @@ def found_in(unit: ReadUnit) -> TableRow:
     return row
 
 
-@req("CM-10")
+@req("CM-11")
 @shows("S2")
 def test_what_another_process_wrote_is_seen_by_the_next_unit_that_knew_better(
     path: Path, store: SQLiteStore

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -18,6 +19,7 @@ from headgate.errors import (
     InvalidCommitError,
     NotEmptyError,
     NotFoundError,
+    OutcomeUnknownError,
     RefusedError,
     UnsupportedByCatalogError,
 )
@@ -40,6 +42,8 @@ from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
+from headgate.storage.local import LocalStore
+from headgate.storage.port import PutUnknownError
 from tests.catalog.conftest import House
 from tests.catalog.test_feed import every
 from tests.kit import req, shows
@@ -55,7 +59,9 @@ from tests.kit.builders import (
     protocol,
     remove,
 )
+from tests.kit.faulty import Call, WrappedStore
 
+Effect = TypeVar("Effect")
 T = TableName.parse("t")
 
 
@@ -681,6 +687,43 @@ def test_a_put_counts_from_its_visibility_whether_or_not_the_sender_hears_of_it(
     assert isinstance(answer, Ratified)
     assert answer.commits[table.table_id].version == 1
     assert house.catalog.resolve(table.table_id).latest == 1
+
+
+class LossyStore(WrappedStore):
+    """A store whose next put gets no answer, and may have been carried out."""
+
+    loses: bool | None = None  # whether the put is lost too; None: nothing is lost
+
+    def around(self, call: Call, effect: Callable[[], Effect]) -> Effect:
+        if call.method != "put_if_absent" or self.loses is None:
+            return effect()
+        if not self.loses:
+            effect()
+        self.loses = None
+        raise PutUnknownError("The answer was lost.")
+
+
+@req("CM-13", "CM-43")
+@shows("FC4")
+@pytest.mark.parametrize("is_put_lost", [False, True])
+def test_a_put_without_an_answer_is_unknown_and_sending_it_again_settles_it(
+    tmp_path: Path, is_put_lost: bool
+) -> None:
+    store = LossyStore(LocalStore(tmp_path / "lake"))
+    locations.mount(str(tmp_path / "lake"), store)
+    house = House(tmp_path / "lake", Way.PUT_IF_ABSENT, ManualClock())
+    table_id = house.create().table_id
+    proposal = house.proposal(table_id, 1, add())
+    store.loses = is_put_lost
+    with pytest.raises(OutcomeUnknownError) as unknown:
+        house.catalog.propose(proposal)
+    assert unknown.value.txn_id == proposal.txn_id
+    assert house.catalog.resolve(table_id).latest == (0 if is_put_lost else 1)
+    for _ in range(2):
+        answer = house.catalog.propose(proposal)
+        assert isinstance(answer, Ratified)
+        assert answer.commits[table_id].version == 1
+    assert house.catalog.resolve(table_id).latest == 1
 
 
 @req("CM-09", "CM-13")

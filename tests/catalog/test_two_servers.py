@@ -126,7 +126,7 @@ def told(catalog: Catalog, table_id: TableId) -> list[tuple[int, str]]:
 # One after the other
 
 
-@req("CA-03")
+@req("CA-03", "CM-10", "CM-11")
 @shows("FS1")
 def test_what_one_server_acknowledged_the_other_knows_at_once_and_decides_by(site: Site) -> None:
     one, two = site.open(), site.open()
@@ -154,7 +154,7 @@ def test_what_one_server_acknowledged_the_other_knows_at_once_and_decides_by(sit
     assert one.resolve(table_id).latest == 2
 
 
-@req("CA-03")
+@req("CA-03", "CM-42")
 @shows("FS1", "FC7")
 def test_one_proposal_sent_to_both_servers_is_ratified_once_and_answered_alike(site: Site) -> None:
     catalogs = [site.open(), site.open()]
@@ -176,7 +176,7 @@ def test_one_proposal_sent_to_both_servers_is_ratified_once_and_answered_alike(s
     assert len(told(catalogs[1], table_id)) == 21
 
 
-@req("CA-03")
+@req("CA-03", "CM-11")
 @shows("FS1")
 def test_two_servers_cannot_both_remove_one_file(site: Site) -> None:
     one, two = site.open(), site.open()
@@ -197,7 +197,7 @@ def test_two_servers_cannot_both_remove_one_file(site: Site) -> None:
 
 
 @pytest.mark.slow
-@req("CA-03")
+@req("CA-03", "CM-10", "CM-11")
 @shows("FS1", "S2")
 @pytest.mark.parametrize("tables", [1, 8])
 def test_servers_that_propose_at_once_take_every_version_once_and_each_gets_its_share(

@@ -6,6 +6,7 @@ machine off. What the catalog believes to be in the log must still be there.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit, StagedCommit
 from headgate.settings import Settings
 from headgate.storage.local import LocalStore
+from headgate.table.log_files import DeltaLog
 from tests.kit import req, shows
 from tests.kit.builders import (
     START_MS,
@@ -38,7 +40,7 @@ from tests.kit.builders import (
     new_txn_id,
     protocol,
 )
-from tests.kit.faulty import ForgetfulDisk
+from tests.kit.faulty import ForgetfulDisk, PowerLossError
 
 SEEDS = pytest.mark.parametrize("seed", range(6))
 T = TableName.parse("t")
@@ -198,6 +200,33 @@ def test_a_version_that_another_wrote_just_before_the_publisher_outlives_a_power
         assert lake.catalog.publish(table_id) == 1
         disk.crash(random.Random(seed))
         assert [lake.read(table_id, published(v)) for v in (0, 1)] == contents
+
+
+@req("CM-23", "CM-24")
+@shows("FP1", "S10")
+@SEEDS
+def test_power_lost_at_any_call_of_publishing_leaves_a_log_without_a_gap(
+    tmp_path: Path, seed: int
+) -> None:
+    left: set[int] = set()
+    for call in itertools.count(1):
+        disk, folder = ForgetfulDisk(), tmp_path / str(call)
+        folder.mkdir()
+        with opened(folder, disk) as lake:
+            table_id = lake.create()
+            contents = [lake.content(table_id, 0), *(lake.append(table_id, v) for v in (1, 2, 3))]
+            disk.crash_at = disk.calls + call
+            with suppress(PowerLossError):
+                lake.catalog.publish(table_id)
+                break
+            disk.crash(random.Random(seed))
+            log = DeltaLog(LocalStore(f"/lake/tables/{table_id}", disk))
+            there = [log.read_published(Version(version)) for version in range(4)]
+            left.add(4 - there.count(None))
+            assert there == [*contents[: 4 - there.count(None)], *[None] * there.count(None)]
+            assert lake.catalog.publish(table_id) == 3
+            assert [lake.read(table_id, published(v)) for v in range(4)] == contents
+    assert {0, 4} <= left
 
 
 def once(fits: Callable[[str, str], bool], act: Callable[[], None]) -> Callable[[str, str], None]:

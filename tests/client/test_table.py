@@ -14,6 +14,7 @@ import pytest
 from headgate.api.messages import Resolved
 from headgate.api.port import Ref
 from headgate.arguments import When, milliseconds
+from headgate.client.session import Session
 from headgate.client.table import PlainTable, Table, open_path
 from headgate.client.transaction import Change, Operation
 from headgate.errors import (
@@ -54,19 +55,53 @@ class TestReading:
     @req("RD-01")
     def test_the_name_is_resolved_before_anything_of_the_table_is_read(self, world: World) -> None:
         world.make().append(rows(1))
-        happened: list[str] = []
-
-        class Witness(LosingCatalog):
-            def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
-                happened.append("resolve")
-                return super().resolve(ref, at)
-
-        session = world.session(Witness(world.catalog))
-        for location, store in world.stores.items():
-            world.stores[location] = Telling(store, happened)  # type: ignore[assignment]
+        session, happened = witnessed(world)
         session.table("orders").to_arrow()
         assert happened[0] == "resolve"
         assert "store" in happened
+
+    @req("RD-01")
+    @pytest.mark.parametrize("has_read_before", [False, True])
+    @pytest.mark.parametrize("moment", ["now", "a version", "a time"])
+    def test_the_catalog_is_asked_before_storage_for_every_moment_and_every_time(
+        self, world: World, moment: str, has_read_before: bool
+    ) -> None:
+        """What a handle knows from an earlier read may be old."""
+        made = world.make()
+        for number in range(3):
+            made.append(rows(number))
+        when: dict[str, int] = {
+            "now": {},
+            "a version": {"version": 2},
+            "a time": {"as_of": made.history()[1].timestamp_ms or 0},
+        }[moment]
+        session, happened = witnessed(world)
+        table = session.table("orders")
+        if has_read_before:
+            table.to_arrow(**when)
+            made.append(rows(3))
+            happened.clear()
+        found = ids_in(table.to_arrow(**when))
+        assert found == ([0, 1] if when else [0, 1, 2, 3][: 3 + has_read_before])
+        assert happened[0] == "resolve"
+        assert "store" in happened
+
+    @req("RD-01")
+    @pytest.mark.parametrize("what", ["append", "overwrite", "alter"])
+    def test_the_catalog_is_asked_before_a_table_is_written(self, world: World, what: str) -> None:
+        made = world.make()
+        made.append(rows(1))
+        session, happened = witnessed(world)
+        table = session.table("orders")
+        match what:
+            case "append":
+                table.append(rows(2))
+            case "overwrite":
+                table.overwrite(rows(2))
+            case _:
+                table.set_properties({"told": "more"})
+        assert happened[0] == "resolve"
+        assert made.snapshot().version == 2
 
     @req("RD-01")
     @shows("FX1")
@@ -189,6 +224,20 @@ class Telling(WrappedStore):
     def local_path(self, path: str) -> str | None:
         self._happened.append("store")
         return super().local_path(path)
+
+
+def witnessed(world: World) -> tuple[Session, list[str]]:
+    """Connect a client that notes when the catalog is asked, and storage touched."""
+    happened: list[str] = []
+
+    class Witness(LosingCatalog):
+        def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+            happened.append("resolve")
+            return super().resolve(ref, at)
+
+    for location, store in world.stores.items():
+        world.stores[location] = Telling(store, happened)  # type: ignore[assignment]
+    return world.session(Witness(world.catalog)), happened
 
 
 @pytest.mark.parametrize(

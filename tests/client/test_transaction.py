@@ -29,9 +29,12 @@ from headgate.protocol.actions import RemoveFile, Sequence, TxnId, Version, pars
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.commit.content import Inline, Staged, Way
 from headgate.protocol.commit.examination import Violation
-from headgate.protocol.paths import PublishedCommit, parse_staged_name
+from headgate.protocol.encoding import replaced
+from headgate.protocol.paths import PublishedCommit, StagedCommit, parse_staged_name
 from headgate.storage.local import LocalStore
+from headgate.storage.memory import MemoryStore
 from headgate.storage.port import ObjectMeta
+from headgate.table.log_files import DeltaLog
 from tests.client.conftest import SetClock, World, ids_in, rows
 from tests.kit import req
 from tests.kit.toy import LosingCatalog, ToyCatalog, unavailable, unknown
@@ -99,6 +102,7 @@ class TestHowContentTravels:
             assert [c.way for c in held] == [Way.STAGED, Way.INLINE] * 3
         assert ids_in(mixed.to_arrow()) == ids_in(staged.to_arrow()) == list(range(6))
 
+    @req("IN-01")
     def test_what_the_catalog_finds_too_large_for_inline_is_staged(self, toy_world: World) -> None:
         class Strict(LosingCatalog):
             def propose(self, proposal: Proposal) -> Ratified | Rejected | VersionTaken:
@@ -140,6 +144,22 @@ class TestHowContentTravels:
         assert [path for path in put if not _may_precede_ratification(path)] == []
 
 
+def watch_listings(
+    monkeypatch: pytest.MonkeyPatch, kind: type[LocalStore | MemoryStore], listed: list[str]
+) -> None:
+    """Note what stores of a kind are asked to list, and what they answer."""
+    list_files = kind.list
+
+    def watched(
+        self: LocalStore, prefix: str, start_after: str | None = None, recursive: bool = False
+    ) -> Iterator[ObjectMeta]:
+        found = [*list_files(self, prefix, start_after, recursive)]  # type: ignore[arg-type]
+        listed.extend([prefix, *(item.path for item in found)])
+        return iter(found)
+
+    monkeypatch.setattr(kind, "list", watched)
+
+
 def _may_precede_ratification(path: str) -> bool:
     return path.startswith(f"{LOG}/_staged_commits/") or path.endswith(".crc")
 
@@ -168,6 +188,44 @@ class TestWhatACommitSays:
         metrics = info["operationMetrics"]
         assert isinstance(metrics, dict)
         assert (metrics["numFiles"], metrics["numRemovedFiles"]) == ("1", "2")
+
+    @req("CM-04")
+    def test_every_commit_carries_a_txn_id_that_no_other_has(self, world: World) -> None:
+        table = world.make()
+        staging = world.staging_session().table("orders")
+        committed = [
+            table.append(rows(1)),
+            staging.append(rows(2)),
+            table.overwrite(rows(3)),
+        ]
+        table.set_properties({"delta.logRetentionDuration": "interval 9 days"})
+        staging.comment("about orders")
+        world.publish(table)
+        log = DeltaLog(world.store_for(table.location))
+        txn_ids = []
+        for version in range(6):
+            content = log.read_published(Version(version))
+            assert content is not None
+            txn_ids.append(json.loads(content.split(b"\n")[0])["commitInfo"]["txnId"])
+        assert txn_ids[1:4] == [commit.txn_id for commit in committed]
+        assert len(set(txn_ids)) == 6
+        assert all(isinstance(txn_id, str) and txn_id for txn_id in txn_ids)
+
+    @req("CM-04")
+    def test_the_commits_of_one_transaction_carry_its_id_in_every_table(
+        self, full_world: World
+    ) -> None:
+        small, large = full_world.make("small"), full_world.make("large")
+        committer = Committer(
+            full_world.catalog, full_world.clock, full_world.ids, Patience(inline_bytes=2_000)
+        )
+        committed = committer.commit([appending(small, 1), appending(large, 2, copies=20)])
+        for table in (small, large):
+            table.publish()
+            content = DeltaLog(full_world.store_for(table.location)).read_published(Version(1))
+            assert content is not None
+            info = json.loads(content.split(b"\n")[0])["commitInfo"]
+            assert info["txnId"] == committed.txn_id
 
     @req("CM-36")
     def test_a_staged_commits_timestamp_rises_also_when_the_clock_was_set_back(
@@ -248,6 +306,43 @@ class TestRaces:
         written = data_files(world)
         assert len(written) == len(set(written)) == 16
         assert ids_in(world.session().table("orders").to_arrow()) == list(range(16))
+
+    @req("CM-44")
+    @pytest.mark.parametrize("staged", [False, True])
+    def test_a_change_that_lost_its_version_is_held_against_the_winners(
+        self, world: World, staged: bool
+    ) -> None:
+        """What it read stayed: it comes again with the files it has. Else it is a conflict."""
+        table, late = world.make(), world.losing()
+        table.append(rows(1))
+        session = world.staging_session(late) if staged else world.session(late)
+        handle = session.table("orders")
+        late.overtakers = [lambda: table.append(rows(2))]
+        assert handle.overwrite(rows(3)).version == 3
+        assert ids_in(handle.to_arrow()) == [2, 3]
+        written = data_files(world)
+        assert len(written) == len(set(written)) == 3
+        late.overtakers = [lambda: table.overwrite(rows(4))]
+        with pytest.raises(ConflictError, match="R6"):
+            handle.overwrite(rows(5))
+        assert ids_in(table.to_arrow()) == [4]
+
+    @req("CM-48")
+    def test_the_answer_describes_the_commit_as_the_catalog_does_afterwards(
+        self, full_world: World
+    ) -> None:
+        table = full_world.make()
+        for session in (full_world.session(), full_world.staging_session()):
+            committed = session.table("orders").append(rows(1))
+            said, version = committed.commits[table.id], committed.version
+            [held] = full_world.catalog.ratified_commits(table.id, version, version).commits
+            assert replaced(said, content=None) == replaced(held, content=None)
+            assert said.timestamp_ms == committed.timestamp_ms
+            table.publish()
+            content = DeltaLog(full_world.store_for(table.location)).read_published(version)
+            assert content is not None
+            assert said.size == len(content)
+            assert (said.file_name is None) == (said.way is Way.INLINE)
 
     def test_winners_the_answer_leaves_out_are_asked_for_and_read_from_the_log(
         self, world: World
@@ -350,30 +445,25 @@ class TestRaces:
 
     @req("CM-03")
     def test_neither_readers_nor_writers_nor_the_publisher_list_staged_commits(
-        self, near_world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        near_world.make()
-        list_files = LocalStore.list
-
-        def watched(
-            self: LocalStore, prefix: str, start_after: str | None = None, recursive: bool = False
-        ) -> Iterator[ObjectMeta]:
-            listed = [*list_files(self, prefix, start_after, recursive)]
-            paths = [prefix, *(item.path for item in listed)]
-            assert not any("_staged_commits" in path for path in paths), prefix
-            return iter(listed)
-
-        monkeypatch.setattr(LocalStore, "list", watched)
-        table, other = (near_world.staging_session().table("orders") for _ in range(2))
+        store = world.store_for(world.make().location)
+        store.put(StagedCommit(Version(1), uuid.uuid4()).path, b"of nobody")
+        listed: list[str] = []
+        watch_listings(monkeypatch, LocalStore, listed)
+        watch_listings(monkeypatch, MemoryStore, listed)
+        table, other = (world.staging_session().table("orders") for _ in range(2))
         other.append(rows(1))
         table.append(rows(2))  # past a winner that was staged
-        near_world.session().table("orders").append(rows(3))
-        assert ids_in(near_world.session().table("orders").to_arrow()) == [1, 2, 3]
-        assert table.publish() == 3
-        assert ids_in(near_world.session().table("orders").to_arrow()) == [1, 2, 3]
-        assert ids_in(near_world.session().table("orders").to_arrow(version=1)) == [1]
+        world.session().table("orders").append(rows(3))
+        assert ids_in(world.session().table("orders").to_arrow()) == [1, 2, 3]
+        world.publish(table)
+        assert ids_in(world.session().table("orders").to_arrow()) == [1, 2, 3]
+        assert ids_in(world.session().table("orders").to_arrow(version=1)) == [1]
         table.append(rows(4))
-        assert table.publish() == 4
+        world.publish(table)
+        assert DeltaLog(store).list()  # as all do who have to look at a log
+        assert [path for path in listed if "_staged_commits" in path] == []
 
     @req("CM-46")
     def test_a_winners_staged_file_that_was_altered_is_not_believed(self, world: World) -> None:
@@ -398,6 +488,7 @@ class TestRaces:
 
 
 class TestConflicts:
+    @req("CM-44")
     def test_two_overwrites_of_one_base_collide(self, world: World) -> None:
         table = world.make()
         table.append(rows(1))
@@ -409,6 +500,7 @@ class TestConflicts:
         assert "R6" in {conflict.rule for conflict in refused.value.conflicts}  # type: ignore[attr-defined]
         assert ids_in(late.to_arrow()) == [2]
 
+    @req("CM-44")
     def test_an_overwrite_moved_past_an_append_keeps_what_was_appended(self, world: World) -> None:
         table = world.make()
         table.append(rows(1))
@@ -453,6 +545,7 @@ class TestConflicts:
         late.overwrite(rows(3))
         assert ids_in(late.to_arrow()) == [2, 3]
 
+    @req("CM-44")
     def test_an_append_cannot_be_moved_past_a_change_of_metadata(self, world: World) -> None:
         table = world.make()
         base = world.session().table("orders").snapshot()

@@ -18,7 +18,7 @@ from headgate.http import event_routes
 from headgate.http.metrics import Gauge, Metrics
 from headgate.protocol.actions import encode, join
 from tests.http.conftest import Served
-from tests.kit import shows
+from tests.kit import req, shows
 from tests.kit.builders import add, metadata, new_table_id, protocol
 
 IDS = RandomIds()
@@ -98,11 +98,13 @@ def test_what_breaks_the_protocol_is_422_with_every_violation(served: Served) ->
     assert served.http.get(f"/v1/tables/{table_id}").json()["latest"] == 0
 
 
+@req("CM-10")
 def test_a_gap_is_422(served: Served) -> None:
     answer = propose(served, make(served)["tableId"], commit(7))
     assert answer.status_code == 422
 
 
+@req("CM-14")
 def test_a_conflict_is_409_and_carries_the_winners(served: Served) -> None:
     table_id = make(served)["tableId"]
     changed = metadata(table_id, "id long, item string")

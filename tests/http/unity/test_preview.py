@@ -15,7 +15,7 @@ from headgate.protocol.actions import TableId
 from tests.http.conftest import Served
 from tests.http.unity.conftest import BASE, CLOCK, Stock, file_bytes, make, older_error
 from tests.http.unity.test_v1 import native, native_table, state
-from tests.kit import shows
+from tests.kit import req, shows
 from tests.kit.builders import add, metadata, protocol
 
 COMMITS = f"{BASE}/delta/preview/commits"
@@ -148,6 +148,7 @@ def test_the_same_commit_again_is_200_in_either_dialect(served: Served) -> None:
     assert state(served) == before
 
 
+@req("CM-42")
 @shows("FC6")
 def test_a_transaction_is_not_committed_at_a_second_version(table: Stock) -> None:
     txn_id = str(uuid.uuid4())
@@ -188,6 +189,7 @@ def test_metadata_is_taken_from_the_commit_and_may_not_be_said_otherwise(table: 
     assert table.http.get(f"{BASE}/tables/main.default.t").json()["comment"] == "newer"
 
 
+@req("PB-01")
 def test_what_is_published_is_believed_only_when_it_was_seen(served: Served) -> None:
     stock = make(served.http)
     commit(stock, 1)

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.http.unity.conftest import BASE, Stock, add_commit, make
-from tests.kit import shows
+from tests.kit import req, shows
 from tests.kit.builders import add
 from tests.kit.server import RunningServer
 
@@ -119,6 +119,7 @@ def test_head_has_no_body_and_the_connection_goes_on(server: RunningServer, tabl
         assert http.get(table.url).status_code == 200
 
 
+@req("CM-12")
 @shows("FX23")
 @pytest.mark.faults
 @pytest.mark.parametrize("dialect", ["v1", "preview"])
@@ -154,6 +155,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(
     assert sent(acknowledged + 1).status_code == 200
 
 
+@req("CM-10", "CM-11")
 def test_sixteen_writers_of_one_table_are_told_at_once_and_none_is_left_behind(
     server: RunningServer, table: Stock
 ) -> None:

@@ -30,7 +30,7 @@ from tests.http.unity.conftest import (
     make,
     stage,
 )
-from tests.kit import shows
+from tests.kit import req, shows
 from tests.kit.builders import add, metadata, new_txn_id, protocol, remove
 
 TABLE_ID = "io.unitycatalog.tableId"
@@ -580,6 +580,7 @@ def test_a_published_commit_is_listed_for_a_while(table: Stock) -> None:
     assert [commit["version"] for commit in table.load()["commits"]] == [1]
 
 
+@req("PB-02")
 def test_a_diverged_table_is_503_naming_the_remedy_while_native_readers_go_on(
     served: Served,
 ) -> None:
@@ -672,6 +673,7 @@ def test_a_commit_is_answered_with_the_table_and_read_natively(served: Served) -
     assert resolved["commits"][-1]["way"] == "staged"
 
 
+@req("CM-42")
 @shows("FC4")
 def test_the_same_commit_again_is_200_whatever_happened_since(served: Served) -> None:
     stock = make(served.http)
@@ -692,6 +694,7 @@ def test_the_same_commit_again_is_200_whatever_happened_since(served: Served) ->
     assert stock.load()["latest-table-version"] == 2
 
 
+@req("CM-42")
 @shows("FC7")
 def test_two_copies_of_a_commit_at_once_are_ratified_once_and_both_200(served: Served) -> None:
     stock = make(served.http)
@@ -709,10 +712,12 @@ def test_two_copies_of_a_commit_at_once_are_ratified_once_and_both_200(served: S
     assert stock.load()["latest-table-version"] == 1
 
 
+@req("CM-14")
 def test_a_version_that_another_file_took_is_409_and_the_next_is_200(table: Stock) -> None:
     table.commit(1)
     lost = table.commit(1)
     assert error(lost) == (409, "CommitVersionConflictException")
+    assert "1 is the latest" in lost.text
     assert table.commit(2).status_code == 200
 
 
@@ -730,6 +735,7 @@ def test_a_taken_version_is_409_also_where_our_own_clients_would_be_told_of_a_co
     assert stock.commit(3, add("b.parquet"), txn_id=txn_id).status_code == 200
 
 
+@req("CM-42")
 @shows("FC6")
 def test_a_transaction_that_was_committed_is_not_committed_again_at_another_version(
     table: Stock,
@@ -814,6 +820,7 @@ CONTENTS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("case", CONTENTS)
+@req("CM-04")
 def test_content_that_breaks_the_protocol_is_400(served: Served, case: str) -> None:
     stock = make(served.http)
     before = state(served)
@@ -1069,6 +1076,7 @@ def published_upto(served: Served) -> int | None:
     return entry.published
 
 
+@req("PB-01")
 @shows("FP7")
 def test_what_is_said_to_be_published_is_believed_only_when_it_was_seen(served: Served) -> None:
     stock = make(served.http)
@@ -1106,6 +1114,7 @@ def test_before_the_first_commit_there_is_nothing_to_publish_and_with_it_nothing
         assert served.http.post(commits, json=claimed).content == b"200"
 
 
+@req("PB-01")
 def test_a_claim_that_comes_with_a_commit_does_not_undo_it(served: Served) -> None:
     stock = make(served.http)
     stock.commit(1)
@@ -1121,6 +1130,7 @@ def test_a_claim_that_comes_with_a_commit_does_not_undo_it(served: Served) -> No
     assert stock.load()["latest-table-version"] == 3
 
 
+@req("PB-01", "PB-02")
 def test_other_bytes_than_were_ratified_are_not_taken_for_published(served: Served) -> None:
     stock = make(served.http)
     stock.commit(1)
@@ -1130,6 +1140,7 @@ def test_other_bytes_than_were_ratified_are_not_taken_for_published(served: Serv
     assert published_upto(served) == 0
 
 
+@req("CM-25")
 @shows("FX5")
 def test_twenty_commits_of_a_client_that_never_publishes_are_all_taken(tmp_path: Path) -> None:
     settings = Settings(verify_staged=0, unpublished_soft=10)
