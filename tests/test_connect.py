@@ -39,6 +39,7 @@ from headgate.protocol.commit.content import Way
 from headgate.settings import Settings
 from headgate.storage import local, locations
 from tests.kit import req, shows
+from tests.kit.postgres import Postgres
 
 WHAT_WORKS = (
     "Use a directory, sqlite:///FILE, postgresql://…, http://…, "
@@ -382,6 +383,29 @@ def test_a_lake_that_another_process_makes_this_very_moment_is_no_strangers_dire
     with connect(lake) as session:
         assert session.tables() == ()
     assert Path.iterdir is listing  # it was overtaken indeed
+
+
+@req("CA-01")
+@pytest.mark.slow
+def test_a_database_is_a_catalog_for_every_session_on_it(
+    postgres_server: Postgres, tmp_path: Path
+) -> None:
+    address = postgres_server.new_database()
+    init(address, root=str(tmp_path / "root"))
+    with connect(address) as one, connect(address) as other:
+        one.create_namespace("sales")
+        table = one.create_table("sales.orders", "id long")
+        table.append(pa.table({"id": [1]}))
+        other.table("sales.orders").append(pa.table({"id": [2]}))
+        assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2]
+        assert table.to_arrow(version=1)["id"].to_pylist() == [1]
+        other.rename("sales.orders", "sales.bought")
+        assert one.table("sales.bought").id == table.id
+        assert {s.version for s in one.read_cut(["sales.bought"]).values()} == {2}
+        assert table.publish() == 2
+        assert other.fsck() == ()
+    with connect(address) as again:
+        assert sorted(again.table("sales.bought").to_arrow()["id"].to_pylist()) == [1, 2]
 
 
 @req("CA-01")

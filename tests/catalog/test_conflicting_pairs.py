@@ -398,7 +398,6 @@ def test_a_catalog_decides_streams_domains_vectors_and_metadata_by_their_rules(
     decide(tables, road, proposal, set(wanted.rules), is_movable=wanted.is_movable)
 
 
-@req("MT-04")
 @shows("S8")
 def test_an_append_built_on_the_newest_metadata_passes_later_appends(
     inline_lake: House, road: Road
@@ -414,7 +413,6 @@ def test_an_append_built_on_the_newest_metadata_passes_later_appends(
     decide(tables, road, proposal, set(), is_movable=True)
 
 
-@req("MT-04")
 @shows("FM4")
 @pytest.mark.parametrize("is_said_blind", [True, False])
 def test_a_writer_that_says_its_append_read_something_is_believed(

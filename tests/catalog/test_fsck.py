@@ -255,6 +255,27 @@ def test_an_intruders_file_at_below_and_above_the_latest_version_is_named(
         assert isinstance(lake.propose(table.table_id, 3, add()), Ratified)
 
 
+@req("AU-01")
+def test_a_file_that_could_be_the_next_commit_is_reported_and_is_none_until_it_is_repaired(
+    lake: House,
+) -> None:
+    table_id = lake.create().table_id
+    lake.propose(table_id, 1, add())
+    lake.catalog.publish(table_id)
+    before = lake.catalog.resolve(table_id).commits
+    content = file_content(add("x.parquet"), txn_id=new_txn_id(), timestamp_ms=START_MS + 50)
+    lake.log(table_id).store.put(PublishedCommit(Version(2)).path, content)
+    for _ in range(2):
+        assert [(f.rule, f.version, f.severity) for f in problems(lake)] == [
+            ("FS3", 2, Severity.ERROR)
+        ]
+        with pytest.raises(LogAheadError, match="version 2, the catalog only 1"):
+            lake.propose(table_id, 2, add())
+        assert lake.catalog.publish(table_id) == 1
+        assert lake.catalog.resolve(table_id).commits == before
+        lake.restart()
+
+
 @shows("S9", "FR4", "FC8")
 @pytest.mark.parametrize(
     ("limit", "severity"), [(1 << 20, Severity.WARNING), (0, Severity.ERROR)], ids=["kept", "large"]

@@ -55,7 +55,6 @@ def transaction(*parts: Part, scans: tuple[Scan, ...] = (), **how: Any) -> Propo
 # What was read
 
 
-@req("MT-04")
 @shows("FM4")
 def test_a_table_that_asks_for_serializable_is_given_it_whatever_the_transaction_asks_for(
     inline_lake: House,
@@ -67,7 +66,6 @@ def test_a_table_that_asks_for_serializable_is_given_it_whatever_the_transaction
     assert rules(inline_lake.catalog.propose(late)) == {"R7"}
 
 
-@req("MT-04")
 @shows("FC13")
 def test_a_scan_older_than_the_version_that_is_built_on_counts_winners_from_there(
     inline_lake: House,

@@ -367,19 +367,19 @@ UNMAKING: dict[str, tuple[Callable[[TableId], Action], str]] = {
 }
 
 
-@req("EN-01")
+@req("EN-01", "CM-36")
 @shows("FI5", "S20")
-@pytest.mark.parametrize("lake", [Way.INLINE, Way.STAGED], indirect=True)
+@pytest.mark.parametrize("house", list(Way), indirect=True)
 @pytest.mark.parametrize("change", UNMAKING)
 def test_a_commit_that_would_unmake_the_table_is_refused_by_its_own_rule(
-    lake: House, change: str
+    house: House, change: str
 ) -> None:
-    table = lake.create()
+    table = house.create()
     action, rules = UNMAKING[change]
-    answer = lake.propose(table.table_id, 1, action(table.table_id))
+    answer = house.propose(table.table_id, 1, action(table.table_id))
     assert isinstance(answer, Rejected)
     assert {violation.rule for violation in answer.violations} == set(rules.split())
-    after = lake.catalog.resolve(table.table_id)
+    after = house.catalog.resolve(table.table_id)
     assert (after.latest, after.protocol, after.metadata) == (0, table.protocol, table.metadata)
 
 

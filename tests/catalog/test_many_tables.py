@@ -8,8 +8,11 @@ import pytest
 
 from headgate.api.messages import Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import InvalidArgumentError, TooLargeError
-from headgate.protocol.actions import Sequence, TableId, TxnId
+from headgate.protocol.actions import AddFile, Sequence, TableId, TxnId
 from headgate.protocol.commit.conflicts import Isolation, Scan
+from headgate.protocol.encoding import replaced
+from headgate.storage import locations
+from headgate.table import snapshots
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import add, inline, new_txn_id, remove
@@ -25,6 +28,11 @@ def over(house: House, versions: dict[TableId, int], txn_id: TxnId | None = None
             for table, version in versions.items()
         ),
     )
+
+
+def files_of(house: House, table: TableId) -> list[AddFile]:
+    """Read a table's log as a reader does."""
+    return snapshots.load(house.catalog, table, store_for=locations.store_for).files()
 
 
 def heads(house: House, tables: list[TableId]) -> list[int]:
@@ -63,8 +71,12 @@ def test_one_table_of_eight_in_conflict_rejects_all_and_is_named(lake: House) ->
     assert {(conflict.rule, conflict.table_id) for conflict in answer.conflicts} == {
         ("R6", tables[5])
     }
-    assert [commit.version for commit in answer.winners[tables[5]]] == [2]
+    assert {table: [c.version for c in won] for table, won in answer.winners.items()} == {
+        tables[5]: [2]
+    }
     assert heads(lake, tables) == before
+    lake.propose(tables[0], 2, add())  # what was staged for this version means nothing
+    assert file.path in {found.path for found in files_of(lake, tables[0])}
 
 
 @req("MT-01")
@@ -101,6 +113,34 @@ def test_a_transaction_proposed_again_gets_its_first_answer(lake: House) -> None
     assert outcome.commits.keys() == set(tables)
 
 
+@req("MT-06")
+def test_a_rejected_transaction_proposed_again_is_rejected_for_the_same_reasons(
+    lake: House,
+) -> None:
+    tables = [lake.create(f"t{i}").table_id for i in range(3)]
+    file = add()
+    for table in tables:
+        lake.propose(table, 1, file)
+    txn_id = new_txn_id()
+    stamp = max(lake.stamp_of(table) for table in tables) + 1
+    parts = tuple(
+        lake.part(table, 2, remove(file), txn_id=txn_id, timestamp_ms=stamp) for table in tables
+    )
+    proposal = Proposal(txn_id=txn_id, parts=parts)
+    lake.propose(tables[1], 2, remove(file))
+    first = lake.catalog.propose(proposal)
+    assert isinstance(first, Rejected)
+    lake.propose(tables[1], 3, file)  # what it removes is there again
+    for table in tables:
+        lake.catalog.publish(table)
+    lake.restart()
+    again = lake.catalog.propose(proposal)
+    assert again == replaced(first, winners={})  # they are commits of the table like any other
+    assert lake.database.outcome(txn_id) == again
+    assert heads(lake, tables) == [1, 3, 1]
+
+
+@req("MT-01")
 @shows("FM3")
 def test_transactions_over_the_same_tables_in_opposite_order_all_end(inline_lake: House) -> None:
     house = inline_lake

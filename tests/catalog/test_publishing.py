@@ -288,7 +288,7 @@ def test_the_latest_version_is_known_when_all_is_published_and_forgotten(lake: H
     assert lake.catalog.resolve(table.table_id).latest == 1
 
 
-@req("CM-27", "CM-28", "RD-04", "PB-01")
+@req("CM-27", "CM-28", "CM-29", "RD-04", "PB-01")
 @shows("FP9", "S14")
 def test_a_checkpoint_or_compaction_of_an_unpublished_version_is_not_taken_note_of(
     lake: House,
@@ -321,6 +321,28 @@ def test_a_checkpoint_or_compaction_of_an_unpublished_version_is_not_taken_note_
     for file in (checkpoint, compaction):
         lake.database.add_file(table.table_id, file)
     assert lake.catalog.resolve(table.table_id).checkpoint == checkpoint
+
+
+@req("CM-28")
+def test_a_compaction_is_accepted_once_every_version_of_its_range_is_in_the_log(
+    lake: House,
+) -> None:
+    table_id = lake.create().table_id
+    for version in range(1, 4):
+        lake.propose(table_id, version, add())
+    path = f"{LOG}/{1:020d}.{3:020d}.compacted.json"
+    lake.log(table_id).store.put_if_absent(path, b"{}")
+    compaction = KnownFile(
+        kind=FileKind.COMPACTION, first=Version(1), last=Version(3), paths=(path,)
+    )
+    for published in range(3):  # none of the range, its first version, all but its last
+        lake.catalog.publish(table_id, Version(published))
+        with pytest.raises(NotPublishedError):
+            lake.database.add_file(table_id, compaction)
+        assert lake.catalog.resolve(table_id).compactions == ()
+    lake.catalog.publish(table_id)
+    lake.database.add_file(table_id, compaction)
+    assert lake.catalog.resolve(table_id).compactions == (compaction,)
 
 
 @pytest.mark.parametrize(

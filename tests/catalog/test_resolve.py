@@ -272,6 +272,7 @@ def test_of_the_published_only_the_newest_are_listed_and_of_the_unpublished_all(
         assert listed(house, table_id) == list(range(19, 51))
 
 
+@req("RD-08")
 def test_what_is_held_begins_where_the_newest_checkpoint_ended() -> None:
     with new_house() as house:
         table_id = house.create().table_id
@@ -292,6 +293,7 @@ def test_what_is_held_begins_where_the_newest_checkpoint_ended() -> None:
             assert (one.content is not None) is (one.version >= 4)
 
 
+@req("CM-22")
 def test_protocol_and_metadata_are_those_of_the_version_or_absent() -> None:
     with new_house() as house:
         table_id = house.create(properties={"a": "0"}).table_id
@@ -513,6 +515,7 @@ def test_a_dropped_table_is_known_at_the_sequences_before_and_a_purged_one_is_go
             house.catalog.resolve(table_id, Sequence(2))
 
 
+@req("CM-39")
 def test_a_staging_table_is_nobodys_to_resolve() -> None:
     with new_house() as house:
         house.create("t")
@@ -521,6 +524,8 @@ def test_a_staging_table_is_nobodys_to_resolve() -> None:
             house.catalog.resolve(staged.table_id)
         with pytest.raises(NotFoundError):
             house.catalog.resolve(staged.table_id, Sequence(1))
+        with pytest.raises(NotFoundError):
+            house.catalog.ratified_commits(staged.table_id)
 
 
 @req("CM-20")

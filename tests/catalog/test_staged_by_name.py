@@ -138,6 +138,7 @@ def test_a_file_that_is_not_there_is_refused_unless_its_version_is_taken(lake: H
         propose(lake, TableId(str(uuid4())), 1, missing)
 
 
+@req("AU-02")
 def test_what_the_sender_said_of_a_file_is_held_against_it(lake: House) -> None:
     table_id = lake.create().table_id
     staged = put(lake, table_id, 1)
@@ -189,7 +190,7 @@ def test_what_a_commit_left_is_looked_up_where_it_was_not_told_before(inline_lak
     assert inline_lake.database.describe_briefly(table_id).row.published == 3
 
 
-@req("CM-21")
+@req("CA-04")
 def test_who_reads_files_alone_finds_every_inline_commit_published(inline_lake: House) -> None:
     table = inline_lake.create()
     inline_lake.propose(table.table_id, 1, add())
@@ -236,6 +237,7 @@ def test_a_log_that_diverged_is_not_told_to_who_reads_files(inline_lake: House) 
     assert inline_lake.database.describe(table.table_id).row.head == 1
 
 
+@req("CA-04")
 def test_what_cannot_be_published_in_time_is_not_told(inline_lake: House) -> None:
     table = inline_lake.create()
     with inline_lake.database._store.write() as unit:

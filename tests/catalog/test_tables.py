@@ -12,7 +12,7 @@ import pytest
 
 import headgate
 from headgate import failpoints
-from headgate.api.messages import Ratified, Rejected, StagingTable
+from headgate.api.messages import Part, Proposal, Ratified, Rejected, StagingTable
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -91,6 +91,12 @@ def test_creation_goes_by_three_phases_and_nobody_sees_the_table_before_the_thir
     lay(staging, first(staging.table_id))
     with pytest.raises(NotFoundError):
         house.catalog.resolve(T)
+    content = inline(add())
+    part = Part(table_id=staging.table_id, version=Version(1), content=content)
+    with pytest.raises(NotFoundError):
+        house.catalog.propose(Proposal(txn_id=new_txn_id(), parts=(part,)))
+    assert house.catalog.tables(dropped=True) == ()
+    assert every(house.database) == ()
     registered = house.database.register_table(T, staging.table_id)
     assert registered.latest == 0
     assert names(house) == ["main.default.t"]
@@ -235,7 +241,7 @@ def rules_of(refusal: InvalidCommitError) -> set[str]:
     return {found.rule for found in refusal.violations if isinstance(found, Violation)}
 
 
-@req("LC-02", "CM-35", "EN-02")
+@req("LC-02", "CM-35", "CM-36", "EN-02")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_registration_is_judged_and_each_fault_refused_by_its_own_rule(
     inline_lake: House, fault: str
@@ -522,7 +528,7 @@ def test_an_undrop_told_again_after_a_lost_answer_is_answered_the_same(lake: Hou
         lake.catalog.undrop_table(new_table_id(), u)
 
 
-@req("CM-40")
+@req("CM-40", "LC-04")
 def test_a_purge_told_again_after_a_lost_answer_is_answered_and_touches_nothing(
     lake: House, tmp_path: Path
 ) -> None:
@@ -539,13 +545,21 @@ def test_a_purge_told_again_after_a_lost_answer_is_answered_and_touches_nothing(
     lake.database.register_table(T, again.table_id)
     assert lake.catalog.purge_table(staging.table_id) == 0
     assert lake.log(again.table_id).read_published(Version(0)) is not None
+    with pytest.raises(NotFoundError, match="purged"):
+        lake.catalog.resolve(staging.table_id)
+    staged_for_it = lake.part(again.table_id, 1, add(), txn_id=(txn_id := new_txn_id()))
+    late = replaced(staged_for_it, table_id=staging.table_id)
+    refused = lake.catalog.propose(Proposal(txn_id=txn_id, parts=(late,)))
+    assert isinstance(refused, Rejected)
+    assert {(c.rule, c.table_id) for c in refused.conflicts} == {("R9", staging.table_id)}
+    assert lake.catalog.resolve(T).latest == 0
     with pytest.raises(RefusedError, match="cannot undrop"):
         lake.catalog.undrop_table(staging.table_id)
 
 
 @req("CM-40")
 def test_purging_removes_the_table_and_only_the_table(house: House, tmp_path: Path) -> None:
-    table, neighbour = house.create("t"), house.create("neighbour")
+    table, neighbour = house.create("t"), house.create("t2")  # its name begins the same
     for made in (table, neighbour):
         house.propose(made.table_id, 1, add())
         house.catalog.publish(made.table_id)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
-from headgate.api.messages import Proposal, Ratified, Rejected, VersionTaken
+from headgate.api.messages import Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import InTheFutureError, NotFoundError
 from headgate.protocol.actions import Sequence, Version
-from headgate.protocol.commit.content import Way
+from headgate.protocol.commit.content import Put, Staged, Way
+from headgate.protocol.paths import StagedCommit
 from tests.catalog.conftest import House
 from tests.kit import req, shows
-from tests.kit.builders import START_MS, add, new_txn_id
+from tests.kit.builders import START_MS, add, file_content, new_txn_id
 
 HOUR = 3_600_000
 
@@ -50,6 +53,44 @@ def test_a_staged_timestamp_must_rise_and_not_run_far_ahead(
         later = lake.propose(table.table_id, 2, add())
         assert isinstance(later, Ratified)
         assert later.timestamp_ms > stamp
+
+
+@req("CM-36")
+@shows("FT1", "FT2")
+@pytest.mark.parametrize(
+    ("stamp", "rule"),
+    [
+        ({"inCommitTimestamp": None}, "no-timestamp"),
+        ({"inCommitTimestamp": START_MS - HOUR}, "timestamp-not-rising"),
+        ({"inCommitTimestamp": START_MS}, "timestamp-not-rising"),
+        ({"inCommitTimestamp": START_MS + HOUR}, "timestamp-ahead"),
+        # Other times in the commit do not count.
+        ({"inCommitTimestamp": START_MS, "timestamp": START_MS + 1}, "timestamp-not-rising"),
+        ({"inCommitTimestamp": START_MS + 1, "timestamp": START_MS - HOUR}, None),
+    ],
+)
+@pytest.mark.parametrize("house", [Way.STAGED, Way.PUT_IF_ABSENT], indirect=True)
+def test_the_timestamp_in_a_commit_that_its_writer_stamped_is_what_is_judged(
+    house: House, stamp: dict[str, int | None], rule: str | None
+) -> None:
+    table_id = house.create().table_id
+    assert house.stamp_of(table_id) == START_MS
+    txn_id = new_txn_id()
+    content = file_content(add(), txn_id=txn_id, **stamp)  # type: ignore[arg-type]
+    way: Staged | Put = Put(content=content)
+    if house.way is Way.STAGED:
+        staged = StagedCommit(Version(1), uuid4())
+        house.log(table_id).stage(staged, content)
+        way = Staged(file_name=staged.name, size=len(content))
+    part = Part(table_id=table_id, version=Version(1), content=way)
+    answer = house.catalog.propose(Proposal(txn_id=txn_id, parts=(part,)))
+    if rule is None:
+        assert isinstance(answer, Ratified)
+        assert answer.timestamp_ms == START_MS + 1
+    else:
+        assert isinstance(answer, Rejected)
+        assert [violation.rule for violation in answer.violations] == [rule]
+    assert house.catalog.resolve(table_id).latest == (0 if rule else 1)
 
 
 @shows("FT5")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit.content import Inline, Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema.text import parse_schema
-from tests.client.conftest import World, ids_in, rows
+from tests.client.conftest import World, filesystem_world, ids_in, rows
 from tests.kit import req
 from tests.kit.toy import ToyCatalog
 
@@ -67,7 +68,18 @@ class TestTheSmallestCatalog:
             (lambda session, table: session.undrop("orders"), "registry"),
             (lambda session, table: session.purge("orders"), "registry"),
             (lambda session, table: session.read_cut(["orders"]), "cuts"),
+            (lambda session, table: table.to_arrow(sequence=1), "sequences"),
             (lambda session, table: session.outcome("x"), "outcomes"),
+            (lambda session, table: session.register_external("x", "/x"), "externals"),
+            (lambda session, table: list(session.events()), "events"),
+            (lambda session, table: session.listen("x", print), "callables"),
+            (lambda session, table: session.listeners(), "listeners"),
+            (lambda session, table: session.fsck(), "checks"),
+            (lambda session, table: session.status(), "statuses"),
+            (lambda session, table: session.backup("x"), "backups"),
+            (lambda session, table: session.create_token("x"), "tokens"),
+            (lambda session, table: session.locations(), "locations"),
+            (lambda session, table: session.add_location("x"), "locationchanges"),
             (lambda session, table: table.log(), "timelines"),
             (lambda session, table: table.publish(), "publishing"),
         ],
@@ -79,6 +91,7 @@ class TestTheSmallestCatalog:
         with pytest.raises(UnsupportedByCatalogError, match=f"no {missing}"):
             ask(toy_world.session(), table)
 
+    @req("CA-01")
     def test_the_put_if_absent_catalog_refuses_what_it_cannot_rather_than_half_do_it(
         self, world: World
     ) -> None:
@@ -203,6 +216,21 @@ class TestNames:
                 use()
         assert ids_in(again.to_arrow()) == []
 
+    @req("LC-04")
+    def test_a_table_made_again_in_the_same_folder_is_another_one(self, tmp_path: Path) -> None:
+        table = filesystem_world(tmp_path).make()
+        table.append(rows(1))
+        session = filesystem_world(tmp_path).session()  # another process
+        session.drop("orders")
+        session.purge("orders")
+        again = session.create_table("orders", "id long, day date")
+        assert again.location == table.location
+        again.append(rows(2))
+        for use in (lambda: table.append(rows(3)), table.to_arrow, table.snapshot):
+            with pytest.raises(NotFoundError, match=table.id):
+                use()
+        assert (again.version, ids_in(again.to_arrow())) == (1, [2])
+
     def test_a_table_is_found_by_its_id(self, full_world: World) -> None:
         table = full_world.make()
         assert full_world.session().table_by_id(table.id).name == table.name
@@ -217,6 +245,7 @@ class TestCreation:
         [commit] = full_world.catalog.ratified_commits(table.id).commits
         assert (commit.version, commit.way) == (0, Way.INLINE)
 
+    @req("CM-36")
     def test_version_0_says_what_a_managed_table_needs_and_no_more(self, full_world: World) -> None:
         table = full_world.session().create_table(
             "orders", "id long not null, day date", ["DAY"], {"a": "b"}, comment="about orders"
@@ -377,12 +406,15 @@ class TestCreation:
             session.table("orders")
         session.create_table("orders", "id long, day date", three_phase=True).append(rows(1))
 
-    @req("LC-01", "CM-43")
+    @req("LC-01", "LC-02", "CM-43")
+    @pytest.mark.parametrize("three_phase", [False, True], ids=["one call", "three phases"])
     def test_a_creation_whose_answer_was_lost_is_asked_again_and_is_one_table(
-        self, full_world: World
+        self, full_world: World, three_phase: bool
     ) -> None:
         catalog: Any = Deaf(full_world.catalog, times=3)
-        table = full_world.session(catalog).create_table("orders", "id long, day date")
+        table = full_world.session(catalog).create_table(
+            "orders", "id long, day date", three_phase=three_phase
+        )
         assert catalog.asked == 4
         assert [entry.table_id for entry in full_world.session().tables()] == [table.id]
 
@@ -413,8 +445,13 @@ class Deaf(Behind):
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
     ) -> Resolved:
+        return self._lost(self.inner.create_table(name, table_id, txn_id, first))
+
+    def register_table(self, name: TableName, table_id: TableId) -> Resolved:
+        return self._lost(self.inner.register_table(name, table_id))
+
+    def _lost(self, answer: Resolved) -> Resolved:
         self.asked += 1
-        answer: Resolved = self.inner.create_table(name, table_id, txn_id, first)
         if self.asked <= self._times:
             raise UnavailableError("The line went dead.")
         return answer
@@ -464,6 +501,7 @@ class TestTheEndOfATable:
 
 
 class TestCuts:
+    @req("MT-02", "MT-16")
     def test_several_tables_are_read_as_of_one_sequence(self, full_world: World) -> None:
         a, b = full_world.make("a"), full_world.make("b")
         session = full_world.session()

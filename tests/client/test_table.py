@@ -33,7 +33,7 @@ from headgate.errors import (
 from headgate.protocol.actions import Action, Sequence, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import replaced
-from headgate.protocol.paths import Checksum, PublishedCommit
+from headgate.protocol.paths import LOG, Checksum, PublishedCommit
 from headgate.storage.port import ObjectStore
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req, shows
@@ -51,6 +51,43 @@ class TestReading:
         table = world.session(catalog).table("orders")
         assert (table.version, table.schema.fields[0].name) == (1, "id")
         assert catalog.calls == {"resolve": 1}
+
+    @req("CM-21", "RD-04", "RD-08")
+    def test_an_inline_tail_is_read_in_one_call_and_without_a_look_at_the_log(
+        self, full_world: World
+    ) -> None:
+        table = full_world.make()
+        for number in range(4):
+            table.append(rows(number))
+        table.publish(upto=2)
+        store = full_world.store_for(table.location)
+        store.calls.clear()
+        catalog = full_world.losing()
+        reader = full_world.session(catalog).table("orders")
+        catalog.calls.clear()
+        assert ids_in(reader.to_arrow()) == [0, 1, 2, 3]
+        assert catalog.calls == {"resolve": 1}
+        assert store.count(prefix=LOG) == 0
+        table.publish()
+        table.checkpoint()  # from now on the content of these commits is in the log alone
+        store.calls.clear()
+        assert ids_in(full_world.session().table("orders").to_arrow()) == [0, 1, 2, 3]
+        assert store.count(prefix=LOG) > 0
+
+    @req("CM-21")
+    def test_resolving_a_name_says_whether_the_table_is_catalog_managed(
+        self, near_world: World
+    ) -> None:
+        table = near_world.make()
+        session = near_world.session()
+        elsewhere = f"{table.location.rpartition('/tables/')[0]}/plain"
+        session.register_external("plain", elsewhere)
+        assert session.resolve("orders").catalog_managed
+        external = session.resolve("plain")
+        assert (external.catalog_managed, external.location) == (False, elsewhere)
+        assert external.commits == ()
+        with pytest.raises(InvalidArgumentError, match="external"):
+            session.table("plain")
 
     @req("RD-01")
     def test_the_name_is_resolved_before_anything_of_the_table_is_read(self, world: World) -> None:
@@ -563,6 +600,7 @@ class TestUpkeep:
         assert ids_in(full_world.session().table("orders").to_arrow()) == [1]
         assert store.count("list", "folders") == 0
 
+    @req("CM-27")
     def test_an_intruders_file_is_no_published_version(self, toy_world: World) -> None:
         table = toy_world.make()
         table.append(rows(1))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NoReturn
 
@@ -26,7 +27,7 @@ from headgate.errors import (
     UnsupportedByCatalogError,
 )
 from headgate.protocol.actions import RemoveFile, Sequence, TxnId, Version, parse
-from headgate.protocol.commit.conflicts import Scan
+from headgate.protocol.commit.conflicts import Conflict, Scan
 from headgate.protocol.commit.content import Inline, Staged, Way
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import replaced
@@ -35,8 +36,9 @@ from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
 from headgate.storage.port import ObjectMeta
 from headgate.table.log_files import DeltaLog
+from headgate.table.snapshot import Snapshot
 from tests.client.conftest import SetClock, World, ids_in, rows
-from tests.kit import req
+from tests.kit import req, shows
 from tests.kit.toy import LosingCatalog, ToyCatalog, unavailable, unknown
 
 LOG = "_delta_log"
@@ -138,6 +140,8 @@ class TestHowContentTravels:
         table.set_properties({"delta.logRetentionDuration": "interval 9 days"})
         table.comment("about orders")
         table.remove([file.path for file in table.snapshot().files()])
+        table.add_columns("more string")
+        world.staging_session().replace_table("orders", "id long")
         table.write_checksum()
         put = [path for path in log_files(world) if path not in before]
         assert put
@@ -749,6 +753,7 @@ def unreachable(call: object, effect: object) -> NoReturn:
 
 
 class TestSeveralTables:
+    @req("MT-01", "MT-16")
     def test_tables_change_together_under_one_id_whatever_way_each_part_goes(
         self, full_world: World
     ) -> None:
@@ -763,14 +768,17 @@ class TestSeveralTables:
         assert committed.versions == {small.id: 1, large.id: 1}
         assert set(committed.snapshots) == {small.id, large.id}
 
+    @req("MT-01", "MT-04")
     def test_a_conflict_in_one_leaves_all_as_they_were(self, full_world: World) -> None:
         a, b = full_world.make("a"), full_world.make("b")
         a.append(rows(1))
         changes = [appending(b, 2), removing(a)]
         a.overwrite(rows(3))
         committer = Committer(full_world.catalog, full_world.clock, full_world.ids)
-        with pytest.raises(ConflictError, match="R6"):
+        with pytest.raises(ConflictError, match="R6") as refused:
             committer.commit(changes)
+        conflicts = [one for one in refused.value.conflicts if isinstance(one, Conflict)]
+        assert [(one.table_id, one.version) for one in conflicts] == [(a.id, 2)]
         assert (ids_in(a.to_arrow()), ids_in(b.to_arrow())) == ([3], [])
 
     def test_staged_parts_are_all_staged_anew_when_one_lost_its_version(
@@ -784,6 +792,70 @@ class TestSeveralTables:
         assert committer.commit(changes).versions == {a.id: 2, b.id: 1}
         assert len(catalog.proposals) == 2
         assert (ids_in(a.to_arrow()), ids_in(b.to_arrow())) == ([1, 10], [2])
+
+    @req("MT-06")
+    @shows("FC4")
+    def test_a_transaction_whose_answer_was_lost_is_ratified_once_in_every_table(
+        self, full_world: World
+    ) -> None:
+        a, b = full_world.make("a"), full_world.make("b")
+        catalog = full_world.losing(lost_answers=2)
+        committer = Committer(catalog, full_world.clock, full_world.ids, Patience(inline_bytes=0))
+        committed = committer.commit([appending(a, 1), appending(b, 2)])
+        assert committed.versions == {a.id: 1, b.id: 1}
+        assert len(catalog.answers) == 3
+        assert catalog.answers[0] == catalog.answers[1] == catalog.answers[2]
+        assert (ids_in(a.to_arrow()), ids_in(b.to_arrow())) == ([1], [2])
+
+    @req("MT-02")
+    @shows("FM5")
+    @pytest.mark.slow
+    def test_no_cut_shows_half_of_a_transfer_while_transfers_run(self, full_world: World) -> None:
+        a, b = full_world.make("a"), full_world.make("b")
+        session = full_world.session()
+
+        def transfer() -> None:
+            for number in range(1, 21):
+                way = Patience(inline_bytes=1 << 20 if number % 2 else 0)
+                committer = Committer(full_world.catalog, full_world.clock, full_world.ids, way)
+                committer.commit([appending(a, number), appending(b, -number)])
+
+        with ThreadPoolExecutor(1) as pool:
+            transfers = pool.submit(transfer)
+            balances = []
+            while not transfers.done():
+                balances.append(balance(session.read_cut(["a", "b"])))
+            transfers.result()
+        assert set(balances) == {0}
+        cut = session.read_cut(["a", "b"])
+        assert balance(cut) == 0
+        assert [(s.version, s.num_files) for s in cut.values()] == [(20, 20), (20, 20)]
+
+    @req("MT-16")
+    def test_the_sum_of_transfers_is_right_at_every_time_that_was_recorded(
+        self, full_world: World
+    ) -> None:
+        a, b = full_world.make("a"), full_world.make("b")
+        session = full_world.session()
+        stamps = []
+        for number in range(1, 9):
+            way = Patience(inline_bytes=1 << 20 if number % 2 else 0)
+            committer = Committer(full_world.catalog, full_world.clock, full_world.ids, way)
+            changes = [appending(a, number), appending(b, -number)]
+            stamps.append(committer.commit(changes).timestamp_ms)
+            if number % 3 == 0:  # one table goes on by itself
+                a.set_properties({"n": number})
+        for at in (moment for stamp in stamps for moment in (stamp - 1, stamp)):
+            cut = session.read_cut(["a", "b"], as_of=at)
+            assert balance(cut) == 0
+            assert balance({table.name: table.snapshot(as_of=at) for table in (a, b)}) == 0
+        cut = session.read_cut(["a", "b"], as_of=stamps[-1])
+        assert {snapshot.num_files for snapshot in cut.values()} == {8}
+
+
+def balance(cut: Mapping[str, Snapshot]) -> int:
+    """Add up what the tables of a cut hold."""
+    return sum(sum(ids_in(arrow_io.to_arrow(snapshot))) for snapshot in cut.values())
 
 
 def appending(table: Table, number: int, copies: int = 1) -> Change:

@@ -10,7 +10,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 import headgate
-from headgate.errors import PathAccessError
+from headgate.catalog.service import Catalog
+from headgate.errors import AlreadyExistsError, InvalidArgumentError, PathAccessError
 from headgate.protocol.commit.content import Way
 from tests.conformance.conftest import Lake, Story, directory, log_of, ours, rows_of
 from tests.kit import req
@@ -134,6 +135,27 @@ def test_outside_of_its_lake_the_refusal_still_names_the_id(
         (moved / name).write_bytes(content)
     with pytest.raises(PathAccessError, match=f"it is table {story.id}\\."):
         headgate.open(moved)
+
+
+@req("EN-02")
+def test_another_catalog_neither_manages_it_nor_opens_it_under_a_name(
+    untouched: Story, tmp_path: Path
+) -> None:
+    story = untouched
+    before = every_file(story.location)
+    with headgate.connect(tmp_path / "other", publisher=False) as other:
+        assert isinstance(other.catalog, Catalog)
+        with pytest.raises(AlreadyExistsError, match=f"as its table {story.id}"):
+            other.catalog.stage_table(story.location)
+        # An external table is named unread, so what is there is found out when it is opened.
+        other.register_external("theirs", story.location)
+        for version in (None, 0, 5):
+            with pytest.raises(PathAccessError, match=f"table {story.id} of the lake"):
+                other.open_external("theirs", version=version)
+        with pytest.raises(InvalidArgumentError, match="external"):
+            other.table("theirs")
+        assert [entry.latest for entry in other.tables()] == [None]
+    assert every_file(story.location) == before
 
 
 @req("RD-02")

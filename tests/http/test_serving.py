@@ -23,15 +23,19 @@ from cryptography.x509.oid import NameOID
 
 import headgate
 from headgate._connect import open_store
+from headgate.catalog.service import Catalog
 from headgate.cli.main import main
-from headgate.clock import SystemClock
+from headgate.clock import RandomIds, SystemClock
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
     NotAuthenticatedError,
     UnavailableError,
 )
+from headgate.protocol.actions import Version
+from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.serve import Serving, _allowed_connections
+from tests.kit import req
 from tests.kit.server import RunningServer, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults]
@@ -50,6 +54,40 @@ def test_a_session_on_a_server_does_what_an_embedded_one_does(tmp_path: Path) ->
         assert '"level": "error"' not in server.log()
     with headgate.connect(tmp_path / "lake") as session:
         assert session.table("sales.orders").to_arrow().num_rows == 3
+
+
+@req("MN-02")
+def test_a_server_gives_up_what_was_begun_and_left_and_nothing_that_has_a_name(
+    tmp_path: Path,
+) -> None:
+    lake = tmp_path / "lake"
+    with headgate.connect(lake, publisher=False) as session:
+        table = session.create_table("orders", "id long")
+        table.append(pa.table({"id": [1]}))
+        assert isinstance(session.catalog, Catalog)
+        place = session.catalog.stage_table().location
+        left = Path(place.removeprefix("file://")) / "part-1.parquet"
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"rows")
+        staged = Path(table.location.removeprefix("file://")) / STAGED
+        staged.mkdir(parents=True)
+        name = StagedCommit(Version(2), RandomIds().random()).name
+        (staged / name).write_bytes(b"{}\n")
+    soon = {
+        "HEADGATE_HOUSEKEEPING_MS": "20",
+        "HEADGATE_STAGING_KEPT_MS": "1",
+        "HEADGATE_LOST_KEPT_MS": "1",
+        "HEADGATE_UNPROPOSED_KEPT_MS": "1",
+    }
+    with RunningServer(str(lake), environment=soon) as server:
+        until = time.monotonic() + 30
+        while (left.exists() or (staged / name).exists()) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert not left.exists()
+        assert not (staged / name).exists()
+        with headgate.connect(server.address) as session:
+            assert session.table("orders").to_arrow()["id"].to_pylist() == [1]
+            assert session.fsck() == ()
 
 
 def test_the_command_line_works_on_a_server(

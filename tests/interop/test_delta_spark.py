@@ -492,6 +492,7 @@ def test_a_table_whose_creation_was_answered_to_nobody_is_there_whole(
 # The older dialect
 
 
+@req("CA-04")
 def test_the_older_dialect_serves_it_too(
     delta_spark: DeltaSpark, server: RunningServer, session: Session
 ) -> None:

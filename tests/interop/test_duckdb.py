@@ -22,7 +22,7 @@ from tests.interop.conftest import (
     local,
     ours,
 )
-from tests.kit import shows
+from tests.kit import req, shows
 from tests.kit.proxy import Fault, HttpProxy, Request
 from tests.kit.server import RunningServer
 
@@ -156,6 +156,7 @@ def test_a_commit_to_a_table_that_was_dropped_fails_at_once(
     assert is_whole(server)
 
 
+@req("CA-04")
 @shows("FC4", "FC7")
 @pytest.mark.parametrize(
     "fault",

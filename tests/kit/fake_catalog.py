@@ -119,6 +119,7 @@ class FakeCatalog:
             name=self.name,
             latest=Version(latest),
             timestamp_ms=self.commits[latest].timestamp_ms,
+            sequence=at,
             commits=tuple(self.commits[self.listed_from : latest + 1]),
             held_from=None if self.held_from is None else Version(self.held_from),
             checkpoint=self.checkpoint,

@@ -106,7 +106,7 @@ class Resolved(_Message, frozen=True, kw_only=True):
     ways: tuple[Way, ...] = ()
     latest: Version  # -1 of a table that is not managed: its log must be asked
     timestamp_ms: int  # of the latest commit
-    sequence: Sequence | None = None  # the cut this was answered from
+    sequence: Sequence | None = None  # the cut this was answered from: the one asked for, if any
     clock_ms: int | None = None  # the catalog's time: what is later has not come yet
     commits: tuple[RatifiedCommit, ...] = ()  # ascending, contiguous, up to latest; may be empty
     # From this version on `ratified_commits` gives a content or a staged place: no LIST is needed

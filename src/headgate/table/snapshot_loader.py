@@ -12,7 +12,12 @@ from typing import Final, cast
 
 from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.api.port import ManagingCatalog, Ref
-from headgate.errors import InTheFutureError, InvariantError, NotFoundError
+from headgate.errors import (
+    InTheFutureError,
+    InvariantError,
+    NotFoundError,
+    UnsupportedByCatalogError,
+)
 from headgate.protocol.actions import Metadata, Protocol, Version
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.encoding import replaced
@@ -55,6 +60,8 @@ def load(
     `base` and the snapshots in `cache` are earlier versions to start from. Spec: RD-01, RD-04.
     """
     resolved = catalog.resolve(ref, sequence)
+    if sequence is not None and resolved.sequence != sequence:  # it would be another moment
+        raise UnsupportedByCatalogError("This catalog has no sequences.")
     return load_resolved(
         catalog,
         resolved,

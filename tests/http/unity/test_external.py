@@ -16,6 +16,7 @@ from headgate.protocol.actions import Format, Metadata
 from headgate.protocol.schema import types as schemas
 from tests.http.conftest import Served
 from tests.http.unity.conftest import BASE, IN_DEFAULT, add_commit, claim, error, older_error
+from tests.kit import req
 
 URL = f"{IN_DEFAULT}/tables/ext"
 
@@ -245,6 +246,7 @@ def test_what_cannot_be_said_of_it_is_400_and_changes_nothing(
     assert http.get(URL).json() == before
 
 
+@req("EN-02")
 def test_a_table_that_says_it_is_managed_is_not_named(http: httpx.Client) -> None:
     body = {**DELTA, "properties": {"delta.feature.catalogManaged": "supported"}}
     refused = http.post(f"{BASE}/tables", json=body)

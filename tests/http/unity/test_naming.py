@@ -14,6 +14,7 @@ from headgate.protocol.table_states import TableStatus
 from tests.http.conftest import Served
 from tests.http.test_native_api import commit, make, propose
 from tests.http.unity.conftest import BASE, IN_DEFAULT, V1
+from tests.kit import req
 
 Table = dict[str, Any]
 LISTED = {"catalog_name": "main", "schema_name": "default"}
@@ -59,6 +60,7 @@ def versions(table: Table) -> list[str]:
     return sorted(path.name for path in log_of(table).glob("*.json"))
 
 
+@req("CA-04")
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("last", [0, 2])
 def test_a_table_is_named_once_its_log_has_all_that_came_inline(
@@ -72,6 +74,7 @@ def test_a_table_is_named_once_its_log_has_all_that_came_inline(
     assert versions(table) == [f"{version:020d}.json" for version in range(last + 1)]
 
 
+@req("CA-04")
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_table_whose_log_cannot_be_written_is_not_named(served: Served, route: str) -> None:
     table = make(served)

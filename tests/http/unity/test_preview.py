@@ -89,6 +89,7 @@ def test_every_version_of_the_range_is_named_newest_first(served: Served) -> Non
     assert asked(stock, 9)["commits"] == []
 
 
+@req("CA-04")
 def test_others_than_sail_are_told_of_staged_files_alone(served: Served) -> None:
     """The Java kernel refuses an answer that names any other."""
     stock = make(served.http)
@@ -159,6 +160,7 @@ def test_a_transaction_is_not_committed_at_a_second_version(table: Stock) -> Non
     assert "already committed as version 1" in again.text
 
 
+@req("EN-01")
 @shows("FX25")
 def test_the_id_of_a_table_cannot_be_altered(served: Served) -> None:
     stock = make(served.http)
@@ -174,6 +176,7 @@ def test_the_id_of_a_table_cannot_be_altered(served: Served) -> None:
     assert state(served) == before
 
 
+@req("AU-02")
 def test_metadata_is_taken_from_the_commit_and_may_not_be_said_otherwise(table: Stock) -> None:
     own = metadata(TableId(table.table_id), properties={"owner": "me"})
     changed = msgspec.structs.replace(own, description="new")

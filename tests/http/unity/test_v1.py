@@ -14,6 +14,7 @@ import httpx
 import msgspec
 import pytest
 
+from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, TableId, encode, join
 from headgate.settings import Settings
 from tests.http.conftest import Served, serving
@@ -32,8 +33,10 @@ from tests.http.unity.conftest import (
 )
 from tests.kit import req, shows
 from tests.kit.builders import add, metadata, new_txn_id, protocol, remove
+from tests.kit.witness import every_file
 
 TABLE_ID = "io.unitycatalog.tableId"
+OLDER_COMMITS = f"{BASE}/delta/preview/commits"
 
 
 def native(served: Served, table_id: str, version: int, *actions: Any) -> httpx.Response:
@@ -216,6 +219,39 @@ def test_what_new_tables_must_have_is_a_setting(tmp_path: Path) -> None:
         )
 
 
+@req("CM-39")
+def test_nobody_sees_or_changes_a_table_before_it_is_created_under_a_name(
+    served: Served,
+) -> None:
+    stock = stage(served.http, "t")
+    assert (stock.log / f"{0:020d}.json").exists()  # two phases of three
+    put = stock.put(1)
+    wanted = {"table_id": stock.table_id, "table_uri": stock.location, "start_version": 0}
+    older = {
+        "table_id": stock.table_id,
+        "table_uri": stock.location,
+        "commit_info": {name.replace("-", "_"): of for name, of in put.items()},
+    }
+    refused = [
+        served.http.get(stock.url),
+        served.http.head(stock.url),
+        served.http.get(f"{BASE}/tables/main.default.t"),
+        served.http.get("/v1/names/t"),
+        served.http.get(f"/v1/tables/{stock.table_id}"),
+        served.http.get(f"/v1/tables/{stock.table_id}/commits"),
+        served.http.request("GET", OLDER_COMMITS, json=wanted),
+        served.http.post(OLDER_COMMITS, json=older),
+        stock.send(stock.change(add_commit(put))),
+    ]
+    assert [answer.status_code for answer in refused] == [404] * len(refused)
+    listed = {"catalog_name": "main", "schema_name": "default"}
+    assert served.http.get(f"{BASE}/tables", params=listed).json()["tables"] == []
+    assert served.catalog.tables(dropped=True) == ()
+    made = served.http.post(f"{IN_DEFAULT}/tables", json=stock.create)
+    assert (made.status_code, made.json()["latest-table-version"]) == (200, 0)
+    assert served.http.post(OLDER_COMMITS, json=older).status_code == 200
+
+
 def test_a_table_is_made_and_loaded(table: Stock) -> None:
     loaded = table.load()
     assert loaded == table.made
@@ -308,6 +344,7 @@ def test_an_emptied_comment_is_answered_as_an_empty_one(table: Stock) -> None:
         assert [row["comment"] for row in listed.json()["tables"]] == [comment]
 
 
+@req("LC-02")
 def test_the_same_creation_again_is_answered_as_the_first_time(table: Stock) -> None:
     again = table.http.post(f"{IN_DEFAULT}/tables", json=table.create)
     assert again.status_code == 200
@@ -317,6 +354,7 @@ def test_the_same_creation_again_is_answered_as_the_first_time(table: Stock) -> 
     assert (later.status_code, later.json()["latest-table-version"]) == (200, 1)
 
 
+@req("LC-02")
 @pytest.mark.parametrize(
     "other",
     [
@@ -531,6 +569,7 @@ def test_unpublished_commits_come_newest_first_and_without_a_gap(table: Stock) -
         assert commit["file-modification-timestamp"] > 0
 
 
+@req("CA-04")
 def test_what_came_inline_is_published_before_a_stock_client_is_answered(served: Served) -> None:
     stock = native_table(served)
     assert native(served, stock.table_id, 1).status_code == 200
@@ -541,6 +580,7 @@ def test_what_came_inline_is_published_before_a_stock_client_is_answered(served:
     assert (stock.log / f"{1:020d}.json").exists()
 
 
+@req("CA-04")
 def test_a_staged_tail_above_inline_commits_is_listed_down_to_them(served: Served) -> None:
     stock = native_table(served)
     stock.commit(1)
@@ -785,6 +825,7 @@ def test_a_file_that_is_no_staged_commit_or_not_there_is_400(served: Served, nam
     assert state(served) == before
 
 
+@req("AU-02")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -819,6 +860,7 @@ CONTENTS: dict[str, bytes] = {
 }
 
 
+@req("AU-02", "CM-36")
 @pytest.mark.parametrize("case", CONTENTS)
 @req("CM-04")
 def test_content_that_breaks_the_protocol_is_400(served: Served, case: str) -> None:
@@ -830,6 +872,7 @@ def test_content_that_breaks_the_protocol_is_400(served: Served, case: str) -> N
     assert state(served) == before
 
 
+@req("EN-01")
 @shows("FX25")
 def test_the_id_and_what_makes_a_table_managed_cannot_be_altered(served: Served) -> None:
     stock = make(served.http)
@@ -926,6 +969,7 @@ DECLARED: dict[str, dict[str, Any]] = {
 }
 
 
+@req("AU-02")
 @pytest.mark.parametrize("case", DECLARED)
 def test_what_is_declared_and_not_in_the_commit_is_400(served: Served, case: str) -> None:
     stock = make(served.http)
@@ -1171,6 +1215,38 @@ def test_a_table_is_renamed_and_dropped(http: httpx.Client) -> None:
     assert error(other) == (404, "NoSuchTableException")
     assert http.delete(f"{IN_DEFAULT}/tables/u").status_code == 204
     assert error(http.delete(f"{IN_DEFAULT}/tables/u")) == (404, "NoSuchTableException")
+
+
+@req("CM-40", "LC-03")
+@pytest.mark.parametrize(
+    "url",
+    [f"{BASE}/tables/main.default.t", f"{IN_DEFAULT}/tables/t", "/v1/tables/{table_id}"],
+    ids=["older REST", "delta/v1", "native"],
+)
+def test_a_drop_keeps_every_file_and_commits_are_refused_in_both_dialects_until_an_undrop(
+    served: Served, url: str
+) -> None:
+    stock = make(served.http)
+    assert stock.commit(1).status_code == 200
+    put = stock.put(2)
+    newer = stock.change(add_commit(put))
+    older = {
+        "table_id": stock.table_id,
+        "table_uri": stock.location,
+        "commit_info": {name.replace("-", "_"): of for name, of in put.items()},
+    }
+    before = every_file(stock.location)
+    assert served.http.delete(url.format(table_id=stock.table_id)).is_success
+    assert every_file(stock.location) == before
+    assert error(stock.send(newer)) == (404, "NoSuchTableException")
+    assert served.http.post(OLDER_COMMITS, json=older).status_code == 404
+    assert make(served.http).table_id != stock.table_id  # the name is free
+    assert error(stock.send(newer))[0] == 409  # it names another table now
+    table_id, back = TableId(stock.table_id), TableName.parse("back")
+    served.catalog.undrop_table(table_id, back)
+    assert served.catalog.resolve(back).latest == 1
+    assert served.http.post(OLDER_COMMITS, json=older).status_code == 200
+    assert served.catalog.resolve(table_id).latest == 2
 
 
 def test_what_opens_a_table_is_one_entry_without_a_secret(table: Stock) -> None:

@@ -192,6 +192,23 @@ def test_a_checkpoint_that_turned_out_unusable_is_passed_over() -> None:
     assert third == CheckpointFiles(Version(1), (classic(1),))
 
 
+@req("RD-05")
+def test_of_several_checkpoints_of_one_version_the_same_is_taken_in_any_order() -> None:
+    there: list[LogFile] = [
+        classic(3),
+        *parts(3, 2),
+        *(UuidCheckpoint(Version(3), UUID(int=number), "json") for number in (1, 2)),
+        compaction(4, 5),
+        compaction(4, 6),
+        *published(*range(4, 8)),
+    ]
+    expected = segment(7, listed=there)
+    for seed in range(100):
+        listed = list(there)
+        Random(seed).shuffle(listed)
+        assert segment(7, listed=listed) == expected
+
+
 def test_the_checkpoint_the_catalog_knows_needs_no_listing() -> None:
     found = segment(6, ratified=[ratified(5), ratified(6)], known=[known(classic(4))])
     assert found.checkpoint == CheckpointFiles(Version(4), (classic(4),))
