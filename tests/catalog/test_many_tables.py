@@ -12,7 +12,7 @@ from headgate.protocol.actions import AddFile, Sequence, TableId, TxnId
 from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.encoding import replaced
 from headgate.storage import locations
-from headgate.table import snapshots
+from headgate.table import snapshot_loader
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import add, inline, new_txn_id, remove
@@ -32,7 +32,7 @@ def over(house: House, versions: dict[TableId, int], txn_id: TxnId | None = None
 
 def files_of(house: House, table: TableId) -> list[AddFile]:
     """Read a table's log as a reader does."""
-    return snapshots.load(house.catalog, table, store_for=locations.store_for).files()
+    return snapshot_loader.load(house.catalog, table, store_for=locations.store_for).files()
 
 
 def heads(house: House, tables: list[TableId]) -> list[int]:
