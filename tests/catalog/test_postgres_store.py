@@ -317,7 +317,7 @@ def test_a_backup_is_left_to_postgresql(store: PostgresStore, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-# What it cannot keep
+# Values that cannot be stored
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800"])
@@ -338,13 +338,13 @@ def test_text_that_postgresql_cannot_keep_is_refused_alone(store: PostgresStore,
             lambda: unit.update_table(row._replace(diverged=text)),
             lambda: unit.acquire_lease(text, "me", 1, 2),
         ):
-            with pytest.raises(InvalidArgumentError, match="cannot keep"), unit.savepoint():
+            with pytest.raises(InvalidArgumentError, match="cannot store"), unit.savepoint():
                 ask()
         assert unit.transaction_commits(TxnId("good")) == []
         unit.insert_commit(row.key, commit_row(0, txn="good"))
     with store.read() as reading:
         assert len(reading.transaction_commits(TxnId("good"))) == 1
-        with pytest.raises(InvalidArgumentError, match="cannot keep"):
+        with pytest.raises(InvalidArgumentError, match="cannot store"):
             reading.transaction_commits(bad)
         assert reading.clock() == (0, 0)
 
@@ -369,7 +369,7 @@ def test_a_writer_that_finds_the_clock_held_for_too_long_is_told_it_is_unavailab
     other = open_postgres(patience=0.3)
     with store.write() as unit:
         unit.insert_table(table_row())
-        with pytest.raises(UnavailableError, match="held"), other.write():
+        with pytest.raises(UnavailableError, match="Other writers locked"), other.write():
             pass
         with other.read() as reading:  # readers are not held up
             assert reading.table(table_id(1)) is None
@@ -380,7 +380,7 @@ def test_a_writer_that_finds_the_clock_held_for_too_long_is_told_it_is_unavailab
 def test_a_writer_tries_again_when_one_wait_was_too_short(
     store: PostgresStore, open_postgres: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_ONE_WAIT", 0.1)
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", 0.1)
     other = open_postgres()
     with ThreadPoolExecutor(1) as pool, store.write():
         waiting = pool.submit(insert, other, 2)
@@ -397,7 +397,7 @@ def test_a_lock_of_somebody_else_undoes_the_unit_and_the_next_one_works(
     [row] = insert(store, 1)
     with postgres_server.connect() as other, other.transaction():
         other.execute(f"LOCK TABLE {store._schema}.commits".encode())
-        with pytest.raises(RolledBackError, match="held"):
+        with pytest.raises(RolledBackError, match="Other writers hold"):
             insert_commits(store, row, commit_row(0))
     assert found(store).head == -1
     insert_commits(store, row, commit_row(0))
@@ -523,7 +523,7 @@ def test_readers_that_come_and_go_leave_few_connections_behind(
     for _ in range(5):
         found(store)
     assert len(store._idle) == 1
-    monkeypatch.setattr(postgres, "_KEPT", 2)
+    monkeypatch.setattr(postgres, "_MAX_IDLE_READERS", 2)
     at_once(5, lambda _: read_slowly(store))
     assert len(store._idle) == 2
     assert store._lent == []
@@ -609,7 +609,7 @@ def test_a_commit_that_the_server_refuses_did_not_happen(store: PostgresStore) -
 
 def test_a_unit_that_the_server_took_back_is_not_acknowledged(store: PostgresStore) -> None:
     assert store._writer is not None
-    with pytest.raises(UnavailableError, match="took the whole transaction back"):  # noqa: SIM117, PT012
+    with pytest.raises(UnavailableError, match="rolled back the whole unit"):  # noqa: SIM117, PT012
         with store.write() as unit:
             unit.insert_table(table_row())
             with pytest.raises(psycopg.Error):
@@ -820,7 +820,7 @@ def test_what_is_asked_first_of_an_empty_lake_does_not_read_all_of_it_when_it_is
     assert store._writer is not None
     [[name, kept]] = store._writer.execute(
         "SELECT name, generic_plans FROM pg_prepared_statements WHERE statement = $1",
-        (writing._EXPECTED,),
+        (writing._PREFETCH,),
     ).fetchall()
     assert kept > 0
     plan = store._writer.execute(f"EXPLAIN EXECUTE \"{name}\" ('{{a}}', '{{b}}')".encode())

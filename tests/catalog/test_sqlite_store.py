@@ -322,7 +322,7 @@ def test_a_file_damaged_in_its_middle_is_told_when_it_is_met(
 
 @pytest.mark.parametrize("place", ["missing/headgate.db", "."])
 def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path, place: str) -> None:
-    with pytest.raises(UnavailableError, match="cannot be used"):
+    with pytest.raises(UnavailableError, match="cannot be read or written"):
         SQLiteStore(str(tmp_path / place), SystemClock())
 
 
@@ -346,7 +346,7 @@ def test_a_file_that_can_only_be_read_is_unavailable_and_says_why(path: Path) ->
     SQLiteStore(str(path), SystemClock()).close()
     disk = ReadOnlyDisk("read-only")
     try:
-        with pytest.raises(UnavailableError, match="cannot be used"):
+        with pytest.raises(UnavailableError, match="cannot be read or written"):
             insert(SQLiteStore(str(path), SystemClock(), vfs="read-only"), 1)
     finally:
         disk.unregister()
@@ -356,7 +356,7 @@ def test_a_file_that_can_only_be_read_is_unavailable_and_says_why(path: Path) ->
 def test_a_folder_without_the_right_to_write_is_unavailable(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
-        with pytest.raises(UnavailableError, match="cannot be used"):
+        with pytest.raises(UnavailableError, match="cannot be read or written"):
             SQLiteStore(str(tmp_path / "headgate.db"), SystemClock())
     finally:
         tmp_path.chmod(0o700)
@@ -391,7 +391,7 @@ def test_a_writer_that_finds_the_file_held_for_too_long_is_told_it_is_unavailabl
     other = SQLiteStore(str(path), clock)
     with store.write() as unit:
         unit.insert_table(table_row())
-        with pytest.raises(UnavailableError, match="held"), other.write():
+        with pytest.raises(UnavailableError, match="Other processes locked"), other.write():
             pass
         assert 30 <= clock.waited_s < 31
         with other.read() as reading:  # readers are not held up
@@ -505,10 +505,10 @@ def test_a_backup_replaces_nothing_and_leaves_nothing_half_written(
 ) -> None:
     taken = tmp_path / "taken"
     taken.write_text("mine")
-    with pytest.raises(AlreadyExistsError, match=r"there already.*Name a new file"):
+    with pytest.raises(AlreadyExistsError, match=r"already exists.*Name a new file"):
         store.backup(taken)
     assert taken.read_text() == "mine"
-    with pytest.raises(UnavailableError, match=r"cannot be written.*Name a place"):
+    with pytest.raises(UnavailableError, match=r"cannot be written.*Name a file"):
         store.backup(tmp_path / "missing" / "copy.db")
     store.close()
     with pytest.raises(UnavailableError, match="closed"):
@@ -682,7 +682,7 @@ def test_what_was_published_is_known_to_the_next_unit(store: SQLiteStore) -> Non
 def test_no_more_rows_are_kept_than_are_worth_it(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(sqlite, "_MAX_CACHED_TABLES", 3)
     insert(store, *range(1, 9))
     seen_by_next(store)
-    assert len(store._known.tables) == 1
+    assert len(store._cache.tables) == 1

@@ -60,7 +60,7 @@ def test_no_piece_of_a_password_is_shown(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_no_piece_of_a_password_is_in_an_error(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing listens on that port, and nothing waits for it.
-    monkeypatch.setattr(store, "_CONNECTING", {"connect_timeout": "2"})
+    monkeypatch.setattr(store, "_CONNECT_OPTIONS", {"connect_timeout": "2"})
     for password in PASSWORDS:
         address = form.format(password)
         with pytest.raises(HeadgateError) as refused:

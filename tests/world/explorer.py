@@ -44,7 +44,7 @@ class Shared:
 
     def writing_unit(self) -> Any:
         # Nothing is known from a unit before: these rows may have passed through any process.
-        return sqlite_writer.SQLiteWriteUnit(self._connection(), sqlite_writer.Known())
+        return sqlite_writer.SQLiteWriteUnit(self._connection(), sqlite_writer.WriterCache())
 
     def _connection(self) -> apsw.Connection:
         connection = apsw.Connection(":memory:")

@@ -1,12 +1,11 @@
-"""PostgreSQL, for many servers on one database.
+"""The PostgreSQL store, for many servers on one database.
 
-Readers see one instant (REPEATABLE READ) and never wait. Writers take turns at the row of the
-clock, which they lock first: the server queues them, whichever process they come from, and
-whatever is read under the lock is current. Constraints still make two winners impossible. All
-lies in one schema of the database, by default `headgate`.
+Readers see one instant (REPEATABLE READ) and never wait. Writers first lock the clock's row: the
+server queues them across processes, and everything read under the lock is current. Constraints
+prevent two winners besides. All tables are in one schema of the database, by default `headgate`.
 
-A writer that dies in the middle of its COMMIT needs no care: the server completes it or undoes it,
-and lets go of the lock. Who was not answered finds out by asking under the same txnId.
+A writer that dies during its COMMIT needs no recovery: the server applies or rolls back the unit
+and releases the lock. A client without an answer learns the outcome by its txnId.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ from headgate.errors import (
 )
 from headgate.failpoints import fail_point
 
-_PATIENCE: Final = 30.0  # seconds until a writer is told that others hold the clock
-_ONE_WAIT: Final = 5.0  # seconds of one wait for a lock; more of them fit into the patience
-_PAUSE: Final = 10.0  # seconds until the server ends a unit in which nothing happens
-_READERS_PAUSE: Final = 300.0  # and a reading in which nothing is asked, which holds up nobody
-_READERS: Final = 32  # who read at once, each on a connection; others wait for one of them
-_KEPT: Final = 16  # readers' connections that are kept while nobody reads
+_PATIENCE: Final = 30.0  # seconds until a writer gives up waiting for the clock's lock
+_LOCK_TIMEOUT: Final = 5.0  # seconds of one attempt to lock; several fit into the patience
+_PAUSE: Final = 10.0  # seconds until the server ends an idle write transaction
+_READERS_PAUSE: Final = 300.0  # until it ends an idle read transaction, which blocks no other
+_READERS: Final = 32  # connections for concurrent readers; further readers wait for one
+_MAX_IDLE_READERS: Final = 16  # connections that stay open while unused
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _LOCK: Final = f"{_WRITE}; SELECT sequence, clock_ms FROM clock FOR UPDATE"
-# Whatever else the address says: a peer that is gone is found out, and none is waited for forever.
-_CONNECTING: Final = {
+# Unless the address says otherwise: dead peers are detected, and no wait is unlimited.
+_CONNECT_OPTIONS: Final = {
     "application_name": "headgate",
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -71,10 +70,10 @@ _ADDRESS: Final = re.compile(
     rf"postgres(?:ql)?://(?:[^@/]*@)?{_HOSTS}(?:,{_HOSTS})*(?:/[^?@]*)?(?:\?.*)?", re.DOTALL
 )
 _PORTS: Final = re.compile(r"[0-9,]*")
-# What is acknowledged was synced; a server may be set to promise more than that, and not less. A
-# process that stops in mid-unit would hold the clock against all others.
-# Plans are kept: one made while a table is empty would read all of it when it is full, until
-# statistics are gathered. Where there is no index, a forbidden scan looks dear enough to compile.
+# synchronous_commit: a unit is synced before it is acknowledged; a stricter setting is kept.
+# idle_in_transaction_session_timeout: a process that stops within a unit would block all others.
+# enable_seqscan: a plan made and kept while a table is empty would scan it when it is full.
+# jit: the penalty on a scan that no index can avoid would make compiling it look worthwhile.
 _SET_ALL: Final = (
     "SELECT set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false), "
     "set_config('search_path', $1, false), set_config('lock_timeout', $2, false), "
@@ -83,7 +82,7 @@ _SET_ALL: Final = (
     "set_config('synchronous_commit', CASE current_setting('synchronous_commit') "
     "WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)"
 )
-_NOT_APPLIED: Final = (
+_RETRYABLE: Final = (
     errors.LockNotAvailable,
     errors.DeadlockDetected,
     errors.SerializationFailure,
@@ -116,8 +115,8 @@ class PostgresStore:
         self._pause = pause
         self._readers = readers
         self._free = threading.BoundedSemaphore(readers)
-        self._idle: list[Connection] = []  # of readers that are done
-        self._lent: list[Connection] = []  # to readers that are not
+        self._idle: list[Connection] = []  # for readers to come
+        self._lent: list[Connection] = []  # to active readers
         self._registering = threading.Lock()
         self._writing = threading.Lock()
         self._writer: Connection | None = None
@@ -127,18 +126,16 @@ class PostgresStore:
         try:
             with self._writing:
                 writer = self._writing_connection()
-                self._refuse_unless_fit(writer)
+                self._check_server(writer)
                 self._migrate(writer)
         except BaseException:
             self.close()
             raise
 
     def read(self) -> AbstractContextManager[ReadUnit]:
-        """One read transaction: everything in it is from one instant."""
         return self._reading([(_READ, ())])
 
     def read_latest(self) -> AbstractContextManager[ReadUnit]:
-        """Questions that are each from an instant of their own."""
         return self._reading([])
 
     @contextmanager
@@ -150,55 +147,52 @@ class PostgresStore:
                 f"for {self._patience:g} s."
             )
         try:
-            line = _ReadingLine(self._reader(), begin, self._fresh_reader)
+            transaction = _ReadTransaction(self._reader(), begin, self._new_reader)
             try:
-                yield PostgresReadUnit(line)
+                yield PostgresReadUnit(transaction)
             finally:
-                self._give_back(line.connection)
+                self._release(transaction.connection)
         finally:
             self._free.release()
 
     @contextmanager
     def write(self) -> Iterator[WriteUnit]:
-        """One write transaction; durable once the block is left without an error."""
         with self._writing:
             self._refuse_if_closed()
             connection, clock = self._begin()
-            unit = PostgresWriteUnit(_Line(connection), clock)
+            unit = PostgresWriteUnit(_Transaction(connection), clock)
             try:
                 yield unit
                 unit.finish()
             except BaseException:
                 if unit.is_lost:
-                    # Which statements a pipeline that broke off has prepared is not known.
+                    # Which statements an aborted pipeline has prepared is unknown.
                     connection.close()
                 self._roll_back(connection)
                 raise
             if unit.has_written:
                 self._commit(connection)
             else:
-                self._roll_back(connection)  # the lock alone would cost a sync to let go of
+                self._roll_back(connection)  # a COMMIT would sync, only to release the lock
 
     def check_integrity(self) -> list[str]:
-        """Return nothing: PostgreSQL checks its own pages as it reads them."""
-        return []
+        return []  # PostgreSQL checks its own pages as it reads them
 
     def describe(self) -> str:
-        """Say what the rows lie in."""
         return f"PostgreSQL {self._server}, schema {self._version}"
 
     def local_file(self) -> Path | None:
         return None
 
     def backup(self, target: Path) -> None:
-        """Refuse: PostgreSQL has better means of its own."""
+        # PostgreSQL has better tools of its own.
         raise UnsupportedByCatalogError(
-            "A catalog on PostgreSQL is not copied by Headgate.",
+            "Headgate does not back up catalogs on PostgreSQL.",
             remedy=f"Use pg_dump --schema={self._schema}, or PostgreSQL's continuous archiving.",
         )
 
     def close(self) -> None:
-        """Let go of every connection; one that is read from goes when its reader is done."""
+        # Those of active readers are closed when the readers are done.
         with self._registering:
             self._is_closed = True
             if os.getpid() == self._process:  # else the sockets are the parent's
@@ -215,22 +209,22 @@ class PostgresStore:
         try:
             connection = psycopg.connect(
                 "",
-                autocommit=True,  # transactions are begun and ended by hand
+                autocommit=True,  # transactions begin and end explicitly
                 cursor_factory=psycopg.RawCursor[Row],
-                **{**_CONNECTING, **self._parameters},  # type: ignore[arg-type]
+                **{**_CONNECT_OPTIONS, **self._parameters},  # type: ignore[arg-type]
             )
         except psycopg.Error as error:
-            raise _said(error) from error
+            raise _translated(error) from error
         try:
-            # One type for all numbers, so that a statement is prepared once and not once per size.
+            # One type for all numbers, so that a statement is prepared once and not for each size.
             connection.adapters.register_dumper(int, Int8BinaryDumper)
-            waits = (min(_ONE_WAIT, self._patience), pause)
+            waits = (min(_LOCK_TIMEOUT, self._patience), pause)
             session = (_quoted(self._schema), *(f"{wait * 1000:.0f}ms" for wait in waits))
             connection.execute(_SET_ALL, session)
             return connection
         except psycopg.Error as error:
             connection.close()
-            raise _said(error) from error
+            raise _translated(error) from error
 
     def _reader(self) -> Connection:
         with self._registering:
@@ -238,10 +232,10 @@ class PostgresStore:
             if connection is not None:
                 self._lent.append(connection)
                 return connection
-        return self._fresh_reader(None)
+        return self._new_reader(None)
 
-    def _fresh_reader(self, broken: Connection | None) -> Connection:
-        """Open a connection in place of one that broke; its neighbours did so, too."""
+    def _new_reader(self, broken: Connection | None) -> Connection:
+        """Open a connection; if one broke, discard the idle ones, which broke with it."""
         with self._registering:
             if broken is not None:
                 self._lent.remove(broken)
@@ -253,7 +247,7 @@ class PostgresStore:
             self._lent.append(connection)
         return connection
 
-    def _give_back(self, connection: Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         with suppress(psycopg.Error):
             if _status(connection) is TransactionStatus.INTRANS:
                 connection.execute("COMMIT", prepare=False)
@@ -261,8 +255,8 @@ class PostgresStore:
             if connection not in self._lent:
                 return
             self._lent.remove(connection)
-            is_whole = _status(connection) is TransactionStatus.IDLE  # one in error may not be
-            if is_whole and not self._is_closed and len(self._idle) < _KEPT:
+            is_usable = _status(connection) is TransactionStatus.IDLE
+            if is_usable and not self._is_closed and len(self._idle) < _MAX_IDLE_READERS:
                 self._idle.append(connection)
             else:
                 connection.close()
@@ -276,7 +270,7 @@ class PostgresStore:
         if self._is_closed:
             raise UnavailableError("This catalog is closed.", remedy="Connect again.")
 
-    # A unit of change
+    # Write units
 
     def _writing_connection(self) -> Connection:
         if self._writer is None or self._writer.closed:
@@ -289,7 +283,7 @@ class PostgresStore:
         return self._writer
 
     def _begin(self) -> tuple[Connection, CatalogClock]:
-        """Lock the clock's row, waiting for whoever has it; nothing is done yet."""
+        """Begin a write transaction and lock the clock's row."""
         has_reconnected = False
 
         def begin() -> tuple[Connection, CatalogClock]:
@@ -297,57 +291,57 @@ class PostgresStore:
             while True:
                 connection = self._writing_connection()
                 try:
-                    found = connection.execute(_LOCK, prepare=False)
-                    found.nextset()
-                    [[sequence, clock_ms]] = found.fetchall()
+                    cursor = connection.execute(_LOCK, prepare=False)
+                    cursor.nextset()
+                    [[sequence, clock_ms]] = cursor.fetchall()
                     return connection, CatalogClock(sequence, clock_ms)
                 except psycopg.Error:
                     if not connection.closed or has_reconnected:
                         self._roll_back(connection)
                         raise
-                    has_reconnected = True  # it broke while nobody used it
+                    has_reconnected = True  # it broke while it was idle
 
-        return self._patiently(begin)
+        return self._retry(begin)
 
-    def _patiently(self, do: Callable[[], Result]) -> Result:
-        """Do what is undone by a lock held too long or a deadlock again, for a while."""
+    def _retry(self, work: Callable[[], Result]) -> Result:
+        """Repeat work that a lock timeout or a deadlock rolled back, until patience runs out."""
         deadline = self._clock.monotonic() + self._patience
         while True:
             try:
-                return do()
-            except _NOT_APPLIED as error:
+                return work()
+            except _RETRYABLE as error:
                 if self._clock.monotonic() >= deadline:
                     raise UnavailableError(
-                        f"Others held the catalog's clock for {self._patience:g} s: "
+                        f"Other writers locked the catalog's clock for {self._patience:g} s: "
                         f"{_first_line(error)}."
                     ) from error
             except psycopg.Error as error:
-                raise _said(error) from error
+                raise _translated(error) from error
 
     def _commit(self, connection: Connection) -> None:
         warnings: list[str] = []
 
-        def hear(said: psycopg.errors.Diagnostic) -> None:
-            if said.severity_nonlocalized == "WARNING":
-                warnings.append(str(said.message_primary))
+        def collect(notice: psycopg.errors.Diagnostic) -> None:
+            if notice.severity_nonlocalized == "WARNING":
+                warnings.append(str(notice.message_primary))
 
-        connection.add_notice_handler(hear)
+        connection.add_notice_handler(collect)
         try:
-            done = connection.execute("COMMIT", prepare=False)
+            result = connection.execute("COMMIT", prepare=False)
         except psycopg.Error as error:
             if _is_in_doubt(connection, error):
                 connection.close()
                 raise InDoubtError(_first_line(error), is_store_usable=True) from error
             self._roll_back(connection)
-            raise _said(error) from error
+            raise _translated(error) from error
         except BaseException:
             connection.close()
             raise
         finally:
-            connection.remove_notice_handler(hear)
-        if done.statusmessage != "COMMIT":  # a server says so of what it had undone before
-            raise UnavailableError("PostgreSQL took the whole transaction back.")
-        if warnings:  # it is here, and whether a standby that was to have it has it is not known
+            connection.remove_notice_handler(collect)
+        if result.statusmessage != "COMMIT":  # ROLLBACK: a statement before it had failed
+            raise UnavailableError("PostgreSQL rolled back the whole unit of work.")
+        if warnings:  # committed here, but perhaps not on a synchronous standby
             raise InDoubtError("; ".join(warnings), is_store_usable=True)
 
     def _roll_back(self, connection: Connection) -> None:
@@ -361,8 +355,8 @@ class PostgresStore:
 
     # The schema
 
-    def _refuse_unless_fit(self, connection: Connection) -> None:
-        """Look at what the server is and promises."""
+    def _check_server(self, connection: Connection) -> None:
+        """Check the server's encoding; warn if its settings risk losing commits."""
         try:
             self._server = str(connection.info.parameter_status("server_version")).split()[0]
             [[encoding, fsync, pages]] = connection.execute(
@@ -370,22 +364,22 @@ class PostgresStore:
                 "current_setting('full_page_writes')"
             ).fetchall()
         except psycopg.Error as error:
-            raise _said(error) from error
+            raise _translated(error) from error
         if encoding != "UTF8":
             raise RefusedError(
-                f"The database's encoding is {encoding}: it cannot hold every name.",
-                remedy="Make a database with ENCODING 'UTF8'.",
+                f"The database's encoding is {encoding}, which cannot store every name.",
+                remedy="Create a database with ENCODING 'UTF8'.",
             )
         if fsync != "on" or pages != "on":
             _log.warning(
-                "this PostgreSQL runs with fsync=%s and full_page_writes=%s: "
-                "commits that were acknowledged may not survive a crash of its machine",
+                "PostgreSQL runs with fsync=%s and full_page_writes=%s: "
+                "acknowledged commits may not survive a crash of its machine",
                 fsync,
                 pages,
             )
 
     def _migrate(self, connection: Connection) -> None:
-        """Bring the schema up to date: the old one or the new one, never between."""
+        """Update the schema to the newest version in one transaction."""
         folder = resources.files("headgate.catalog.stores.migrations") / "postgres"
         scripts = {int(script.name[:4]): script for script in folder.iterdir()}
         newest = self._version = max(scripts)
@@ -393,23 +387,23 @@ class PostgresStore:
         def migrate() -> None:
             connection.execute(_WRITE, prepare=False)
             try:
-                # Two that start at once: one migrates, the other finds it done.
+                # If two processes start at once, one migrates and the other finds it done.
                 connection.execute(
                     "SELECT pg_advisory_xact_lock(hashtextextended('headgate ' || $1, 0))",
                     (self._schema,),
                 )
-                found = self._schema_version(connection)
-                if found > newest:
+                version = self._schema_version(connection)
+                if version > newest:
                     raise RefusedError(
-                        f"The schema {self._schema} has version {found}; this Headgate knows up "
-                        f"to {newest}.",
+                        f"The schema {self._schema} has version {version}; this Headgate supports "
+                        f"up to {newest}.",
                         remedy="Use a newer Headgate.",
                     )
                 connection.execute(
                     sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema))
                 )
                 for number in sorted(scripts):
-                    if number > found:
+                    if number > version:
                         connection.execute(scripts[number].read_text("utf-8").encode())
                 connection.execute("UPDATE schema_version SET version = $1", (newest,))
                 fail_point("store.migrate_before_commit")
@@ -422,10 +416,10 @@ class PostgresStore:
             if self._schema_version(connection) != newest:
                 migrate()
 
-        self._patiently(migrate_if_old)
+        self._retry(migrate_if_old)
 
     def _schema_version(self, connection: Connection) -> int:
-        """Give what is there: 0 for nothing; refuse a schema that is somebody else's."""
+        """Return the version, 0 if there is no schema; raise if it is another program's."""
         names = {
             str(row[0])
             for row in connection.execute(
@@ -438,44 +432,44 @@ class PostgresStore:
             return 0
         if not {"schema_version", "names_current"} <= names:
             raise RefusedError(
-                f"The schema {self._schema} of this database is another program's.",
+                f"The schema {self._schema} of this database belongs to another program.",
                 remedy="Name another database, or another schema.",
             )
         [[version]] = connection.execute("SELECT version FROM schema_version").fetchall()
         return int(version)
 
 
-class _Line:
-    """A connection inside a transaction."""
+class _Transaction:
+    """A transaction on one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def ask(self, told: list[Statement], asked: list[Statement]) -> list[list[Row]]:
-        with _translated():
-            if len(told) + len(asked) <= 1 or not asked:
-                return _execute(self.connection, told, asked)
-            # The last question goes alone: what follows a pipeline on the wire stops the clock by
-            # which the server ends a unit in which nothing happens any more.
-            before = _execute(self.connection, told, asked[:-1])
-            return [*before, *_execute(self.connection, [], asked[-1:])]
+    def run(self, changes: list[Statement], queries: list[Statement]) -> list[list[Row]]:
+        with _translating():
+            if len(changes) + len(queries) <= 1 or not queries:
+                return _execute(self.connection, changes, queries)
+            # The last query is sent by itself: the message that ends a pipeline would stop the
+            # server's timer for idle transactions.
+            first = _execute(self.connection, changes, queries[:-1])
+            return [*first, *_execute(self.connection, [], queries[-1:])]
 
     def attempt(self, sql: str, values: Values, savepoint: str) -> list[Row]:
-        with _translated():
+        with _translating():
             try:
                 return _execute(self.connection, [], [(sql, values)])[0]
             except psycopg.IntegrityError as error:
-                self.take_back(savepoint)
+                self.roll_back_to(savepoint)
                 raise StoreConstraintError(_first_line(error)) from error
 
-    def take_back(self, savepoint: str) -> None:
+    def roll_back_to(self, savepoint: str) -> None:
         undo = f"ROLLBACK TO SAVEPOINT {savepoint}; RELEASE SAVEPOINT {savepoint}"
-        with _translated():
+        with _translating():
             self.connection.execute(undo.encode(), prepare=False)
 
 
-class _ReadingLine(_Line):
-    """A connection whose transaction, if there is to be one, begins with the first question."""
+class _ReadTransaction(_Transaction):
+    """A transaction that begins with its first query; or none, if `begin` is empty."""
 
     def __init__(
         self,
@@ -488,40 +482,42 @@ class _ReadingLine(_Line):
         self._renew = renew
         self._has_begun = False
 
-    def ask(self, told: list[Statement], asked: list[Statement]) -> list[list[Row]]:
+    def run(self, changes: list[Statement], queries: list[Statement]) -> list[list[Row]]:
         if self._has_begun:
-            with _translated():
-                return _execute(self.connection, told, asked)
+            with _translating():
+                return _execute(self.connection, changes, queries)
         self._has_begun = True
-        with _translated():
+        with _translating():
             try:
-                return _execute(self.connection, self._begin, asked)
+                return _execute(self.connection, self._begin, queries)
             except psycopg.OperationalError:
                 if not self.connection.closed:
                     raise
-                # It broke while nobody used it, and nothing was read yet: this is the first.
+                # The connection broke while it was idle, and nothing has been read yet.
                 self.connection = self._renew(self.connection)
-                return _execute(self.connection, self._begin, asked)
+                return _execute(self.connection, self._begin, queries)
 
 
 def _execute(
-    connection: Connection, told: list[Statement], asked: list[Statement]
+    connection: Connection, changes: list[Statement], queries: list[Statement]
 ) -> list[list[Row]]:
-    """Execute all of it in one round trip."""
-    is_small = len(told) + len(asked) <= 1
+    """Execute all statements in one round trip; return the rows of each query."""
+    is_small = len(changes) + len(queries) <= 1
     with nullcontext() if is_small else connection.pipeline():
-        for text, values in told:
-            # What needs no values is not worth preparing.
+        for text, values in changes:
+            # A statement without values is not worth preparing.
             connection.execute(text.encode(), values, prepare=None if values else False)
-        cursors = [connection.execute(text.encode(), values, binary=True) for text, values in asked]
+        cursors = [
+            connection.execute(text.encode(), values, binary=True) for text, values in queries
+        ]
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 
 def _parsed(dsn: str) -> dict[str, object]:
     """Parse an address.
 
-    One whose password has special characters as they are could be taken apart otherwise than it
-    is meant, and the errors of the library would show pieces of the password as a host or a port.
+    Special characters that are not escaped could make the parser take a part of the password for
+    a host or a port, and the library's errors would then show it.
     """
     try:
         parsed: dict[str, object] = dict(psycopg.conninfo.conninfo_to_dict(dsn))
@@ -530,7 +526,7 @@ def _parsed(dsn: str) -> dict[str, object]:
     except psycopg.Error:
         pass  # its text repeats the address
     raise InvalidArgumentError(
-        "The address of the PostgreSQL database cannot be understood.",
+        "The address of the PostgreSQL database is not valid.",
         remedy="Write postgresql://USER@HOST:PORT/DATABASE, and special characters of the user and "
         "the password as %XX: @ is %40, / is %2F.",
     )
@@ -545,10 +541,10 @@ def _status(connection: Connection) -> TransactionStatus:
 
 
 def _is_in_doubt(connection: Connection, error: psycopg.Error) -> bool:
-    """Say whether a COMMIT that failed may have happened: unless the server said it did not."""
+    """Return whether a failed COMMIT may have been applied."""
     if connection.closed or error.sqlstate is None:
         return True
-    # The connection, or the server, goes: what was on its way is done, or not.
+    # The connection or the server is going down, with the COMMIT under way.
     return error.sqlstate[:2] in ("08", "57") or error.sqlstate == "40003"
 
 
@@ -556,38 +552,38 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def _said(error: psycopg.Error) -> HeadgateError:
-    """Say in our words what PostgreSQL cannot do."""
-    said = _first_line(error)
+def _translated(error: psycopg.Error) -> HeadgateError:
+    """Translate an error of PostgreSQL."""
+    reason = _first_line(error)
     match error:
         case errors.LockNotAvailable() | errors.DeadlockDetected() | errors.SerializationFailure():
-            return RolledBackError(f"The catalog's database is held by others: {said}.")
+            return RolledBackError(f"Other writers hold locks in the catalog's database: {reason}.")
         case errors.QueryCanceled() | errors.TooManyConnections():
-            return UnavailableError(f"The catalog's database has too much to do: {said}.")
+            return UnavailableError(f"The catalog's database is overloaded: {reason}.")
         case errors.DiskFull():
             return UnavailableError(
-                f"The disk of the catalog's database is full: {said}.",
+                f"The disk of the catalog's database is full: {reason}.",
                 remedy="Free space, then try again.",
             )
         case errors.DataCorrupted() | errors.IndexCorrupted():
-            return DamagedError(f"The catalog's database is damaged: {said}.")
+            return DamagedError(f"The catalog's database is damaged: {reason}.")
         case errors.InsufficientPrivilege():
             return RefusedError(
-                f"The database user may not do it: {said}.",
+                f"The database user lacks a privilege: {reason}.",
                 remedy="Let the user own the schema, or create one in the database.",
             )
         case errors.ReadOnlySqlTransaction():
             return UnavailableError(
-                f"The catalog's database can only be read: {said}.",
-                remedy="Name the primary server.",
+                f"The catalog's database is read-only: {reason}.",
+                remedy="Connect to the primary server.",
             )
         case _:
-            return UnavailableError(f"The catalog's database cannot be used: {said}.")
+            return UnavailableError(f"The catalog's database cannot be used: {reason}.")
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translating() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise _said(error) from error
+        raise _translated(error) from error

@@ -1,7 +1,7 @@
-"""Many rows in one statement of PostgreSQL, and many statements in one.
+"""Many rows in one PostgreSQL statement, and many statements in one.
 
-Rows travel as one array for each column, spelled here: what it costs to hand over a parameter is
-then paid once for each column and not for each value.
+Rows are sent as one array literal for each column, so that the cost of a parameter is paid once
+for each column and not for each value.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _TEXT: Final = frozenset(
 _BYTES: Final = frozenset(
     {"protocol", "metadata", "domains", "sha256", "intent", "summary", "content"}
 )
-_PLACE: Final = re.compile(r"\$(\d+)")
+_PLACEHOLDER: Final = re.compile(r"\$(\d+)")
 
 
 def inserted(table: str, columns: tuple[str, ...], rows: Sequence[Values]) -> Statement:
-    """Insert rows, whose values are those of all columns in order."""
+    """Return a statement that inserts rows with values for all columns, in order."""
     return _insert(table, columns), tuple(map(array, zip(*rows, strict=True)))
 
 
 def updated(table: str, columns: tuple[str, ...], rows: Sequence[Values]) -> Statement:
-    """Update rows, each found by the first of the columns."""
+    """Return a statement that updates rows, each identified by the first column."""
     return _update(table, columns), tuple(map(array, zip(*rows, strict=True)))
 
 
 def merged(statements: Sequence[Statement]) -> Statement:
-    """Make one statement of several of which none sees or touches what another changes."""
+    """Return one statement for several; none may read or change what another one changes."""
     texts, values = zip(*statements, strict=True)
     return _merge(texts, tuple(map(len, values))), tuple(v for many in values for v in many)
 
 
 def array(values: Collection[object]) -> str:
-    """Spell an array."""
-    spelled = str if set(map(type, values)) == {int} else _element  # most columns are numbers
-    return "{" + ",".join(map(spelled, values)) + "}"
+    """Return an array literal."""
+    convert = str if set(map(type, values)) == {int} else _element  # most columns are numbers
+    return "{" + ",".join(map(convert, values)) + "}"
 
 
 def _element(value: object) -> str:
@@ -61,7 +61,7 @@ def _type(column: str) -> str:
 
 
 def _arrays(columns: tuple[str, ...]) -> str:
-    return ", ".join(f"${place}::{_type(of)}[]" for place, of in enumerate(columns, 1))
+    return ", ".join(f"${n}::{_type(column)}[]" for n, column in enumerate(columns, 1))
 
 
 @lru_cache
@@ -80,14 +80,14 @@ def _update(table: str, columns: tuple[str, ...]) -> str:
 
 @lru_cache
 def _merge(texts: tuple[str, ...], counts: tuple[int, ...]) -> str:
-    moved: list[str] = []
+    renumbered: list[str] = []
     before = 0
     for text, count in zip(texts, counts, strict=True):
-        pieces = _PLACE.split(text)  # every other one is the number of a place
-        pieces[1::2] = [f"${int(place) + before}" for place in pieces[1::2]]
-        moved.append("".join(pieces))
+        pieces = _PLACEHOLDER.split(text)  # every other piece is a placeholder's number
+        pieces[1::2] = [f"${int(number) + before}" for number in pieces[1::2]]
+        renumbered.append("".join(pieces))
         before += count
-    *parts, last = moved
+    *parts, last = renumbered
     if not parts:
         return last
     return f"WITH {', '.join(f'part_{n} AS ({part})' for n, part in enumerate(parts))} {last}"

@@ -1,4 +1,4 @@
-"""The read unit of the PostgreSQL store: each question is one round trip."""
+"""The read unit of the PostgreSQL store: each query is one round trip."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headgate.errors import InvalidArgumentError
 _LARGEST: Final = 2**63
 
 
-class Line(Protocol):
-    """A connection inside a transaction."""
+class Transaction(Protocol):
+    """A transaction on one connection."""
 
-    def ask(self, told: list[Statement], asked: list[Statement]) -> list[list[Row]]:
-        """Execute all of it in few round trips, and give the rows of what was asked."""
+    def run(self, changes: list[Statement], queries: list[Statement]) -> list[list[Row]]:
+        """Execute changes, then queries, in few round trips; return the rows of each query."""
         ...
 
     def attempt(self, sql: str, values: Values, savepoint: str) -> list[Row]:
@@ -25,16 +25,16 @@ class Line(Protocol):
         """
         ...
 
-    def take_back(self, savepoint: str) -> None:
-        """Undo all since a savepoint, and end it."""
+    def roll_back_to(self, savepoint: str) -> None:
+        """Undo everything since a savepoint, and release it."""
         ...
 
 
 class PostgresReadUnit(SQLReadUnit):
     """Reads on one connection, within its transaction if it has begun one."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
 
     def _fetch(self, sql: str, *values: object) -> list[Row]:
         return self._fetch_each((sql, values))[0]
@@ -42,25 +42,25 @@ class PostgresReadUnit(SQLReadUnit):
     def _fetch_each(self, *statements: Statement) -> list[list[Row]]:
         for _, values in statements:
             refuse_unless_storable(values)
-        return self._line.ask([], list(statements))
+        return self._transaction.run([], list(statements))
 
 
 def is_storable(value: object) -> bool:
-    """Say whether PostgreSQL can keep a value: no NUL in text, no number of over 64 bits."""
-    # By type and not by match: a batch has thousands of them.
+    """Return whether PostgreSQL can store a value: no NUL in text, no number above 64 bits."""
+    # Compares types: `match` is slower, and a batch has thousands of values.
     if type(value) is str:
         return "\0" not in value and (value.isascii() or _is_unicode(value))
     return type(value) is not int or -_LARGEST <= value < _LARGEST
 
 
 def refuse_unless_storable(values: Collection[object]) -> None:
-    """Refuse what PostgreSQL cannot keep, before it refuses all that goes with it."""
+    """Raise for values that PostgreSQL cannot store, before it rejects the whole unit."""
     if all(map(is_storable, values)):
         return
-    said = next(repr(value) for value in values if not is_storable(value))
+    shown = next(repr(value) for value in values if not is_storable(value))
     raise InvalidArgumentError(
-        f"PostgreSQL cannot keep {said if len(said) < 80 else said[:77] + '...'}.",
-        remedy="Leave NUL characters and lone surrogates out, and numbers within 64 bits.",
+        f"PostgreSQL cannot store {shown if len(shown) < 80 else shown[:77] + '...'}.",
+        remedy="Remove NUL characters and lone surrogates, and keep numbers within 64 bits.",
     )
 
 

@@ -1,10 +1,10 @@
-"""A unit of change on PostgreSQL, in few round trips.
+"""The write unit of the PostgreSQL store, in few round trips.
 
-It holds the clock row, so nobody else changes anything meanwhile: what it read stays true. It
-therefore keeps what it read and gathers what it writes, and sends that together before the next
-question, or at its end. What is gathered has been shown free of a clash by what was read; the
-rest is tried at once, so that a constraint speaks where it is asked. A savepoint that fails drops
-what it gathered, and the server hears of it only when something was sent.
+It locks the clock row, so no other process changes anything meanwhile and what it read stays
+valid. So it caches what it reads, buffers what it writes, and sends the buffer with the next
+query or at its end. Rows are buffered only if what was read shows that no constraint can reject
+them; others are sent at once, so that the violation is raised where it belongs. A savepoint that
+fails discards what it buffered, and reaches the server only if something was sent.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from headgate.catalog.stores.port import (
     TokenRow,
 )
 from headgate.catalog.stores.postgres_reader import (
-    Line,
     PostgresReadUnit,
+    Transaction,
     is_storable,
     refuse_unless_storable,
 )
@@ -48,17 +48,17 @@ from headgate.protocol.log.known_files import KnownFile
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-Old = TypeVar("Old", RejectionRow, AnswerRow)
+Decided = TypeVar("Decided", RejectionRow, AnswerRow)
 
 _MISSING: Final = object()
-_ATTEMPT: Final = "attempt"  # the savepoint to which what clashed is taken back
+_ATTEMPT: Final = "attempt"  # the savepoint before a statement that a constraint may reject
 
 
 def _insert(table: str, count: int, rest: str = "") -> str:
-    return f"INSERT INTO {table} VALUES ({_places(count)}){rest}"
+    return f"INSERT INTO {table} VALUES ({_placeholders(count)}){rest}"
 
 
-def _places(count: int, first: int = 1) -> str:
+def _placeholders(count: int, first: int = 1) -> str:
     return ", ".join(f"${number}" for number in range(first, first + count))
 
 
@@ -69,18 +69,18 @@ _INSERT_ANSWER: Final = _insert("answers", 4)
 _UPDATE_CLOCK: Final = "UPDATE clock SET sequence = $1, clock_ms = $2"
 _INSERT_TABLE: Final = (
     f"INSERT INTO tables ({', '.join(TableRow._fields[1:])}) "
-    f"VALUES ({_places(len(TableRow._fields) - 1)}) RETURNING key"
+    f"VALUES ({_placeholders(len(TableRow._fields) - 1)}) RETURNING key"
 )
-_DECIDED: Final = (
+_RECORDED: Final = (
     "SELECT txn_id FROM commits WHERE txn_id = ANY ($1::text[]) "
     "UNION ALL SELECT txn_id FROM rejections WHERE txn_id = ANY ($1::text[])"
 )
-# Whether any of the txnIds was decided before, beside each of the tables, or beside none.
-_EXPECTED: Final = (
-    f"SELECT EXISTS ({_DECIDED}), {', '.join(f'tables.{field}' for field in TableRow._fields)} "
+# Whether any of the txnIds is recorded, beside each of the tables, or beside none.
+_PREFETCH: Final = (
+    f"SELECT EXISTS ({_RECORDED}), {', '.join(f'tables.{field}' for field in TableRow._fields)} "
     "FROM (SELECT) nothing LEFT JOIN tables ON id = ANY ($2::text[])"
 )
-_TAKE_LEASE: Final = (
+_ACQUIRE_LEASE: Final = (
     "INSERT INTO leases VALUES ($1, $2, $3) ON CONFLICT (name) DO UPDATE "
     "SET holder = excluded.holder, until_ms = excluded.until_ms "
     "WHERE leases.holder = excluded.holder OR leases.until_ms <= $4 RETURNING 1"
@@ -93,39 +93,39 @@ _STAGED_PUBLISHED: Final = (
     "UPDATE commits SET published_ms = $1, content = NULL WHERE table_key = $2 "
     "AND version BETWEEN $3 AND $4 AND published_ms IS NULL AND way = 'staged'"
 )
-# Rows of these go together, up to a statement of another kind, and with what changes in tables.
-_TOGETHER: Final = {
+# Statements whose rows are sent together, up to a statement of another kind.
+_BULK: Final = {
     _INSERT_SEQUENCE: ("sequences", ("sequence", "clock_ms", "txn_id")),
     _INSERT_COMMIT: ("commits", ("table_key", *CommitRow._fields)),
 }
 _MERGEABLE: Final = ("INSERT INTO sequences SELECT ", "INSERT INTO commits SELECT ")
-_LARGE: Final = 1 << 20  # bytes of rows that are better handed over as they are
+_LARGE: Final = 1 << 20  # bytes of rows that are sent one by one: array literals double them
 
 
 @dataclass(slots=True)
 class _Savepoint:
-    undo: int  # how much could be undone when it began
-    pending: int  # and how much was to be sent
+    undo: int  # the length of the undo log when it began
+    pending: int  # and the number of buffered statements
     name: str
-    is_sent: bool = False  # whether the server has a savepoint for it
+    is_sent: bool = False  # the server has this savepoint
 
 
 class PostgresWriteUnit(PostgresReadUnit):
-    """A unit of change that holds the clock row."""
+    """A unit that has locked the clock row."""
 
-    def __init__(self, line: Line, clock: CatalogClock) -> None:
-        super().__init__(line)
+    def __init__(self, transaction: Transaction, clock: CatalogClock) -> None:
+        super().__init__(transaction)
         self.has_written = False  # whether there is anything to commit
         self._lost: HeadgateError | None = None
         self._clock = {0: clock}
-        # What is known, with all that this unit did to it, sent or not.
+        # The cache: rows as this unit has changed them, sent or not.
         self._tables: dict[TableId, TableRow | None] = {}
         self._ids: dict[int, TableId] = {}
-        self._next: dict[int, int] = {}  # versions that this unit made free to be taken next
+        self._next: dict[int, int] = {}  # by a table's key: the version after those inserted here
         self._ratified: dict[TxnId, list[tuple[TableId, CommitRow]]] = {}
         self._rejections: dict[TxnId, RejectionRow | None] = {}
         self._answers: dict[str, AnswerRow | None] = {}
-        # What is to be sent: statements in order, then rows that differ from what was sent last.
+        # The buffer: statements in order, then rows that differ from what was sent last.
         self._pending: list[Statement] = []
         self._sent: dict[int, TableRow] = {}
         self._sent_clock = {0: clock}
@@ -142,7 +142,7 @@ class PostgresWriteUnit(PostgresReadUnit):
             yield
         except BaseException:
             self._savepoints.pop()
-            self._take_back(mark)
+            self._roll_back_to(mark)
             raise
         self._savepoints.pop()
         if mark.is_sent:
@@ -150,39 +150,39 @@ class PostgresWriteUnit(PostgresReadUnit):
         if not self._savepoints:
             self._undo.clear()
 
-    def _take_back(self, mark: _Savepoint) -> None:
+    def _roll_back_to(self, mark: _Savepoint) -> None:
         del self._pending[mark.pending :]
         while len(self._undo) > mark.undo:
-            known, key, before = self._undo.pop()
+            cached, key, before = self._undo.pop()
             if before is _MISSING:
-                known.pop(key, None)
+                cached.pop(key, None)
             else:
-                known[key] = before
+                cached[key] = before
         if mark.is_sent and self._lost is None:
             with self._watched():
-                self._line.take_back(mark.name)
+                self._transaction.roll_back_to(mark.name)
 
     def prefetch(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
-        # What cannot be stored is refused to who asks for it, not to all that wait with it.
+        # Values that cannot be stored are rejected when used, not for the whole batch here.
         txns = [txn for txn in set(txn_ids) - self._ratified.keys() if is_storable(txn)]
         tables = [table for table in set(table_ids) - self._tables.keys() if is_storable(table)]
         if not txns and not tables:
             return
-        # Nothing of it is pending: who writes a row has read it, or tried it at once.
-        [rows] = self._each_of_the_past((_EXPECTED, (bulk.array(txns), bulk.array(tables))))
-        found = {row[2]: as_table(row[1:]) for row in rows if row[1] is not None}
+        # No buffered statement concerns them: rows are cached before they are changed.
+        [rows] = self._fetch_unbuffered((_PREFETCH, (bulk.array(txns), bulk.array(tables))))
+        by_id = {row[2]: as_table(row[1:]) for row in rows if row[1] is not None}
         for table_id in tables:
-            self._know(table_id, found.get(table_id))
-        decided: set[TxnId] = set()  # before: few come again, and theirs are read when asked for
+            self._remember(table_id, by_id.get(table_id))
+        recorded: set[TxnId] = set()  # retries are few, and their rows are read when needed
         if rows[0][0]:
-            [again] = self._each_of_the_past((_DECIDED, (bulk.array(txns),)))
-            decided.update(txn for [txn] in again)
+            [retried] = self._fetch_unbuffered((_RECORDED, (bulk.array(txns),)))
+            recorded.update(txn for [txn] in retried)
         for txn in txns:
-            if txn not in decided:
+            if txn not in recorded:
                 self._set(self._ratified, txn, [])
                 self._set(self._rejections, txn, None)
 
-    # What is read
+    # Reads
 
     def clock(self) -> CatalogClock:
         return self._clock[0]
@@ -191,8 +191,8 @@ class PostgresWriteUnit(PostgresReadUnit):
         if table_id not in self._tables:
             refuse_unless_storable((table_id,))
             sql = f"SELECT {TABLE_COLUMNS} FROM tables WHERE id = $1"
-            [rows] = self._each_of_the_past((sql, (table_id,)))
-            self._know(table_id, as_table(rows[0]) if rows else None)
+            [rows] = self._fetch_unbuffered((sql, (table_id,)))
+            self._remember(table_id, as_table(rows[0]) if rows else None)
         return self._tables[table_id]
 
     def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
@@ -210,39 +210,39 @@ class PostgresWriteUnit(PostgresReadUnit):
             self._set(self._answers, key, super().answer(key))
         return self._answers[key]
 
-    # What is written
+    # Writes
 
     def advance_clock(self, clock: CatalogClock, txn_id: TxnId | None) -> None:
         is_free = clock.sequence > self._clock[0].sequence
-        self._tell(_INSERT_SEQUENCE, (*clock, txn_id), is_free=is_free)
+        self._change(_INSERT_SEQUENCE, (*clock, txn_id), is_free=is_free)
         self._set(self._clock, 0, clock)
 
     def delete_events(self, last: Sequence) -> None:
         newest = self.clock().sequence
-        self._tell("DELETE FROM sequences WHERE sequence <= $1", (min(last, newest - 1),))
+        self._change("DELETE FROM sequences WHERE sequence <= $1", (min(last, newest - 1),))
 
     def set_setting(self, key: str, value: str) -> None:
         sql = _insert("settings", 2, " ON CONFLICT (key) DO UPDATE SET value = excluded.value")
-        self._tell(sql, (key, value))
+        self._change(sql, (key, value))
 
     def insert_namespace(self, name: SchemaName, now_ms: int) -> None:
         values = (*name.key, name.catalog, name.schema, now_ms)
-        self._tell(_insert("namespaces", 5), values, is_free=False)
+        self._change(_insert("namespaces", 5), values, is_free=False)
 
     def delete_namespace(self, name: SchemaName) -> None:
-        self._tell("DELETE FROM namespaces WHERE catalog_key = $1 AND schema_key = $2", name.key)
+        self._change("DELETE FROM namespaces WHERE catalog_key = $1 AND schema_key = $2", name.key)
 
     def assign_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
         parts = (name.catalog, name.schema, name.table)
         values = (*map(fold, parts), *parts, table_id, since, None)
-        self._tell(_insert("names", 9), values, is_free=False)
+        self._change(_insert("names", 9), values, is_free=False)
 
     def release_name(self, table_id: TableId, until: Sequence) -> None:
         sql = "UPDATE names SET to_sequence = $1 WHERE table_id = $2 AND to_sequence IS NULL"
-        self._tell(sql, (until, table_id))
+        self._change(sql, (until, table_id))
 
     def insert_table(self, row: TableRow) -> TableRow:
-        [[key]] = self._tell(_INSERT_TABLE, table_values(row)[1:], is_free=False)
+        [[key]] = self._change(_INSERT_TABLE, table_values(row)[1:], is_free=False)
         row = row._replace(key=key)
         self._set(self._tables, row.id, row)
         self._set(self._ids, key, row.id)
@@ -254,12 +254,12 @@ class PostgresWriteUnit(PostgresReadUnit):
         if known is None:
             return
         refuse_unless_storable([row[field] for field in _differing(known, row)])
-        if _may_clash(known, row):
-            self._flush()  # so that what is tried differs from what was sent by this row alone
+        if _may_be_rejected(known, row):
+            self._flush()  # so that the statement below changes only this row
             fields = _differing(self._sent[row.key], row)
             columns = ", ".join(f"{TableRow._fields[n]} = ${p}" for p, n in enumerate(fields, 2))
             values = (row.key, *(table_values(row)[field] for field in fields))
-            self._tell(f"UPDATE tables SET {columns} WHERE key = $1", values, is_free=False)
+            self._change(f"UPDATE tables SET {columns} WHERE key = $1", values, is_free=False)
             self._set(self._sent, row.key, row)
             if known.id != row.id:
                 self._set(self._tables, known.id, None)
@@ -278,7 +278,7 @@ class PostgresWriteUnit(PostgresReadUnit):
             and all(table_id != known.id for table_id, _ in before)
         )
         values = (key, *row[:4], row.way.value, *row[5:])
-        self._tell(_INSERT_COMMIT, values, is_free=is_free)
+        self._change(_INSERT_COMMIT, values, is_free=is_free)
         self._set(self._next, key, max(row.version + 1, self._next.get(key, 0)))
         if known is not None and before is not None:
             self._set(self._ratified, row.txn_id, [*before, (known.id, row)])
@@ -287,12 +287,12 @@ class PostgresWriteUnit(PostgresReadUnit):
 
     def insert_rejection(self, row: RejectionRow) -> None:
         is_free = self._rejections.get(row.txn_id, _MISSING) is None
-        self._tell(_INSERT_REJECTION, row, is_free=is_free)
+        self._change(_INSERT_REJECTION, row, is_free=is_free)
         self._set(self._rejections, row.txn_id, row)
 
     def delete_rejections(self, before_ms: int) -> None:
-        self._tell("DELETE FROM rejections WHERE decided_ms < $1", (before_ms,))
-        self._forget_old(self._rejections, before_ms)
+        self._change("DELETE FROM rejections WHERE decided_ms < $1", (before_ms,))
+        self._evict_old(self._rejections, before_ms)
 
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
         known = self._table_of(key)
@@ -300,13 +300,15 @@ class PostgresWriteUnit(PostgresReadUnit):
             return
         if known.published < last:
             self.update_table(known._replace(published=last))
-        # What was staged is in two files now; what came inline is held on, and not touched.
+        # A published staged commit is in two files and needs no content here; inline content stays.
         for statement in (_PUBLISHED, _STAGED_PUBLISHED):
-            self._tell(statement, (now_ms, key, first, last))
-        for commit in self._known_commits(known.id, first, last):
+            self._change(statement, (now_ms, key, first, last))
+        for commit in self._cached_commits(known.id, first, last):
             if commit.published_ms is None:
                 content = None if commit.way is Way.STAGED else commit.content
-                self._revise(known.id, commit._replace(published_ms=now_ms, content=content))
+                self._replace_commit(
+                    known.id, commit._replace(published_ms=now_ms, content=content)
+                )
 
     def set_diverged(self, key: int, message: str | None) -> None:
         known = self._table_of(key)
@@ -317,13 +319,13 @@ class PostgresWriteUnit(PostgresReadUnit):
         known = self._table_of(key)
         if known is None or known.held_from > upto:
             return
-        self._tell(
+        self._change(
             "UPDATE commits SET content = NULL WHERE table_key = $1 AND version BETWEEN $2 AND $3",
             (key, known.held_from, upto),
         )
         self.update_table(known._replace(held_from=Version(upto + 1)))
-        for commit in self._known_commits(known.id, known.held_from, upto):
-            self._revise(known.id, commit._replace(content=None))
+        for commit in self._cached_commits(known.id, known.held_from, upto):
+            self._replace_commit(known.id, commit._replace(content=None))
 
     def insert_file(self, key: int, file: KnownFile) -> None:
         sql = _insert(
@@ -332,10 +334,10 @@ class PostgresWriteUnit(PostgresReadUnit):
             " ON CONFLICT (table_key, kind, last, first) DO UPDATE SET paths = excluded.paths",
         )
         values = (key, file.kind.value, file.first, file.last, json.dumps(file.paths))
-        self._tell(sql, values, is_free=self._table_of(key) is not None)
+        self._change(sql, values, is_free=self._table_of(key) is not None)
 
     def delete_file(self, key: int, file: KnownFile) -> None:
-        self._tell(
+        self._change(
             "DELETE FROM files WHERE table_key = $1 AND kind = $2 AND first = $3 AND last = $4 "
             "AND paths = $5",
             (key, file.kind.value, file.first, file.last, json.dumps(file.paths)),
@@ -344,51 +346,51 @@ class PostgresWriteUnit(PostgresReadUnit):
     def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
         values = (name, holder, until_ms, now_ms)
         refuse_unless_storable(values)
-        return bool(self._ask([(_TAKE_LEASE, values)], is_change=True)[0])
+        return bool(self._run([(_ACQUIRE_LEASE, values)], is_change=True)[0])
 
     def release_lease(self, name: str, holder: str) -> None:
-        self._tell("DELETE FROM leases WHERE name = $1 AND holder = $2", (name, holder))
+        self._change("DELETE FROM leases WHERE name = $1 AND holder = $2", (name, holder))
 
     def insert_token(self, row: TokenRow) -> None:
-        self._tell(_insert("tokens", 5), row, is_free=False)
+        self._change(_insert("tokens", 5), row, is_free=False)
 
     def revoke_token(self, name: str, now_ms: int) -> None:
         sql = "UPDATE tokens SET revoked_ms = $1 WHERE name = $2 AND revoked_ms IS NULL"
-        self._tell(sql, (now_ms, name))
+        self._change(sql, (now_ms, name))
 
     def insert_answer(self, row: AnswerRow) -> None:
         is_free = self._answers.get(row.key, _MISSING) is None
-        self._tell(_INSERT_ANSWER, row, is_free=is_free)
+        self._change(_INSERT_ANSWER, row, is_free=is_free)
         self._set(self._answers, row.key, row)
 
     def delete_answers(self, before_ms: int) -> None:
-        self._tell("DELETE FROM answers WHERE decided_ms < $1", (before_ms,))
-        self._forget_old(self._answers, before_ms)
+        self._change("DELETE FROM answers WHERE decided_ms < $1", (before_ms,))
+        self._evict_old(self._answers, before_ms)
 
     def put_listener(self, row: ListenerRow) -> None:
         columns = ", ".join(f"{field} = excluded.{field}" for field in ListenerRow._fields[1:])
-        self._tell(_insert("listeners", 6, f" ON CONFLICT (name) DO UPDATE SET {columns}"), row)
+        self._change(_insert("listeners", 6, f" ON CONFLICT (name) DO UPDATE SET {columns}"), row)
 
     def delete_listener(self, name: str) -> None:
-        self._tell("DELETE FROM listeners WHERE name = $1", (name,))
+        self._change("DELETE FROM listeners WHERE name = $1", (name,))
 
     def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None:
         sql = "UPDATE listeners SET position = greatest(position, $1), failing = $2 WHERE name = $3"
-        self._tell(sql, (position, failing, name))
+        self._change(sql, (position, failing, name))
 
     def insert_location(self, row: LocationRow) -> None:
-        self._tell(_insert("locations", 2), row, is_free=False)
+        self._change(_insert("locations", 2), row, is_free=False)
 
     def delete_location(self, url: str) -> None:
-        self._tell("DELETE FROM locations WHERE url = $1", (url,))
+        self._change("DELETE FROM locations WHERE url = $1", (url,))
 
-    # How it is done
+    # Buffering
 
     def finish(self) -> None:
-        """Send what is left; nothing is done in the unit after it."""
+        """Send the rest of the buffer, as the unit's last action."""
         self.refuse_if_lost()
         # The end of the transaction is the end of its savepoints.
-        self._pending = [told for told in self._pending if not told[0].startswith("RELEASE ")]
+        self._pending = [change for change in self._pending if not change[0].startswith("RELEASE ")]
         self._flush()
 
     @property
@@ -396,11 +398,11 @@ class PostgresWriteUnit(PostgresReadUnit):
         return self._lost is not None
 
     def refuse_if_lost(self) -> None:
-        """Refuse to go on in a unit that the server took back whole."""
+        """Raise if the server has rolled back the whole unit."""
         if self._lost is not None:
             raise self._lost
 
-    def _know(self, table_id: TableId, row: TableRow | None) -> None:
+    def _remember(self, table_id: TableId, row: TableRow | None) -> None:
         self._tables[table_id] = row
         if row is not None:
             self._ids[row.key] = row.id
@@ -409,84 +411,84 @@ class PostgresWriteUnit(PostgresReadUnit):
     def _table_of(self, key: int) -> TableRow | None:
         if key not in self._ids:
             sql = f"SELECT {TABLE_COLUMNS} FROM tables WHERE key = $1"
-            [rows] = self._each_of_the_past((sql, (key,)))
+            [rows] = self._fetch_unbuffered((sql, (key,)))
             if not rows:
                 return None
-            self._know(rows[0][1], as_table(rows[0]))
+            self._remember(rows[0][1], as_table(rows[0]))
         return self._tables[self._ids[key]]
 
-    def _tell(self, sql: str, values: Values, *, is_free: bool = True) -> list[Row]:
-        """Change something: later, together with the rest, unless a constraint might speak."""
+    def _change(self, sql: str, values: Values, *, is_free: bool = True) -> list[Row]:
+        """Run a change: later with the rest of the buffer, unless a constraint may reject it."""
         self.refuse_if_lost()
         refuse_unless_storable(values)
         if is_free:
             self._pending.append((sql, values))
             return []
-        self._ask([], is_change=True, savepoint=_ATTEMPT)
+        self._run([], is_change=True, savepoint=_ATTEMPT)
         with self._watched():
-            rows = self._line.attempt(sql, values, _ATTEMPT)
+            rows = self._transaction.attempt(sql, values, _ATTEMPT)
         self._pending.append((f"RELEASE SAVEPOINT {_ATTEMPT}", ()))
         return rows
 
     def _fetch_each(self, *statements: Statement) -> list[list[Row]]:
         for _, values in statements:
             refuse_unless_storable(values)
-        return self._ask(list(statements))
+        return self._run(list(statements))
 
-    def _each_of_the_past(self, *asked: Statement) -> list[list[Row]]:
-        """Ask for rows that nothing pending can have changed."""
+    def _fetch_unbuffered(self, *statements: Statement) -> list[list[Row]]:
+        """Return rows that no buffered statement can have changed."""
         self.refuse_if_lost()
-        return self._send([], list(asked))
+        return self._send([], list(statements))
 
     def _flush(self) -> None:
-        if self._is_behind():
-            self._ask([])
+        if self._has_unsent():
+            self._run([])
 
-    def _ask(
+    def _run(
         self,
-        asked: list[Statement],
+        queries: list[Statement],
         *,
         is_change: bool = False,
         savepoint: str | None = None,
     ) -> list[list[Row]]:
-        """Send what is pending, then ask, all in one round trip."""
+        """Send the buffer and the queries in one round trip."""
         self.refuse_if_lost()
-        told: list[Statement] = []
-        if self._is_behind() or is_change:
-            told = self._statements()
+        changes: list[Statement] = []
+        if self._has_unsent() or is_change:
+            changes = self._statements()
         if savepoint is not None:
-            told.append((f"SAVEPOINT {savepoint}", ()))
-        self.has_written = self.has_written or bool(told) or is_change
-        return self._send(told, asked)
+            changes.append((f"SAVEPOINT {savepoint}", ()))
+        self.has_written = self.has_written or bool(changes) or is_change
+        return self._send(changes, queries)
 
-    def _is_behind(self) -> bool:
-        """Say whether the server does not know all yet."""
+    def _has_unsent(self) -> bool:
+        """Return whether the server lacks some of the changes."""
         return bool(self._pending or self._dirty) or self._clock[0] != self._sent_clock[0]
 
     def _statements(self) -> list[Statement]:
-        """Give all that is pending, what belongs to a savepoint after the server has it too."""
-        told: list[Statement] = []
+        """Return and empty the buffer, with each savepoint before the changes made in it."""
+        changes: list[Statement] = []
         done = 0
         for mark in self._savepoints:
             if not mark.is_sent:
-                told += _grouped(self._pending[done : mark.pending])
-                told.append((f"SAVEPOINT {mark.name}", ()))
+                changes += _grouped(self._pending[done : mark.pending])
+                changes.append((f"SAVEPOINT {mark.name}", ()))
                 done, mark.is_sent = mark.pending, True
             mark.pending = 0
         last = _grouped(self._pending[done:])
         self._pending.clear()
-        # Rows go after the savepoints, whoever changed them: undone, they are to be sent again.
+        # Table rows follow all savepoints: after a rollback they are sent again.
         changed = self._changed_rows()
         while last and last[-1][0].startswith(_MERGEABLE):
             changed.insert(0, last.pop())
-        return [*told, *last, *([bulk.merged(changed)] if changed else [])]
+        return [*changes, *last, *([bulk.merged(changed)] if changed else [])]
 
     def _changed_rows(self) -> list[Statement]:
-        """Say what differs: large columns are seldom among it, and stay where they are."""
+        """Return updates of the columns that differ, which large ones seldom do."""
         rows: dict[tuple[str, ...], list[Values]] = {}
         for key in list(self._dirty):
             row = self._tables[self._ids[key]]
-            assert row is not None  # only what is there is changed
+            assert row is not None  # only existing rows are updated
             fields = _differing(self._sent[key], row)
             values = table_values(row)
             if fields:
@@ -500,9 +502,9 @@ class PostgresWriteUnit(PostgresReadUnit):
             self._set(self._sent_clock, 0, self._clock[0])
         return changed
 
-    def _send(self, told: list[Statement], asked: list[Statement]) -> list[list[Row]]:
+    def _send(self, changes: list[Statement], queries: list[Statement]) -> list[list[Row]]:
         with self._watched():
-            return self._line.ask(told, asked)
+            return self._transaction.run(changes, queries)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -512,62 +514,62 @@ class PostgresWriteUnit(PostgresReadUnit):
             self._lost = error
             raise
 
-    def _set(self, known: dict[Key, Value], key: Key, value: Value) -> None:
+    def _set(self, cached: dict[Key, Value], key: Key, value: Value) -> None:
         if self._savepoints:
-            self._undo.append((known, key, known.get(key, _MISSING)))  # type: ignore[arg-type]
-        known[key] = value
+            self._undo.append((cached, key, cached.get(key, _MISSING)))  # type: ignore[arg-type]
+        cached[key] = value
 
-    def _drop(self, known: dict[Key, Value], key: Key) -> None:
-        if key in known:
+    def _drop(self, cached: dict[Key, Value], key: Key) -> None:
+        if key in cached:
             if self._savepoints:
-                self._undo.append((known, key, known[key]))  # type: ignore[arg-type]
-            del known[key]
+                self._undo.append((cached, key, cached[key]))  # type: ignore[arg-type]
+            del cached[key]
 
-    def _known_commits(self, table_id: TableId, first: Version, last: Version) -> list[CommitRow]:
+    def _cached_commits(self, table_id: TableId, first: Version, last: Version) -> list[CommitRow]:
         return [
             commit
-            for under in self._ratified.values()
-            for of, commit in under
-            if of == table_id and first <= commit.version <= last
+            for commits in self._ratified.values()
+            for other_id, commit in commits
+            if other_id == table_id and first <= commit.version <= last
         ]
 
-    def _revise(self, table_id: TableId, commit: CommitRow) -> None:
-        """Know a commit as it is now."""
-        under = self._ratified[commit.txn_id]
-        revised = [(of, commit if of == table_id else other) for of, other in under]
-        self._set(self._ratified, commit.txn_id, revised)
+    def _replace_commit(self, table_id: TableId, commit: CommitRow) -> None:
+        """Replace a commit in the cache."""
+        commits = self._ratified[commit.txn_id]
+        replaced = [(of, commit if of == table_id else other) for of, other in commits]
+        self._set(self._ratified, commit.txn_id, replaced)
 
-    def _forget_old(self, known: dict[Key, Old | None], before_ms: int) -> None:
-        for key, row in list(known.items()):
+    def _evict_old(self, cached: dict[Key, Decided | None], before_ms: int) -> None:
+        for key, row in list(cached.items()):
             if row is not None and row.decided_ms < before_ms:
-                self._set(known, key, None)
+                self._set(cached, key, None)
 
 
 def _grouped(pending: list[Statement]) -> list[Statement]:
-    """Put rows of one kind together, as far as that changes nothing."""
+    """Combine rows of one kind into bulk statements, where the order does not matter."""
     groups: list[tuple[str, list[Values]]] = []
-    open_now: dict[str, list[Values]] = {}
+    open_groups: dict[str, list[Values]] = {}
     for sql, values in pending:
-        if sql in open_now:
-            open_now[sql].append(values)
+        if sql in open_groups:
+            open_groups[sql].append(values)
             continue
         groups.append((sql, [values]))
-        if sql in _TOGETHER:
-            open_now[sql] = groups[-1][1]
+        if sql in _BULK:
+            open_groups[sql] = groups[-1][1]
         else:
-            open_now.clear()
-    told: list[Statement] = []
+            open_groups.clear()
+    grouped: list[Statement] = []
     for sql, many in groups:
         size = sum(len(value) for row in many for value in row if isinstance(value, bytes))
-        if sql in _TOGETHER and size < _LARGE:
-            told.append(bulk.inserted(*_TOGETHER[sql], many))
+        if sql in _BULK and size < _LARGE:
+            grouped.append(bulk.inserted(*_BULK[sql], many))
         else:
-            told += [(sql, values) for values in many]
-    return told
+            grouped += [(sql, values) for values in many]
+    return grouped
 
 
-def _may_clash(known: TableRow, row: TableRow) -> bool:
-    """Say whether a constraint might refuse the change."""
+def _may_be_rejected(known: TableRow, row: TableRow) -> bool:
+    """Return whether a constraint might reject the change."""
     return (
         row.published > row.head
         or row.id != known.id

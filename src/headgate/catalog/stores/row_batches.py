@@ -1,8 +1,8 @@
-"""Rows gathered while a unit decides, written with few statements at its end.
+"""Rows buffered during a unit and written with few statements.
 
-Every statement of SQLite lets other threads of the process run and waits for its turn afterwards,
-so one for each row costs many times what the row does. Only rows shown to be free are gathered:
-a constraint that has something to say is asked at once.
+Every statement on SQLite releases the GIL and must acquire it again, so one statement for each
+row costs many times the row itself. Only rows that no constraint can reject are buffered; others
+are written at once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Final
 
 Values = Sequence[object]
 
-_MOST: Final = 64  # rows of one statement; fewer come in powers of two, so that texts are few
+# Rows of one statement; fewer are sent in powers of two, so that there are few distinct texts.
+_MAX_ROWS: Final = 64
 
 
 class Batches:
-    """Rows for several tables of the store, in the order they came."""
+    """Rows for several tables of the database, in order of arrival."""
 
     def __init__(self, run: Callable[[str, Values], object]) -> None:
         self._run = run
@@ -27,34 +28,34 @@ class Batches:
         return len(self._rows)
 
     def add(self, statement: str, values: Values, key: int | None = None) -> None:
-        """Gather a row for `statement`; of one key only the last counts.
+        """Buffer a row for `statement`; a later row with the same key replaces it.
 
-        Where a statement has `{}` that takes rows, many at once; else it is run for each.
+        A `{}` in the statement stands for many rows; without one it is run for each row.
         """
         self._rows.append((statement, values, key))
 
     def drop_after(self, mark: int) -> None:
-        """Forget what was gathered since there were so many."""
+        """Discard all rows but the first `mark`."""
         del self._rows[mark:]
 
     def send(self, upto: int | None = None) -> None:
-        """Write what was gathered, or the first so many of it."""
+        """Write the buffered rows, or the first `upto` of them."""
         rows = self._rows if upto is None else self._rows[:upto]
         by_statement: dict[str, dict[object, Values]] = {}
-        for place, (statement, values, key) in enumerate(rows):
-            by_statement.setdefault(statement, {})[f"#{place}" if key is None else key] = values
+        for number, (statement, values, key) in enumerate(rows):
+            by_statement.setdefault(statement, {})[f"#{number}" if key is None else key] = values
         self._rows = [] if upto is None else self._rows[upto:]
-        for statement, found in by_statement.items():
-            waiting = list(found.values())
+        for statement, values_by_key in by_statement.items():
+            waiting = list(values_by_key.values())
             if "{}" not in statement:
                 for values in waiting:
                     self._run(statement, values)
                 continue
             while waiting:
-                count = min(_MOST, 1 << (len(waiting).bit_length() - 1))
-                now, waiting = waiting[:count], waiting[count:]
-                text = _text(statement, count, len(now[0]))
-                self._run(text, [value for row in now for value in row])
+                count = min(_MAX_ROWS, 1 << (len(waiting).bit_length() - 1))
+                sent, waiting = waiting[:count], waiting[count:]
+                text = _text(statement, count, len(sent[0]))
+                self._run(text, [value for row in sent for value in row])
 
 
 @cache

@@ -1,8 +1,8 @@
-"""SQLite, the embedded default: one file, safe and fair for several processes.
+"""The SQLite store, the embedded default: one file, safe and fair for several processes.
 
-Readers see one instant and never wait (WAL). Writers take turns: SQLite's own waiting starves
-some of them, so a writer tries for the lock at short, even intervals and lets go after each unit.
-Whatever is answered was synced (`synchronous=FULL`).
+Readers see one instant and never wait (WAL). Writers take turns: SQLite's own busy handler
+starves some of them, so a writer polls for the lock at short, even intervals and releases it
+after each unit. A unit is synced before it is acknowledged (`synchronous=FULL`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.catalog.stores.port import (
 )
 from headgate.catalog.stores.sqlite_file import DatabaseFiles, make_private
 from headgate.catalog.stores.sqlite_reader import SQLiteReadUnit
-from headgate.catalog.stores.sqlite_writer import Known, SQLiteWriteUnit, translated
+from headgate.catalog.stores.sqlite_writer import SQLiteWriteUnit, WriterCache, translated
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
@@ -37,10 +37,10 @@ from headgate.errors import (
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import Sequence
 
-_TRY_EVERY: Final = 0.0005
-_PATIENCE: Final = 30.0
-_MOST_KNOWN: Final = 1_000  # tables whose rows are kept from one unit to the next
-_PROBLEMS: Final = 20  # found by an integrity check before it stops
+_POLL_S: Final = 0.0005  # between two attempts to take the write lock
+_PATIENCE: Final = 30.0  # seconds until a writer gives up waiting for the lock
+_MAX_CACHED_TABLES: Final = 1_000  # whose rows are kept from one unit to the next
+_MAX_PROBLEMS: Final = 20  # that an integrity check reports before it stops
 
 
 class SQLiteStore:
@@ -56,22 +56,22 @@ class SQLiteStore:
         self._clock = clock
         self._patience = patience
         self._connections: list[apsw.Connection] = []
-        self._idle: list[apsw.Connection] = []  # of readers that are done
-        self._lent: list[apsw.Connection] = []  # to readers that are not
+        self._idle: list[apsw.Connection] = []  # for readers to come
+        self._lent: list[apsw.Connection] = []  # to active readers
         self._registering = threading.Lock()
         self._writing = threading.Lock()
         self._process = os.getpid()
         self._is_closed = False
-        self._known = Known()
+        self._cache = WriterCache()
         self._committed = Sequence(0)  # the newest sequence that this process wrote
         try:
             with self._translated():
                 self._writer = self._open()
-                # A commit of a process that died before its sync is found and not yet durable:
-                # it is made so before anybody is told of it.
+                # A process may have died between writing its commit and syncing it. That commit
+                # is visible here, so it is made durable before anything is read.
                 if not self.is_read_only:
                     self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            self._writer.set_busy_timeout(0)  # it waits in its own way
+            self._writer.set_busy_timeout(0)  # `_begin` polls instead
             self._migrate()
             self._files.remember()
         except BaseException:
@@ -80,14 +80,12 @@ class SQLiteStore:
 
     @contextmanager
     def read(self) -> Iterator[ReadUnit]:
-        """One read transaction: everything in it is from one instant."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             yield SQLiteReadUnit(connection)
 
     @contextmanager
     def read_latest(self) -> Iterator[ReadUnit]:
-        """Questions that are each from an instant of their own."""
         with self._reading() as connection:
             yield SQLiteReadUnit(connection)
 
@@ -99,28 +97,27 @@ class SQLiteStore:
                 self._check_files()
                 yield connection
             finally:
-                self._give_back(connection)
+                self._release(connection)
 
     @contextmanager
     def write(self) -> Iterator[WriteUnit]:
-        """One write transaction; durable once the block is left without an error."""
         with self._writing, self._translated():
             self._refuse_if_closed()
             self._refuse_if_read_only()
             self._begin()
-            known, self._known = self._known, Known()  # given back once it is committed
+            cache, self._cache = self._cache, WriterCache()  # restored after the commit
             try:
                 self._check_files()
-                if known.data_version != self._writer.data_version() or (
-                    len(known.tables) > _MOST_KNOWN
+                if cache.data_version != self._writer.data_version() or (
+                    len(cache.tables) > _MAX_CACHED_TABLES
                 ):
-                    known = Known()
-                unit = SQLiteWriteUnit(self._writer, known)
+                    cache = WriterCache()
+                unit = SQLiteWriteUnit(self._writer, cache)
                 yield unit
                 unit.finish()
                 unit.refuse_if_lost()
                 if unit.damage is not None:
-                    raise self._files.found_damaged(unit.damage)
+                    raise self._files.record_damage(unit.damage)
             except BaseException:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
@@ -128,62 +125,57 @@ class SQLiteStore:
             self._commit()
             try:
                 self._check_files()
-            except HeadgateError as error:  # it may have gone to a file that nobody can open again
+            except HeadgateError as error:  # the commit may be in a file that was deleted
                 raise InDoubtError(error.message, is_store_usable=True) from error
-            if known.clock is not None:
-                self._committed = known.clock.sequence
-            # It counts our own commits too, so it is asked after each of them; those of others it
-            # does not see before the next unit begins.
-            known.data_version = self._writer.data_version()
-            self._known = known
+            if cache.clock is not None:
+                self._committed = cache.clock.sequence
+            # The version counts our own commits too, so it is read after each of them. Commits of
+            # other connections show in it only once the next unit begins.
+            cache.data_version = self._writer.data_version()
+            self._cache = cache
 
     def check_integrity(self) -> list[str]:
-        """Check the whole database for damage; return what is wrong, and refuse all use if it is.
-
-        Uses a connection of its own, which has no page in memory. Also checks that no commit of
-        this process is gone, as when an older copy was written over the file.
-        """
+        # On a connection of its own, which has no page in memory. Also checks that no commit of
+        # this process is missing, as when an older copy was written over the file.
         with self._registering:
             self._refuse_if_closed()
         try:
             self._files.check()
-            return self._structure()
+            return self._find_problems()
         except DamagedError as error:
             return [error.message]
 
-    def _structure(self) -> list[str]:
+    def _find_problems(self) -> list[str]:
         committed = self._committed
         with self._translated():
             connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
             try:
                 connection.set_busy_timeout(10_000)
                 connection.execute("BEGIN")
-                found = _problems(connection)
-                if not found:
+                problems = _problems(connection)
+                if not problems:
                     newest = SQLiteReadUnit(connection).clock().sequence
                     if newest < committed:
-                        found = [f"its last sequence is {newest}, and {committed} was committed"]
+                        problems = [f"its last sequence is {newest}, but {committed} was committed"]
             finally:
                 connection.close()
-        if found:
-            self._files.found_damaged(found[0])
-        return found
+        if problems:
+            self._files.record_damage(problems[0])
+        return problems
 
     def _check_files(self) -> None:
-        if not self._files.check() and (found := self._structure()):
-            raise self._files.found_damaged(found[0])
+        if not self._files.check() and (problems := self._find_problems()):
+            raise self._files.record_damage(problems[0])
 
     def describe(self) -> str:
-        """Say what the rows lie in."""
         return f"SQLite {apsw.sqlite_lib_version()} at {self._path}, schema {self._schema}"
 
     def local_file(self) -> Path | None:
         return Path(self._path)
 
     def backup(self, target: Path) -> None:
-        """Write one instant of everything to a new file, synced, while others go on."""
         if target.exists():
-            raise AlreadyExistsError(f"{target} is there already.", remedy="Name a new file.")
+            raise AlreadyExistsError(f"{target} already exists.", remedy="Name a new file.")
         unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
         try:
             unfinished.touch(0o600)
@@ -194,7 +186,7 @@ class SQLiteStore:
             _sync(target.parent)
         except OSError as error:
             raise UnavailableError(
-                f"{target} cannot be written: {error}.", remedy="Name a place that can be written."
+                f"{target} cannot be written: {error}.", remedy="Name a file that can be written."
             ) from error
         finally:
             unfinished.unlink(missing_ok=True)
@@ -202,18 +194,18 @@ class SQLiteStore:
     def _copy(self, source: apsw.Connection, target: Path) -> None:
         copy = apsw.Connection(str(target))
         try:
-            # In one step, which is one read transaction: in several, each write by another
-            # process would make it begin anew.
+            # In one step, which is one read transaction: with several, each write by another
+            # process would restart the copy.
             with copy.backup("main", source, "main") as copying:
                 copying.step()
             # A copy of a damaged database must not pass for a backup.
-            if found := _problems(copy):
-                raise self._files.found_damaged(found[0])
+            if problems := _problems(copy):
+                raise self._files.record_damage(problems[0])
         finally:
             copy.close()
 
     def close(self) -> None:
-        """Let go of every connection; one that is read from goes when its reader is done."""
+        # Those of active readers are closed when the readers are done.
         with self._registering:
             self._is_closed = True
             for connection in self._connections:
@@ -224,21 +216,21 @@ class SQLiteStore:
 
     def _open(self, *, is_lent: bool = False) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READWRITE
-        if not is_lent and not self.is_read_only:  # the first one makes the file
+        if not is_lent and not self.is_read_only:  # the first connection creates the file
             flags |= apsw.SQLITE_OPEN_CREATE
             if self._vfs is None:
                 make_private(self._path)
         connection = self._connect(flags)
         try:
-            connection.set_busy_timeout(10_000)  # two processes may be making the file at once
+            connection.set_busy_timeout(10_000)  # two processes may create the file at once
             self._refuse_if_foreign(connection)
             if not self.is_read_only:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA cache_size = -16000")
-            # Plans are kept: else SQLite makes one anew for every value, to look it up in
-            # statistics that nobody gathers here, and that takes longer than what is asked.
+            # Keep plans: otherwise SQLite plans again for every value, to look it up in
+            # statistics that are never gathered here, and planning takes longer than the query.
             connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             with self._registering:
                 self._refuse_if_closed()
@@ -251,24 +243,24 @@ class SQLiteStore:
         return connection
 
     def _connect(self, flags: int) -> apsw.Connection:
-        """Open the database with these flags, or only for reading where it cannot be written."""
+        """Open the database with these flags, or read-only if it cannot be written."""
         if not self.is_read_only:
             return apsw.Connection(self._path, flags=flags, vfs=self._vfs)
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         return apsw.Connection(self._files.read_only_uri(), flags=flags, vfs=self._vfs)
 
     def _reader(self) -> apsw.Connection:
-        # Not one for each thread: threads come and go, and nobody would close theirs.
+        # Not one for each thread: threads end without closing theirs.
         with self._registering:
             self._refuse_if_closed()
             connection = self._idle.pop() if self._idle else None
             if connection is not None:
                 self._lent.append(connection)
                 return connection
-        self._files.check()  # opening would lead to whatever has the name by now
+        self._files.check()  # a new connection opens whatever file has the name now
         return self._open(is_lent=True)
 
-    def _give_back(self, connection: apsw.Connection) -> None:
+    def _release(self, connection: apsw.Connection) -> None:
         if connection.in_transaction:
             connection.execute("COMMIT")
         with self._registering:
@@ -293,11 +285,11 @@ class SQLiteStore:
         if names and "names_current" not in names:
             raise RefusedError(
                 f"{self._path} is the database of another program.",
-                remedy="Name a directory, or a file that is not there yet.",
+                remedy="Name a directory, or a file that does not exist yet.",
             )
 
     def _begin(self) -> None:
-        """Take the write lock, trying at even intervals so that no process starves."""
+        """Take the write lock, polling at even intervals so that no process starves."""
         deadline: float | None = None
         while True:
             try:
@@ -308,10 +300,10 @@ class SQLiteStore:
                 deadline = now + self._patience if deadline is None else deadline
                 if now > deadline:
                     raise UnavailableError(
-                        f"Other processes held {self._path} for {self._patience:g} s.",
-                        remedy="Send the same again; if it stays, find out who holds it.",
+                        f"Other processes locked {self._path} for {self._patience:g} s.",
+                        remedy="Try again; if this persists, find the process that locks it.",
                     ) from None
-                self._clock.sleep(_TRY_EVERY)
+                self._clock.sleep(_POLL_S)
 
     def _commit(self) -> None:
         try:
@@ -320,8 +312,8 @@ class SQLiteStore:
             with suppress(apsw.Error):
                 self._writer.execute("ROLLBACK")
             if isinstance(error, apsw.FullError):
-                raise  # nothing was made durable, and the rollback took it back
-            # A sync that failed leaves it open what reached the disk: nobody may guess.
+                raise  # nothing was written, and the rollback undid the unit
+            # After a failed sync, what reached the disk is unknown.
             raise InDoubtError(str(error)) from error
 
     def _refuse_if_read_only(self) -> None:
@@ -332,7 +324,7 @@ class SQLiteStore:
             )
 
     def _migrate(self) -> None:
-        """Bring the schema up to date: the old one or the new one, never between."""
+        """Update the schema to the newest version in one transaction."""
         folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"
         scripts = {int(script.name[:4]): script for script in folder.iterdir()}
         newest = self._schema = max(scripts)
@@ -342,14 +334,15 @@ class SQLiteStore:
             self._refuse_if_read_only()
             self._begin()
             try:
-                found = self._schema_version()
-                if found > newest:
+                version = self._schema_version()
+                if version > newest:
                     raise RefusedError(
-                        f"{self._path} has schema {found}; this Headgate knows up to {newest}.",
+                        f"{self._path} has schema {version}; this Headgate supports up to "
+                        f"{newest}.",
                         remedy="Use a newer Headgate.",
                     )
                 for number in sorted(scripts):
-                    if number > found:
+                    if number > version:
                         self._writer.execute(scripts[number].read_text("utf-8"))
                 self._writer.execute(f"PRAGMA user_version = {newest}")
                 fail_point("store.migrate_before_commit")
@@ -360,15 +353,15 @@ class SQLiteStore:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Raise errors of SQLite as ours; one about damage ends all use of the database."""
+        """Translate errors of SQLite; after one about damage, the store refuses all use."""
         try:
             yield
         except apsw.Error as error:
-            said = translated(error)
-            if isinstance(said, DamagedError):
-                raise self._files.found_damaged(str(error)) from error
-            if said is not None:
-                raise said from error
+            translation = translated(error)
+            if isinstance(translation, DamagedError):
+                raise self._files.record_damage(str(error)) from error
+            if translation is not None:
+                raise translation from error
             raise
 
     def _schema_version(self) -> int:
@@ -377,9 +370,9 @@ class SQLiteStore:
 
 
 def _problems(connection: apsw.Connection) -> list[str]:
-    check = f"PRAGMA integrity_check({_PROBLEMS})"
-    found = [str(row[0]) for row in connection.execute(check)]
-    return [] if found == ["ok"] else found
+    check = f"PRAGMA integrity_check({_MAX_PROBLEMS})"
+    results = [str(row[0]) for row in connection.execute(check)]
+    return [] if results == ["ok"] else results
 
 
 def _sync(path: Path) -> None:

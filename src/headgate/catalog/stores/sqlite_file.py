@@ -1,10 +1,10 @@
-"""The files of a SQLite database, checked for being the ones that were opened.
+"""Checks that the files of a SQLite database are still the ones that were opened.
 
-SQLite in WAL mode goes on writing to a file that was deleted or replaced under it, and a commit
-acknowledged from there is lost. So the store checks that each name still leads to the file it
-opened, which costs one `stat` per file, before a unit begins and before it is acknowledged.
+In WAL mode SQLite continues to write to a file that was deleted or replaced, and a commit
+acknowledged from there is lost. So the store checks that each path still refers to the file it
+opened, with one `stat` per file, before a unit begins and before it is acknowledged.
 
-The files are never opened here: closing any handle of theirs would end the locks SQLite holds.
+The files are never opened here: closing any handle to them would release SQLite's locks.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _REMEDY: Final = (
 
 
 def make_private(path: str) -> None:
-    """Make an empty file that only its owner may read, unless one is there.
+    """Create an empty file that only its owner may read, unless it exists.
 
     SQLite gives the log and the index beside a database the mode of the database.
     """
-    # Not opened, as said above. What is wrong with the path is for SQLite to say.
+    # Never opened, see above. SQLite itself reports what is wrong with the path.
     with suppress(OSError):
         os.mknod(path, 0o600 | stat.S_IFREG)
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make the folder of a database, durably, for its owner alone; one that is there stays."""
+    """Create the folder of a database, durably and private to its owner, unless it exists."""
     is_new = not folder.exists()
     LocalStore(folder).make_root()
     if is_new:
@@ -56,7 +56,7 @@ class _Identity(NamedTuple):
 class DatabaseFiles:
     """The database and its write-ahead log as this process opened them.
 
-    Once damage is found every later check fails: what was written since is not certain.
+    After damage is found every later check fails: what was written since is not certain.
     """
 
     def __init__(self, path: str) -> None:
@@ -66,45 +66,45 @@ class DatabaseFiles:
         self.is_read_only = _is_read_only(self.path)
 
     def read_only_uri(self) -> str:
-        """Return the address under which SQLite opens the database without writing anything.
+        """Return the URI with which SQLite opens the database without writing anything.
 
-        Without a log no process can have it open for writing, and SQLite needs no locks; with one
-        SQLite has to read the log, which works where the index of the log is there too.
+        Without a log no process has the database open for writing, and SQLite needs no locks. With
+        a log SQLite must read it, which works if the index of the log exists too.
         """
         log = _identify(self.path + LOG_SUFFIX)
-        how = "mode=ro" if log is not None and log.size else "immutable=1"
-        return f"file:{quote(self.path)}?{how}"
+        mode = "mode=ro" if log is not None and log.size else "immutable=1"
+        return f"file:{quote(self.path)}?{mode}"
 
     def remember(self) -> None:
-        """Take the files that are there now for the ones that were opened."""
+        """Remember the files that exist now as the ones that were opened."""
         for path in (self.path, self.path + LOG_SUFFIX):
-            if (found := _identify(path)) is not None:
-                self._opened[path] = found
+            if (current := _identify(path)) is not None:
+                self._opened[path] = current
 
     def check(self) -> bool:
-        """Raise `DamagedError` unless the names lead to the files that were opened.
+        """Raise `DamagedError` unless the paths still refer to the files that were opened.
 
-        Returns False if one of them is shorter than it was: that may be damage, or another
-        program's VACUUM.
+        Returns False if a file is shorter than before: that may be damage, or a VACUUM by another
+        program.
         """
         if self._damage is not None:
             raise self._error()
         is_whole = True
         for path, opened in self._opened.items():
-            found = _identify(path)
-            if found is None:
-                raise self.found_damaged(f"{path} was deleted or moved away")
-            if not found.is_same_file(opened):
-                raise self.found_damaged(f"{path} was replaced by another file")
-            if found.size < opened.size:
+            current = _identify(path)
+            if current is None:
+                raise self.record_damage(f"{path} was deleted or moved away")
+            if not current.is_same_file(opened):
+                raise self.record_damage(f"{path} was replaced by another file")
+            if current.size < opened.size:
                 is_whole = False
-            if found.size != opened.size:
-                self._opened[path] = found
+            if current.size != opened.size:
+                self._opened[path] = current
         return is_whole
 
-    def found_damaged(self, what: str) -> DamagedError:
-        """Record damage, for good; return the error to raise."""
-        self._damage = self._damage or what
+    def record_damage(self, damage: str) -> DamagedError:
+        """Record damage, so that every later check fails; return the error to raise."""
+        self._damage = self._damage or damage
         return self._error()
 
     def _error(self) -> DamagedError:
@@ -124,11 +124,11 @@ def _is_read_only(path: str) -> bool:
 
 def _identify(path: str) -> _Identity | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - called for every commit
+        status = os.stat(path)  # noqa: PTH116 - called for every commit
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise UnavailableError(
-            f"The catalog's file {path} cannot be reached: {error.strerror}."
+            f"The catalog's file {path} cannot be accessed: {error.strerror}."
         ) from error
-    return _Identity(found.st_dev, found.st_ino, found.st_size)
+    return _Identity(status.st_dev, status.st_ino, status.st_size)

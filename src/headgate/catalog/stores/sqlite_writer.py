@@ -1,4 +1,4 @@
-"""What changes the SQLite store: one write transaction, statements gathered where that is safe."""
+"""The write unit of the SQLite store, which buffers rows where that is safe."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from headgate.names import SchemaName, TableName, fold
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.log.known_files import KnownFile
 
-_HEARD_OF: Final = (
+_RECORDED: Final = (
     "SELECT txn_id FROM commits WHERE txn_id IN (SELECT value FROM json_each(?)) "
     "UNION SELECT txn_id FROM rejections WHERE txn_id IN (SELECT value FROM json_each(?))"
 )
-_HEARD_OF_ONE: Final = (
+_RECORDED_ONE: Final = (
     "SELECT txn_id FROM commits WHERE txn_id = ? UNION ALL "
     "SELECT txn_id FROM rejections WHERE txn_id = ?"
 )
@@ -44,20 +44,21 @@ _TABLES_BY_ID: Final = (
     f"SELECT {TABLE_COLUMNS} FROM tables WHERE id IN (SELECT value FROM json_each(?))"
 )
 _INSERT_COMMIT: Final = f"INSERT INTO commits VALUES ({', '.join('?' * 16)})"
-_UNKNOWN: Final = -9  # no version follows it
-_NOBODY: Final = TableId("")
+_UNKNOWN: Final = -9  # not even version 0 follows it
+_NO_TABLE: Final = TableId("")
 _INSERT_TABLE: Final = (
     f"INSERT INTO tables VALUES (NULL, {', '.join('?' * (len(TableRow._fields) - 1))})"
 )
 _INSERT_SEQUENCES: Final = "INSERT INTO sequences VALUES {}"
-_FORGET_EVENTS: Final = (
+_DELETE_EVENTS: Final = (
     "DELETE FROM sequences WHERE sequence <= ? AND sequence < (SELECT max(sequence) FROM sequences)"
 )
 _INSERT_COMMITS: Final = "INSERT INTO commits VALUES {}"
-# What never changes with it is not set: for a column that is, SQLite writes its indexes anew.
-_STEADY: Final = frozenset({"key", "id", "state", "location", "created_ms", "purged_ms", "kind"})
+# Columns that a buffered update never changes are not set: SQLite rewrites the indexes of those
+# that are.
+_CONSTANT: Final = frozenset({"key", "id", "state", "location", "created_ms", "purged_ms", "kind"})
 _UPDATE_TABLES: Final = "INSERT INTO tables VALUES {} ON CONFLICT (key) DO UPDATE SET " + ", ".join(
-    f"{field} = excluded.{field}" for field in TableRow._fields if field not in _STEADY
+    f"{field} = excluded.{field}" for field in TableRow._fields if field not in _CONSTANT
 )
 _RECORD_PUBLISHED: Final = (
     "UPDATE commits SET published_ms = ? WHERE table_key = ? AND version BETWEEN ? AND ? "
@@ -67,56 +68,55 @@ _RECORD_STAGED_PUBLISHED: Final = (
     "UPDATE commits SET published_ms = ?, content = NULL WHERE table_key = ? "
     "AND version BETWEEN ? AND ? AND published_ms IS NULL AND way = 'staged'"
 )
-_TAKE_LEASES: Final = (
+_ACQUIRE_LEASES: Final = (
     "INSERT INTO leases VALUES {} ON CONFLICT (name) DO UPDATE "
     "SET holder = excluded.holder, until_ms = excluded.until_ms"
 )
 _LEASE: Final = "SELECT holder, until_ms FROM leases WHERE name = ?"
-_END_LEASE: Final = "DELETE FROM leases WHERE name = ? AND holder = ?"
+_RELEASE_LEASE: Final = "DELETE FROM leases WHERE name = ? AND holder = ?"
 _UPDATE_TABLE: Final = (
     f"UPDATE tables SET {', '.join(f'{field} = ?' for field in TableRow._fields[1:])} WHERE key = ?"
 )
 
 
 @dataclass(slots=True)
-class Known:
-    """What a unit left behind, and the next one need not ask for.
+class WriterCache:
+    """What a unit has read and written, for the next unit.
 
-    It holds as long as SQLite says that no other connection has written, which is asked under the
-    lock of every unit.
+    Valid as long as no other connection has written; each unit checks that once it has the lock.
     """
 
-    data_version: int | None = None  # SQLite's count of commits seen, after the last of ours
+    data_version: int | None = None  # SQLite's count of commits, after the last one of ours
     clock: CatalogClock | None = None
     tables: dict[TableId, TableRow] = field(default_factory=dict)
     ids: dict[int, TableId] = field(default_factory=dict)  # by a table's key
-    taken: dict[int, Version] = field(default_factory=dict)  # by a table's key: the last one
+    versions: dict[int, Version] = field(default_factory=dict)  # by a table's key: the last one
 
 
 class SQLiteWriteUnit(SQLiteReadUnit):
-    """While it lasts nobody else writes: what it read stays true until it changes it itself."""
+    """A unit that has the write lock: what it read stays valid until it changes it itself."""
 
-    def __init__(self, connection: apsw.Connection, known: Known) -> None:
+    def __init__(self, connection: apsw.Connection, cache: WriterCache) -> None:
         super().__init__(connection)
-        self._known = known
-        self._clock = known.clock  # as this unit will leave it
-        self._tables, self._ids, self._taken = known.tables, known.ids, known.taken
-        self._fresh: set[TxnId] = set()  # expected, and nothing was recorded of them
-        self._unheard_of: set[TxnId] = set()  # of these nothing is, to this moment
-        self._leases: set[str] = set()  # that this unit took or ended
-        self._inserted: dict[int, Version] = {}  # by a table's key: the first commit gathered
+        self._cache = cache
+        self._clock = cache.clock  # with the changes of this unit
+        self._tables, self._ids, self._versions = cache.tables, cache.ids, cache.versions
+        self._new: set[TxnId] = set()  # prefetched, and not recorded before this unit
+        self._unrecorded: set[TxnId] = set()  # those of them that are still not recorded
+        self._leases: set[str] = set()  # that this unit acquired or released
+        self._inserted: dict[int, Version] = {}  # by a table's key: the first buffered commit
         self._batches = Batches(self._run)
-        self._mark: int | None = None  # how much was gathered when the savepoint began
-        self._is_saved = False  # the savepoint stands in the database
-        self.damage: str | None = None  # met by a part of the unit, whose caller was told
+        self._mark: int | None = None  # how many rows were buffered when the savepoint began
+        self._is_saved = False  # the database has the savepoint
+        self.damage: str | None = None  # found within a savepoint, and raised from it
 
     def savepoint(self) -> _Savepoint:
         return _Savepoint(self)
 
     def begin_part(self) -> tuple[CatalogClock | None, bool]:
-        """Begin what may be undone by itself; give what it takes to end it."""
+        """Begin a savepoint; return what `end_part` needs."""
         self.refuse_if_lost()
-        if self._mark is not None:  # within another, which then has to stand first
+        if self._mark is not None:  # an enclosing savepoint must be in the database first
             self._send()
         outer = self._mark is not None
         self._mark, self._is_saved = len(self._batches), False
@@ -125,15 +125,15 @@ class SQLiteWriteUnit(SQLiteReadUnit):
     def end_part(
         self, began: tuple[CatalogClock | None, bool], error: BaseException | None
     ) -> HeadgateError | None:
-        """End it, or undo it for an error; give that error in our words, if it needs any."""
+        """End a savepoint, or undo it after an error; return that error's translation, if any."""
         clock, outer = began
         try:
             if error is not None:
                 self._undo(clock)
-                said = translated(error)
-                if isinstance(said, DamagedError):
+                translation = translated(error)
+                if isinstance(translation, DamagedError):
                     self.damage = str(error)
-                return said
+                return translation
             if self._is_saved:
                 self._connection.execute("RELEASE one")
             return None
@@ -141,45 +141,44 @@ class SQLiteWriteUnit(SQLiteReadUnit):
             self._mark, self._is_saved = (0, True) if outer else (None, False)
 
     def _undo(self, clock: CatalogClock | None) -> None:
-        """Take back what was done since the savepoint, and look at everything anew."""
+        """Undo what was done since the savepoint, and drop everything cached."""
         mark = self._mark or 0
-        if self._is_saved:  # then what came before it was sent, and all that is left came since
+        if self._is_saved:  # all earlier rows were sent, so every buffered row is later
             mark = 0
         self._batches.drop_after(mark)
         self._mark, self._clock = None, clock
-        for known in (self._tables, self._ids, self._taken, self._fresh, self._unheard_of):
-            known.clear()
+        for cached in (self._tables, self._ids, self._versions, self._new, self._unrecorded):
+            cached.clear()
         if self._connection.in_transaction:
             if self._is_saved:
                 self._connection.execute("ROLLBACK TO one; RELEASE one")
             self._batches.send()
 
     def prefetch(self, txn_ids: Collection[TxnId], table_ids: Collection[TableId]) -> None:
-        """Learn with one question each what is known of the transactions and tables to come."""
-        unknown = [txn_id for txn_id in txn_ids if txn_id not in self._fresh]
+        unknown = [txn_id for txn_id in txn_ids if txn_id not in self._new]
         if unknown:
-            is_one = len(unknown) == 1  # of a client that is alone; asked for in half the time
-            wanted = unknown[0] if is_one else json.dumps(unknown)
-            sql = _HEARD_OF_ONE if is_one else _HEARD_OF
-            heard_of = {row[0] for row in self._ask(sql, wanted, wanted)}
-            fresh = {txn_id for txn_id in unknown if txn_id not in heard_of}
-            self._fresh |= fresh
-            self._unheard_of |= fresh
+            is_one = len(unknown) == 1  # from a single client; takes half the time
+            ids = unknown[0] if is_one else json.dumps(unknown)
+            sql = _RECORDED_ONE if is_one else _RECORDED
+            recorded = {row[0] for row in self._fetch_unbuffered(sql, ids, ids)}
+            new = {txn_id for txn_id in unknown if txn_id not in recorded}
+            self._new |= new
+            self._unrecorded |= new
         missing = [table_id for table_id in table_ids if table_id not in self._tables]
         if len(missing) == 1:
             self.table(missing[0])
         elif missing:
-            for row in self._ask(_TABLES_BY_ID, json.dumps(missing)):
-                self._know(as_table(row))
+            for row in self._fetch_unbuffered(_TABLES_BY_ID, json.dumps(missing)):
+                self._remember(as_table(row))
 
     def finish(self) -> None:
-        """Write what was gathered."""
+        """Write the buffered rows."""
         try:
             self._batches.send()
-            self._known.clock = self._clock
+            self._cache.clock = self._clock
         except StoreConstraintError as error:
             raise UnavailableError(
-                f"The catalog's database contradicts itself ({error}); nothing was written.",
+                f"The catalog's database is inconsistent ({error}); nothing was written.",
                 remedy="Run `headgate fsck` and report what it finds.",
             ) from error
 
@@ -190,28 +189,30 @@ class SQLiteWriteUnit(SQLiteReadUnit):
 
     def table(self, table_id: TableId) -> TableRow | None:
         if table_id not in self._tables:
-            found = self._ask(f"SELECT {TABLE_COLUMNS} FROM tables WHERE id = ?", table_id)
-            if not found:
+            rows = self._fetch_unbuffered(
+                f"SELECT {TABLE_COLUMNS} FROM tables WHERE id = ?", table_id
+            )
+            if not rows:
                 return None
-            self._know(as_table(found[0]))
+            self._remember(as_table(rows[0]))
         return self._tables[table_id]
 
     def transaction_commits(self, txn_id: TxnId) -> list[tuple[TableId, CommitRow]]:
-        return [] if txn_id in self._unheard_of else super().transaction_commits(txn_id)
+        return [] if txn_id in self._unrecorded else super().transaction_commits(txn_id)
 
     def rejection(self, txn_id: TxnId) -> RejectionRow | None:
-        return None if txn_id in self._unheard_of else super().rejection(txn_id)
+        return None if txn_id in self._unrecorded else super().rejection(txn_id)
 
-    def _forget(self, key: int) -> None:
-        self._tables.pop(self._ids.pop(key, _NOBODY), None)
+    def _evict(self, key: int) -> None:
+        self._tables.pop(self._ids.pop(key, _NO_TABLE), None)
 
-    def _know(self, row: TableRow) -> None:
+    def _remember(self, row: TableRow) -> None:
         self._tables[row.id] = row
         self._ids[row.key] = row.id
-        self._taken.setdefault(row.key, row.head)
+        self._versions.setdefault(row.key, row.head)
 
-    def _ask(self, sql: str, *values: object) -> list[Row]:
-        """Read what nothing gathered can have changed."""
+    def _fetch_unbuffered(self, sql: str, *values: object) -> list[Row]:
+        """Return rows that no buffered row can have changed."""
         return super()._fetch(sql, *values)
 
     def _fetch(self, sql: str, *values: object) -> list[Row]:
@@ -223,7 +224,7 @@ class SQLiteWriteUnit(SQLiteReadUnit):
         return super()._fetch_one(sql, *values)
 
     def _send(self) -> None:
-        """Write what was gathered: before the savepoint that is open, then within it."""
+        """Write the buffered rows: those before the open savepoint, then those within it."""
         if self._mark is None:
             self._batches.send()
             return
@@ -234,10 +235,10 @@ class SQLiteWriteUnit(SQLiteReadUnit):
         self._batches.send()
 
     def refuse_if_lost(self) -> None:
-        """Refuse to go on in a unit that SQLite took back whole, as it does on a full disk."""
+        """Raise if SQLite rolled back the whole unit, as it does on a full disk."""
         if not self._connection.in_transaction:
             raise UnavailableError(
-                "The catalog's disk is full, or failed: everything begun with it was undone.",
+                "The catalog's disk is full or failed: SQLite rolled back the whole unit of work.",
                 remedy="Free space, then try again.",
             )
 
@@ -246,17 +247,17 @@ class SQLiteWriteUnit(SQLiteReadUnit):
         if self._clock is not None and clock.sequence == self._clock.sequence + 1:
             self._batches.add(_INSERT_SEQUENCES, values)
         else:
-            self._do("INSERT INTO sequences VALUES (?, ?, ?)", *values)
+            self._write("INSERT INTO sequences VALUES (?, ?, ?)", *values)
         self._clock = clock
 
     def delete_events(self, last: Sequence) -> None:
-        self._do(_FORGET_EVENTS, last)
+        self._write(_DELETE_EVENTS, last)
 
     def set_setting(self, key: str, value: str) -> None:
-        self._do("INSERT OR REPLACE INTO settings VALUES (?, ?)", key, value)
+        self._write("INSERT OR REPLACE INTO settings VALUES (?, ?)", key, value)
 
     def insert_namespace(self, name: SchemaName, now_ms: int) -> None:
-        self._do(
+        self._write(
             "INSERT INTO namespaces VALUES (?, ?, ?, ?, ?)",
             *name.key,
             name.catalog,
@@ -265,10 +266,10 @@ class SQLiteWriteUnit(SQLiteReadUnit):
         )
 
     def delete_namespace(self, name: SchemaName) -> None:
-        self._do("DELETE FROM namespaces WHERE catalog_key = ? AND schema_key = ?", *name.key)
+        self._write("DELETE FROM namespaces WHERE catalog_key = ? AND schema_key = ?", *name.key)
 
     def assign_name(self, name: TableName, table_id: TableId, since: Sequence) -> None:
-        self._do(
+        self._write(
             "INSERT INTO names VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
             *(fold(part) for part in (name.catalog, name.schema, name.table)),
             name.catalog,
@@ -279,78 +280,79 @@ class SQLiteWriteUnit(SQLiteReadUnit):
         )
 
     def release_name(self, table_id: TableId, until: Sequence) -> None:
-        self._do(
+        self._write(
             "UPDATE names SET to_sequence = ? WHERE table_id = ? AND to_sequence IS NULL",
             until,
             table_id,
         )
 
     def insert_table(self, row: TableRow) -> TableRow:
-        self._do(_INSERT_TABLE, *table_values(row)[1:])
+        self._write(_INSERT_TABLE, *table_values(row)[1:])
         row = row._replace(key=self._connection.last_insert_rowid())
-        self._know(row)
+        self._remember(row)
         return row
 
     def update_table(self, row: TableRow) -> None:
         known = self._tables.get(row.id)
-        if known is not None and _has_same_place(row, known) and row.published <= row.head:
+        if known is not None and _is_conflict_free(row, known) and row.published <= row.head:
             self._batches.add(_UPDATE_TABLES, table_values(row), row.key)
         else:
-            self._do(_UPDATE_TABLE, *table_values(row)[1:], row.key)
+            self._write(_UPDATE_TABLE, *table_values(row)[1:], row.key)
         self._tables[row.id], self._ids[row.key] = row, row.id
 
     def insert_commit(self, key: int, row: CommitRow) -> None:
         values = (key, *row[:4], row.way.value, *row[5:])
-        is_next = self._taken.get(key, _UNKNOWN) + 1 == row.version
-        if is_next and row.txn_id in self._fresh:
+        is_next = self._versions.get(key, _UNKNOWN) + 1 == row.version
+        if is_next and row.txn_id in self._new:
             # A transaction has one commit in a table, so the next version is its first here.
             self._batches.add(_INSERT_COMMITS, values)
             self._inserted.setdefault(key, row.version)
         else:
-            self._do(_INSERT_COMMIT, *values)
-        self._taken[key] = max(row.version, self._taken.get(key, row.version))
-        self._unheard_of.discard(row.txn_id)
+            self._write(_INSERT_COMMIT, *values)
+        self._versions[key] = max(row.version, self._versions.get(key, row.version))
+        self._unrecorded.discard(row.txn_id)
 
     def insert_rejection(self, row: RejectionRow) -> None:
-        self._unheard_of.discard(row.txn_id)
-        self._do("INSERT INTO rejections VALUES (?, ?, ?, ?)", *row)
+        self._unrecorded.discard(row.txn_id)
+        self._write("INSERT INTO rejections VALUES (?, ?, ?, ?)", *row)
 
     def delete_rejections(self, before_ms: int) -> None:
-        self._do("DELETE FROM rejections WHERE decided_ms < ?", before_ms)
+        self._write("DELETE FROM rejections WHERE decided_ms < ?", before_ms)
 
     def record_published(self, key: int, first: Version, last: Version, now_ms: int) -> None:
-        if last >= self._inserted.get(key, Version(last + 1)):  # they must be there first
+        # Rows of these versions may be buffered: they must be inserted before they are updated.
+        if last >= self._inserted.get(key, Version(last + 1)):
             self._send()
-        # What was staged is in two files now; what came inline is held on, and not touched.
+        # A published staged commit is in two files and needs no content here; inline content stays.
         for statement in (_RECORD_PUBLISHED, _RECORD_STAGED_PUBLISHED):
             self._batches.add(statement, (now_ms, key, first, last))
-        row = self._tables.get(self._ids.get(key, _NOBODY))
+        row = self._tables.get(self._ids.get(key, _NO_TABLE))
         if row is None:
-            self._do(
+            self._write(
                 "UPDATE tables SET published = ? WHERE key = ? AND published < ?", last, key, last
             )
         elif row.published < last:
             self.update_table(row._replace(published=last))
 
     def set_diverged(self, key: int, message: str | None) -> None:
-        self._forget(key)
-        self._do("UPDATE tables SET diverged = ? WHERE key = ?", message, key)
+        self._evict(key)
+        self._write("UPDATE tables SET diverged = ? WHERE key = ?", message, key)
 
     def delete_content(self, key: int, upto: Version) -> None:
-        self._forget(key)
-        self._do(
+        self._evict(key)
+        self._write(
             "UPDATE commits SET content = NULL WHERE table_key = ? AND version "
             "BETWEEN (SELECT held_from FROM tables WHERE key = ?) AND ?",
             key,
             key,
             upto,
         )
-        self._do(
+        self._write(
             "UPDATE tables SET held_from = ? WHERE key = ? AND held_from <= ?", upto + 1, key, upto
         )
 
     def insert_file(self, key: int, file: KnownFile) -> None:
-        self._do(
+        self._write(
             "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)",
             key,
             file.kind.value,
@@ -360,7 +362,7 @@ class SQLiteWriteUnit(SQLiteReadUnit):
         )
 
     def delete_file(self, key: int, file: KnownFile) -> None:
-        self._do(
+        self._write(
             "DELETE FROM files WHERE table_key = ? AND kind = ? AND first = ? AND last = ? "
             "AND paths = ?",
             key,
@@ -372,44 +374,44 @@ class SQLiteWriteUnit(SQLiteReadUnit):
 
     def acquire_lease(self, name: str, holder: str, now_ms: int, until_ms: int) -> bool:
         self._send_lease(name)
-        for other, other_until_ms in self._ask(_LEASE, name):
+        for other, other_until_ms in self._fetch_unbuffered(_LEASE, name):
             if other != holder and other_until_ms > now_ms:
                 return False
-        self._batches.add(_TAKE_LEASES, (name, holder, until_ms))
+        self._batches.add(_ACQUIRE_LEASES, (name, holder, until_ms))
         return True
 
     def release_lease(self, name: str, holder: str) -> None:
         self._send_lease(name)
-        self._batches.add(_END_LEASE, (name, holder))
+        self._batches.add(_RELEASE_LEASE, (name, holder))
 
     def _send_lease(self, name: str) -> None:
-        """Write what was gathered of a lease before there is more of it: the order counts."""
+        """Write earlier changes of a lease before the next one: their order matters."""
         if name in self._leases:
             self._send()
         self._leases.add(name)
 
     def insert_token(self, row: TokenRow) -> None:
-        self._do("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", *row)
+        self._write("INSERT INTO tokens VALUES (?, ?, ?, ?, ?)", *row)
 
     def revoke_token(self, name: str, now_ms: int) -> None:
-        self._do(
+        self._write(
             "UPDATE tokens SET revoked_ms = ? WHERE name = ? AND revoked_ms IS NULL", now_ms, name
         )
 
     def insert_answer(self, row: AnswerRow) -> None:
-        self._do("INSERT INTO answers VALUES (?, ?, ?, ?)", *row)
+        self._write("INSERT INTO answers VALUES (?, ?, ?, ?)", *row)
 
     def delete_answers(self, before_ms: int) -> None:
-        self._do("DELETE FROM answers WHERE decided_ms < ?", before_ms)
+        self._write("DELETE FROM answers WHERE decided_ms < ?", before_ms)
 
     def put_listener(self, row: ListenerRow) -> None:
-        self._do("INSERT OR REPLACE INTO listeners VALUES (?, ?, ?, ?, ?, ?)", *row)
+        self._write("INSERT OR REPLACE INTO listeners VALUES (?, ?, ?, ?, ?, ?)", *row)
 
     def delete_listener(self, name: str) -> None:
-        self._do("DELETE FROM listeners WHERE name = ?", name)
+        self._write("DELETE FROM listeners WHERE name = ?", name)
 
     def advance_listener(self, name: str, position: Sequence, failing: str | None) -> None:
-        self._do(
+        self._write(
             "UPDATE listeners SET position = max(position, ?), failing = ? WHERE name = ?",
             position,
             failing,
@@ -417,17 +419,17 @@ class SQLiteWriteUnit(SQLiteReadUnit):
         )
 
     def insert_location(self, row: LocationRow) -> None:
-        self._do("INSERT INTO locations VALUES (?, ?)", *row)
+        self._write("INSERT INTO locations VALUES (?, ?)", *row)
 
     def delete_location(self, url: str) -> None:
-        self._do("DELETE FROM locations WHERE url = ?", url)
+        self._write("DELETE FROM locations WHERE url = ?", url)
 
-    def _do(self, sql: str, *values: object) -> None:
+    def _write(self, sql: str, *values: object) -> None:
         self._send()
         self._run(sql, values)
 
     def _run(self, sql: str, values: Values) -> None:
-        self.refuse_if_lost()  # outside of a transaction each statement would be one of its own
+        self.refuse_if_lost()  # outside of a transaction each statement would commit by itself
         try:
             self._connection.execute(sql, values)
         except apsw.ConstraintError as error:
@@ -435,7 +437,7 @@ class SQLiteWriteUnit(SQLiteReadUnit):
 
 
 class _Savepoint:
-    """Part of a unit. No generator, which would take longer than all that is decided in it."""
+    """A savepoint. Not a generator, which would take longer than deciding a proposal."""
 
     __slots__ = ("_began", "_unit")
 
@@ -451,8 +453,8 @@ class _Savepoint:
             raise translation from error
 
 
-def _has_same_place(row: TableRow, known: TableRow) -> bool:
-    """Say whether no constraint but those of versions could speak against the change."""
+def _is_conflict_free(row: TableRow, known: TableRow) -> bool:
+    """Return whether only the constraints of versions could reject the change."""
     return (
         row.key == known.key
         and row.location == known.location
@@ -464,16 +466,16 @@ def _has_same_place(row: TableRow, known: TableRow) -> bool:
 
 
 def translated(error: BaseException) -> HeadgateError | None:
-    """Say in our words what SQLite cannot do; None: it is about what was asked of it."""
+    """Translate an error of SQLite; None if the statement itself was wrong."""
     match error:
         case apsw.FullError():
             return UnavailableError(
                 f"The catalog's disk is full: {error}.", remedy="Free space, then try again."
             )
         case apsw.BusyError():
-            return UnavailableError(f"The catalog's file is held by others: {error}.")
+            return UnavailableError(f"The catalog's file is locked by another process: {error}.")
         case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.AuthError():
-            return UnavailableError(f"The catalog's file cannot be used: {error}.")
+            return UnavailableError(f"The catalog's file cannot be read or written: {error}.")
         case apsw.CorruptError() | apsw.NotADBError():
             return DamagedError(f"The catalog's file is damaged: {error}.")
         case _:
