@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidArgumentError
-from headgate.settings import Settings
+from headgate.protocol.log.timestamps import DRIFT_MS, MAX_AHEAD_MS
+from headgate.settings import TRANSACTION_LIMIT_BYTES, TRANSACTION_TABLES, Settings
 
 FIELDS = dataclasses.fields(Settings)
 NAMES = [field.name for field in FIELDS if isinstance(field.default, int)]
@@ -23,13 +24,12 @@ def test_an_environment_that_says_nothing_gives_the_defaults() -> None:
 
 def test_the_defaults_are_those_that_were_decided() -> None:
     chosen = Settings()
-    assert (chosen.batch_proposals, chosen.batch_ms) == (256, 20)
     assert (chosen.ticket_after, chosen.ticket_ms) == (3, 2_000)
-    assert (chosen.inline_limit_bytes, chosen.transaction_limit_bytes) == (1 << 20, 8 << 20)
-    assert (chosen.max_ahead_ms, chosen.drift_ms) == (300_000, 1_000)
+    assert (chosen.inline_limit_bytes, TRANSACTION_LIMIT_BYTES) == (1 << 20, 8 << 20)
+    assert (MAX_AHEAD_MS, DRIFT_MS) == (300_000, 1_000)
     assert (chosen.unpublished_soft, chosen.unpublished_hard) == (1_000, 100_000)
     assert (chosen.lease_ms, chosen.publish_on_close_ms) == (10_000, 2_000)
-    assert (chosen.unpublished_wait_ms, chosen.transaction_tables) == (30_000, 1_000)
+    assert (chosen.unpublished_wait_ms, TRANSACTION_TABLES) == (30_000, 1_000)
     assert chosen.rejections_kept_ms == 30 * 24 * 3600 * 1000
 
 
@@ -52,11 +52,11 @@ def test_a_bad_number_is_refused_by_the_name_of_its_variable(text: str) -> None:
 @given(st.text(max_size=20))
 def test_whatever_the_environment_says_is_a_number_or_refused(text: str) -> None:
     try:
-        chosen = Settings.from_environment({"HEADGATE_BATCH_MS": text})
+        chosen = Settings.from_environment({"HEADGATE_VERIFY_STAGED": text})
     except InvalidArgumentError:
         assert not text.isdigit() or not text.isascii() or len(text) > 18
     else:
-        assert chosen.batch_ms == int(text)
+        assert chosen.verify_staged == int(text)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def connect(
             remote = _remote(text, clock, ids, secret, certificates)
             catalog, on_close = remote, remote.close
         case _Kind.FILESYSTEM:
-            catalog, on_close = _filesystem(text, clock, ids, settings), _nothing
+            catalog, on_close = _filesystem(text, clock, ids), _nothing
         case _Kind.DATABASE:
             embedded = embedded_catalog(
                 text,
@@ -262,7 +262,7 @@ def _remote(
     return RemoteCatalog(address, clock=clock, ids=ids, token=token, certificates=certificates)
 
 
-def _filesystem(address: str, clock: Clock, ids: Ids, settings: Settings) -> FilesystemCatalog:
+def _filesystem(address: str, clock: Clock, ids: Ids) -> FilesystemCatalog:
     from headgate.catalog.filesystem import FilesystemCatalog
 
     return FilesystemCatalog(
@@ -270,7 +270,6 @@ def _filesystem(address: str, clock: Clock, ids: Ids, settings: Settings) -> Fil
         store_for=locations.store_for,
         clock=clock,
         ids=ids,
-        settings=settings,
     )
 
 

@@ -1,4 +1,4 @@
-"""Every setting, its default and its environment variable: `HEADGATE_` and the name in capitals."""
+"""Settings and their defaults. Variables are `HEADGATE_` and the name in capitals."""
 
 from __future__ import annotations
 
@@ -6,29 +6,45 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from headgate.arguments import checked
 from headgate.errors import InvalidArgumentError
 
-_DIGITS = 18  # of the largest number that the catalog's database holds for certain
+TRANSACTION_LIMIT_BYTES: Final = 8 << 20  # of the inline commits of a transaction together
+TRANSACTION_TABLES: Final = 1_000  # that one transaction may write to
+
+# Settings for tests and experiments, not documented for users.
+INTERNAL: Final = frozenset(
+    {
+        "listed_ms",
+        "longest_wait_ms",
+        "publish_batch",
+        "publish_every_ms",
+        "publish_linger_ms",
+        "publish_on_close_ms",
+        "ticket_after",
+        "ticket_ms",
+    }
+)
+
+_DIGITS = 18  # of numbers that fit into 64 bits
 _FEATURE = re.compile(r" *[A-Za-z][\w-]* *", re.ASCII)
 _HOST = re.compile(r" *([A-Za-z0-9._-]+|[0-9A-Fa-f:.\[\]]+|\*) *", re.ASCII)
 _NETWORK = re.compile(r" *([0-9A-Fa-f.:]+(/[0-9]+)?|\*) *", re.ASCII)
 _PROPERTY = re.compile(r" *[A-Za-z][\w.-]* *=[^,=]*[^,= ][^,=]*", re.ASCII)
-# What an entry of a setting with several, separated by commas, must look like.
+# The format of an entry of each setting that is a comma-separated list.
 _ENTRIES = {
-    "allowed_hosts": (_HOST, "Name hosts, separated by commas, without scheme and port; or `*`."),
-    "listener_networks": (_NETWORK, "Write networks as 10.0.0.0/8, separated by commas; or `*`."),
-    "required_features": (_FEATURE, "Name features, separated by commas."),
-    "suggested_features": (_FEATURE, "Name features, separated by commas."),
-    "suggested_properties": (_PROPERTY, "Write key=value, separated by commas."),
+    "allowed_hosts": (_HOST, "List hosts, separated by commas, without scheme and port; or `*`."),
+    "listener_networks": (_NETWORK, "List networks like 10.0.0.0/8, separated by commas; or `*`."),
+    "required_features": (_FEATURE, "List features, separated by commas."),
+    "suggested_features": (_FEATURE, "List features, separated by commas."),
+    "suggested_properties": (_PROPERTY, "List pairs key=value, separated by commas."),
 }
-# With none of these nothing would ever be committed, or published.
+# With 0 for one of these nothing could be committed or published.
 _AT_LEAST_ONE = frozenset(
     {
         "commit_limit_bytes",
-        "transaction_tables",
         "unpublished_soft",
         "unpublished_hard",
         "publish_batch",
@@ -39,7 +55,6 @@ _AT_LEAST_ONE = frozenset(
         "bodies_limit_bytes",
         "request_body_ms",
         "request_headers_ms",
-        "answer_limit_bytes",
         "connections",
         "stop_ms",
         "store_readers",
@@ -50,71 +65,73 @@ _AT_LEAST_ONE = frozenset(
 @checked
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a catalog and its clients behave. Times end in their unit."""
+    """Settings of a catalog, its clients and its server."""
 
-    inline_limit_bytes: int = 1 << 20  # above it the client stages
-    transaction_limit_bytes: int = 8 << 20  # inline content of all tables of a transaction
-    commit_limit_bytes: int = 64 << 20  # the largest commit that may be staged
-    transaction_tables: int = 1_000  # tables that one transaction may write to
-    max_ahead_ms: int = 300_000  # how far a staged timestamp may be ahead of the clock
-    drift_ms: int = 1_000  # how far the catalog's clock may follow timestamps ahead of real time
-    verify_staged: int = 16  # how many files of a staged commit are looked for, the largest first
-    verify_every: int = 0  # of inline commits every so-manieth has its largest file looked for
-    verify_above_bytes: int = 64 << 20  # files of that size are always looked for
-    rejections_kept_ms: int = 30 * 24 * 3600 * 1000  # how long a rejection is remembered
-    # how long events are kept; twice that if a listener has not received them; 0: for ever
+    # Commits
+    inline_limit_bytes: int = 1 << 20  # Largest inline commit; clients stage larger ones.
+    commit_limit_bytes: int = 64 << 20  # Largest staged commit.
+    verify_staged: int = 16  # Number of added files of a staged commit that are checked to exist.
+    unpublished_soft: int = 1_000  # Unpublished commits of a table above which writers wait.
+    unpublished_hard: int = 100_000  # Unpublished commits of a table above which writers fail.
+    unpublished_wait_ms: int = 30_000  # Longest wait of a writer for the publisher.
+    # How long a publisher has a table, or a server a listener, for itself without renewal.
+    lease_ms: int = 10_000
+
+    # Retention
+    rejections_kept_ms: int = 30 * 24 * 3600 * 1000  # How long rejections are kept.
+    # How long events are kept, and twice that if a listener has not received them. 0: always.
     events_kept_ms: int = 365 * 24 * 3600 * 1000
-    store_patience_ms: int = 30_000  # for others who hold the store; then it is unavailable
-    store_readers: int = 32  # connections to PostgreSQL that read; one more writes
-    batch_proposals: int = 256  # proposals decided in one transaction of the database
-    batch_ms: int = 20  # within which such a batch ends
-    ticket_after: int = 3  # lost versions in a row until a staged attempt goes first
-    ticket_ms: int = 2_000  # for which it goes first
-    unpublished_soft: int = 1_000  # above it writers wait for the publisher
-    unpublished_hard: int = 100_000  # above it writers are refused
-    unpublished_wait_ms: int = 30_000  # for which a writer waits, at the most
-    publish_batch: int = 1_000  # commits that are put and synced together
-    publish_every_ms: int = 1_000  # how often tails of other processes are looked for
-    publish_linger_ms: int = 20  # commits gathered before a batch is published
-    publish_on_close_ms: int = 2_000  # for which a session that closes still publishes
-    lease_ms: int = 10_000  # for which one publisher has a table to itself
-    publish_stalled_ms: int = 2_000  # without progress, another's lease is passed over
-    listed_ms: int = 60_000  # how long a published commit is still listed
-    staging_kept_ms: int = 24 * 3600 * 1000  # a place that was staged and never registered
-    lost_kept_ms: int = 3600 * 1000  # a staged file whose version another commit has
-    unproposed_kept_ms: int = 24 * 3600 * 1000  # a staged file that may still be proposed
-    housekeeping_ms: int = 3600 * 1000  # how often what nobody came back for is given up
-    integrity_check_ms: int = 600_000  # how often the database is checked for damage; 0: never
-    request_limit_bytes: int = 16 << 20  # the largest body of a request
-    bodies_limit_bytes: int = 256 << 20  # of request and response bodies in memory at once
-    request_headers_ms: int = 10_000  # within which headers must have come
-    request_body_ms: int = 30_000  # within which a body must have come
-    answer_limit_bytes: int = 4 << 20  # of commits' contents in one answer; more comes in pages
-    connections: int = 16_384  # open at once; others wait, also behind idle ones
-    stop_ms: int = 40_000  # for what is under way when a server stops; longer than any waits
-    longest_wait_ms: int = 10_000  # for the next event, then ask again: a server that stops waits
+    staging_kept_ms: int = 24 * 3600 * 1000  # How long a staging table is kept.
+    lost_kept_ms: int = 3600 * 1000  # How long a staged file is kept that lost its version.
+    unproposed_kept_ms: int = 24 * 3600 * 1000  # How long an unproposed staged file is kept.
+    housekeeping_ms: int = 3600 * 1000  # Time between two runs of housekeeping.
 
-    # Names, beside the address it listens on, under which a server may be asked; `*`: any. With
-    # `--auth` any name is served unless some are named. Web pages of these hosts may send requests.
+    # Database
+    store_patience_ms: int = 30_000  # Longest wait for a database that others have locked.
+    store_readers: int = 32  # Connections to PostgreSQL for reading; one more is for writing.
+    integrity_check_ms: int = 600_000  # Time between two checks of the SQLite database. 0: none.
+
+    # Server
+    connections: int = 16_384  # Open connections; more have to wait until one is closed.
+    request_limit_bytes: int = 16 << 20  # Largest body of a request.
+    bodies_limit_bytes: int = 256 << 20  # Bodies of requests and responses in memory together.
+    request_headers_ms: int = 10_000  # Time within which the headers of a request must arrive.
+    request_body_ms: int = 30_000  # Time within which the body of a request must arrive.
+    stop_ms: int = 40_000  # Time to answer received requests when a server stops.
+    # Host names of the server besides its address; `*` for any. With `--auth` any name is served
+    # unless some are listed. Web pages of these hosts may send requests.
     allowed_hosts: str = ""
-    # Networks, beside public ones, that events may be posted to, such as `10.0.0.0/8`; `*`: any.
+    # Networks, besides public ones, that may receive events, such as `10.0.0.0/8`; `*` for any.
     listener_networks: str = ""
-    # Delta features that a table created by another engine must support.
+
+    # Tables created by other engines
+
+    # Delta features that such a table must support.
     required_features: str = "catalogManaged,inCommitTimestamp,vacuumProtocolCheck"
-    # Delta features suggested to engines that create a table; empty: none.
+    # Delta features that are suggested to the engine; empty for none.
     suggested_features: str = "columnMapping,deletionVectors,rowTracking,v2Checkpoint"
-    # Table properties suggested to engines that create a table, beside those of the features.
+    # Table properties that are suggested to the engine, besides those of the features.
     suggested_properties: str = (
         "delta.checkpoint.writeStatsAsJson=true,delta.checkpoint.writeStatsAsStruct=true,"
         "delta.parquet.compression.codec=zstd,delta.randomizeFilePrefixes=true"
     )
 
+    # Internal, see INTERNAL
+    listed_ms: int = 60_000  # How long a published commit is still listed with the tail.
+    longest_wait_ms: int = 10_000  # Longest wait of a request for the next event.
+    publish_batch: int = 1_000  # Commits that are written and synced together.
+    publish_every_ms: int = 1_000  # Time between two searches for commits of other processes.
+    publish_linger_ms: int = 20  # Time to collect commits before a batch is published.
+    publish_on_close_ms: int = 2_000  # Time to publish when a session is closed.
+    ticket_after: int = 3  # Lost versions in a row after which a staged proposal goes first.
+    ticket_ms: int = 2_000  # Time for which it goes first.
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, least = getattr(self, field.name), int(field.name in _AT_LEAST_ONE)
             if isinstance(value, str):
-                form, remedy = _ENTRIES[field.name]
-                if value and not all(map(form.fullmatch, value.split(","))):
+                entry, remedy = _ENTRIES[field.name]
+                if value and not all(map(entry.fullmatch, value.split(","))):
                     raise InvalidArgumentError(
                         f"The setting {field.name} is {value!r}.", remedy=remedy
                     )
@@ -125,19 +142,19 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Take the defaults, and what the environment says otherwise."""
-        said: dict[str, Any] = {}
+        """Return the settings of an environment, with defaults for missing variables."""
+        values: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             variable = f"HEADGATE_{field.name.upper()}"
             text = environment.get(variable)
             if text is None:
                 continue
             if isinstance(field.default, str):
-                said[field.name] = text
+                values[field.name] = text
                 continue
             if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
                 raise InvalidArgumentError(
                     f"{variable} is {text!r}.", remedy="Set it to a whole number."
                 )
-            said[field.name] = int(text)
-        return cls(**said)
+            values[field.name] = int(text)
+        return cls(**values)

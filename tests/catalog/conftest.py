@@ -63,7 +63,6 @@ class House:
                 store_for=locations.store_for,
                 clock=self.clock,
                 ids=CountedIds(),
-                settings=self.settings,
             )
         if self.open_store is not None:
             return catalog_on(

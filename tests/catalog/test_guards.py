@@ -21,7 +21,6 @@ from headgate.protocol.commit.content import Put, Staged, Way
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
-from headgate.settings import Settings
 from headgate.storage.local import LocalStore
 from headgate.storage.port import ObjectMeta
 from tests.catalog.conftest import House
@@ -245,9 +244,7 @@ def test_a_commit_whose_file_is_to_be_looked_for_is_not_taken_at_once(inline_lak
     lake = inline_lake
     table_id = lake.create().table_id
     won(lake.propose(table_id, 1, add()))
-    lake.settings = Settings(verify_every=1)
-    lake.restart()
-    missing = transaction(part(table_id, 2, add("missing.parquet")))
+    missing = transaction(part(table_id, 2, add("missing.parquet", size=64 << 20)))
     nothing_to_see = transaction(part(table_id, 2, remove(add())))
     assert rules(lake.catalog.propose(missing)) == {"file-missing"}
     assert not lake.database.propose_soon(missing, Future(), lambda: None)

@@ -264,14 +264,13 @@ def test_two_metadata_or_a_file_twice_are_refused_and_every_violation_is_named(
 @shows("FI11")
 def test_files_that_are_not_there_or_have_another_size_are_refused(tmp_path: Path) -> None:
     large = 64 << 20
-    settings = Settings(verify_every=1)
     for way, file in (
         (Way.STAGED, add("gone.parquet", size=5)),
         (Way.STAGED, add("there.parquet", size=5)),
-        (Way.INLINE, add("gone.parquet", size=5)),
+        (Way.INLINE, add("gone.parquet", size=large)),
         (Way.INLINE, add("there.parquet", size=large)),
     ):
-        house = House(tmp_path / file.path / way.value, way, ManualClock(), settings)
+        house = House(tmp_path / file.path / way.value, way, ManualClock(), Settings())
         try:
             table = house.create()
             store = locations.store_for(table.location)

@@ -592,11 +592,12 @@ def test_a_table_another_publisher_works_on_is_left_to_it_until_its_lease_lapses
 
 @shows("FP3")
 def test_whoever_asks_for_publishing_waits_for_the_other_publisher_and_is_then_done(
-    tmp_path: Path, storage: Storage
+    tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("headgate.catalog.publisher._STALLED_S", NEVER)
     with (
-        opened(tmp_path, publisher=False, lease_ms=NEVER, publish_stalled_ms=NEVER) as one,
-        opened(tmp_path, publisher=False, lease_ms=NEVER, publish_stalled_ms=NEVER) as two,
+        opened(tmp_path, publisher=False, lease_ms=NEVER) as one,
+        opened(tmp_path, publisher=False, lease_ms=NEVER) as two,
     ):
         table = one.create()
         commit(one, table.table_id, 3)

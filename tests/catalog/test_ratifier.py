@@ -325,13 +325,14 @@ def test_whoever_runs_it_is_told_that_it_stopped_and_not_that_it_was_closed(
 
 @shows("FC12", "L1")
 def test_what_waits_behind_a_batch_in_doubt_is_told_that_nothing_happened(
-    store: WatchedStore,
+    store: WatchedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def doubt() -> None:
         raise InDoubtError("the sync failed")
 
     store.before_commit = doubt
-    ratifier = Ratifier(store, ManualClock(), Settings(batch_proposals=2))
+    monkeypatch.setattr("headgate.catalog.ratifier._BATCH_PROPOSALS", 2)
+    ratifier = Ratifier(store, ManualClock(), Settings())
     gate = Gate(ratifier)
     answers = [ratifier.submit(str(key), keep(key)) for key in range(4)]
     gate.open()
@@ -345,14 +346,15 @@ def test_what_waits_behind_a_batch_in_doubt_is_told_that_nothing_happened(
 @req("CM-43")
 @shows("FS7", "L1")
 def test_doubt_about_a_lost_connection_is_told_to_its_batch_and_the_rest_goes_on(
-    store: WatchedStore,
+    store: WatchedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose() -> None:
         store.after_commit = lambda: None
         raise InDoubtError("the connection was lost", is_store_usable=True)
 
     store.after_commit = lose
-    ratifier = Ratifier(store, ManualClock(), Settings(batch_proposals=2))
+    monkeypatch.setattr("headgate.catalog.ratifier._BATCH_PROPOSALS", 2)
+    ratifier = Ratifier(store, ManualClock(), Settings())
     gate = Gate(ratifier)
     answers = [ratifier.submit(f"txn-{key}", keep(key)) for key in range(4)]
     gate.open()
@@ -653,8 +655,11 @@ def test_whoever_submits_at_the_very_moment_it_stops_is_answered(ratifier: Ratif
 @req("CM-43")
 @shows("L1", "S6", "FC9")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_thread_that_dies_anywhere_leaves_nobody_hanging(store: WatchedStore, point: str) -> None:
-    ratifier = Ratifier(store, ManualClock(), Settings(batch_proposals=3))
+def test_a_thread_that_dies_anywhere_leaves_nobody_hanging(
+    store: WatchedStore, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    monkeypatch.setattr("headgate.catalog.ratifier._BATCH_PROPOSALS", 3)
+    ratifier = Ratifier(store, ManualClock(), Settings())
     gate = Gate(ratifier)
     nth = 3 if point == "ratifier.after_decide" else 2 if point == "ratifier.before_begin" else 1
     failpoints.arm(f"{point}:raise@{nth}")

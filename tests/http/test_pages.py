@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.api import bodies
 from headgate.api.messages import Part, Proposal, Ratified, RatifiedCommit, VersionTaken
-from headgate.catalog import resolver
+from headgate.catalog import decider, resolver
 from headgate.catalog.stores.reader import SQLReadUnit
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit.content import Staged
@@ -30,9 +30,11 @@ LIMIT = 4_000
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Iterator[Served]:
-    """A server whose answers hold little."""
-    yield from serving(tmp_path / "lake", Settings(verify_staged=0, answer_limit_bytes=LIMIT))
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A server whose responses are small."""
+    monkeypatch.setattr(resolver, "RESPONSE_CONTENT_BYTES", LIMIT)
+    monkeypatch.setattr(decider, "_WINNERS_BYTES", LIMIT)
+    yield from serving(tmp_path / "lake", Settings(verify_staged=0))
 
 
 def fill(served: Served, count: int, name: str = "t") -> TableId:

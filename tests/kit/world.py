@@ -437,7 +437,6 @@ class World:
                 store_for=self.place.store_for,
                 clock=self.clock,
                 ids=self.ids,
-                settings=self.settings,
             )
             return
         self._store = store = self.place.open_store(self.clock)

@@ -45,6 +45,7 @@ from headgate.protocol.commit.decide import (
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import from_json, to_json
 from headgate.protocol.log.checksums import FileTotals
+from headgate.protocol.log.timestamps import DRIFT_MS, MAX_AHEAD_MS
 from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import Settings
 
@@ -62,8 +63,8 @@ def rules_of(settings: Settings) -> Rules:
     required = features.with_requirements(features.named(settings.required_features))
     return Rules(
         rejections_kept_ms=settings.rejections_kept_ms,
-        max_ahead_ms=settings.max_ahead_ms,
-        drift_ms=settings.drift_ms,
+        max_ahead_ms=MAX_AHEAD_MS,
+        drift_ms=DRIFT_MS,
         turn_after=settings.ticket_after,
         turn_ms=settings.ticket_ms,
         backlog_soft=settings.unpublished_soft,
@@ -248,7 +249,7 @@ class Decider:
         self, unit: ReadUnit, proposal: ExaminedProposal, facts: Facts
     ) -> dict[TableId, tuple[RatifiedCommit, ...]]:
         winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
-        room = min(self._settings.answer_limit_bytes, _WINNERS_BYTES)
+        room = _WINNERS_BYTES
         for part in proposal.parts:
             table, first = facts.tables.get(part.table_id), part.version
             behind = -1 if table is None else table.version - first

@@ -61,7 +61,6 @@ from headgate.protocol.log import timestamps
 from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.table_states import TableStatus
-from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore, PutUnknownError
 from headgate.table import snapshot_loader
@@ -93,13 +92,11 @@ class FilesystemCatalog:
         store_for: Callable[[str], ObjectStore],
         clock: Clock,
         ids: Ids,
-        settings: Settings | None = None,
     ) -> None:
         self._root = root
         self._store_for = store_for
         self._files = store_for(root)
         self._clock = clock
-        self._settings = settings or Settings()
         self._places: dict[TableId, _Place] = {}
         self._snapshots: dict[TableId, Snapshot] = {}
         self._tried: OrderedDict[TxnId, Version] = OrderedDict()
@@ -266,7 +263,6 @@ class FilesystemCatalog:
                 examined,
                 table_id,
                 now_ms=now_ms,
-                max_ahead_ms=self._settings.max_ahead_ms,
                 txn_id=txn_id,
             ),
         ]
@@ -624,7 +620,7 @@ class FilesystemCatalog:
             facts,
             now_ms=now_ms,
             # When the clock was set back, what rises may be far ahead of it.
-            max_ahead_ms=max(self._settings.max_ahead_ms, facts.timestamp_ms + 1 - now_ms),
+            max_ahead_ms=max(timestamps.MAX_AHEAD_MS, facts.timestamp_ms + 1 - now_ms),
             txn_id=txn_id,
         )
         if any(violation.rule == admission.PARTITIONING_CHANGED for violation in found):

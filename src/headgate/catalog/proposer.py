@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import logging
-import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -55,7 +54,7 @@ from headgate.protocol.commit.decide import (
 )
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.table_states import TableStatus
-from headgate.settings import Settings
+from headgate.settings import TRANSACTION_LIMIT_BYTES, TRANSACTION_TABLES, Settings
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore
 from headgate.table.log_files import DeltaLog
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from headgate.table.snapshot import Snapshot
 
 _DOUBT_PAUSE_S: Final = 0.1
+_VERIFY_ABOVE_BYTES: Final = 64 << 20  # added files of this size are always checked
 _STAGED_FILE_MISSING: Final = "staged-file-missing"
 
 _log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Proposer:
             for part in proposal.parts:
                 self._look_ahead(part.table_id)
             for attempt in attempts:
-                self._look_for_files(attempt, proposal.txn_id)
+                self._verify_files(attempt)
         except _FileError as missing:
             return self._lost_long_ago(proposal, missing) or self._refused(proposal, missing)
         except HeadgateError:
@@ -155,7 +155,7 @@ class Proposer:
         proposed_ms = self._clock.now_ms()
         self._refuse_if_too_large(proposal)
         attempts = tuple(self._attempt(part) for part in proposal.parts)
-        if any(self._wanted_files(attempt, proposal.txn_id) for attempt in attempts):
+        if any(self._files_to_verify(attempt) for attempt in attempts):
             return False
         examined = _examined(proposal, attempts, proposed_ms)
         self._ratifier.submit_for(
@@ -255,7 +255,7 @@ class Proposer:
         self._refuse_if_too_large(proposal)
         self._look_ahead(table_id)
         try:
-            self._look_for_files(attempt, txn_id, row)
+            self._verify_files(attempt, row)
         except _FileError as missing:
             return Decided(self._refused(proposal, missing), row)
         rows: dict[TableId, TableRow] = {}
@@ -308,10 +308,10 @@ class Proposer:
             raise InvalidArgumentError(f"Transaction {proposal.txn_id} proposes nothing.")
         if not proposal.txn_id or len(proposal.txn_id) > 255:
             raise InvalidArgumentError("A txnId has 1 to 255 characters.")
-        if len(proposal.parts) > settings.transaction_tables:
+        if len(proposal.parts) > TRANSACTION_TABLES:
             raise TooLargeError(
                 f"Transaction {proposal.txn_id} writes {len(proposal.parts)} tables; "
-                f"{settings.transaction_tables} are the limit."
+                f"{TRANSACTION_TABLES} are the limit."
             )
         if len({part.table_id for part in proposal.parts}) < len(proposal.parts):
             raise InvalidArgumentError(
@@ -326,9 +326,9 @@ class Proposer:
                 f"An inline commit of {max(sizes)} bytes; {settings.inline_limit_bytes} are the "
                 "limit."
             )
-        if sum(sizes) > settings.transaction_limit_bytes:
+        if sum(sizes) > TRANSACTION_LIMIT_BYTES:
             raise TooLargeError(
-                f"{sum(sizes)} bytes of inline commits; {settings.transaction_limit_bytes} are "
+                f"{sum(sizes)} bytes of inline commits; {TRANSACTION_LIMIT_BYTES} are "
                 "the limit for a transaction."
             )
 
@@ -390,24 +390,18 @@ class Proposer:
         with self._store.read_latest() as unit:
             return lookup.known(unit, table_id)
 
-    def _wanted_files(self, attempt: ExaminedPart, txn_id: TxnId) -> dict[str, AddFile]:
-        """Choose some of the files a commit adds: those that would hurt most if missing."""
-        settings, adds = self._settings, attempt.examined.adds
-        count = 0
-        if attempt.way is Way.STAGED:
-            count = settings.verify_staged
-        elif settings.verify_every and zlib.crc32(txn_id.encode()) % settings.verify_every == 0:
-            count = 1
+    def _files_to_verify(self, attempt: ExaminedPart) -> dict[str, AddFile]:
+        """Return the added files that must exist before the commit is ratified."""
+        adds = attempt.examined.adds
+        count = self._settings.verify_staged if attempt.way is Way.STAGED else 0
         largest = heapq.nlargest(count, adds, key=lambda add: add.size) if count else []
-        wanted = {add.path: add for add in largest}
-        wanted |= {add.path: add for add in adds if add.size >= settings.verify_above_bytes}
-        return wanted
+        files = {add.path: add for add in largest}
+        files |= {add.path: add for add in adds if add.size >= _VERIFY_ABOVE_BYTES}
+        return files
 
-    def _look_for_files(
-        self, attempt: ExaminedPart, txn_id: TxnId, row: TableRow | None = None
-    ) -> None:
-        """Look for the files a commit adds, as far as the settings say. Spec: AU-02."""
-        wanted = self._wanted_files(attempt, txn_id)
+    def _verify_files(self, attempt: ExaminedPart, row: TableRow | None = None) -> None:
+        """Check that added files exist with the declared size. Spec: AU-02."""
+        wanted = self._files_to_verify(attempt)
         if not wanted:
             return
         row = row or self._row(attempt.table_id)

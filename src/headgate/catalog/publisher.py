@@ -40,6 +40,7 @@ from headgate.settings import Settings
 from headgate.table.log_files import DeltaLog, UnfinishedError
 
 _log = logging.getLogger(__name__)
+_STALLED_S = 2.0  # without progress, after which a wait for another publisher ends
 _GRACE = 1.0  # seconds for the put that is under way
 _UNFINISHED = 1.0  # seconds that another's copy of a commit may take; then it is a torn file
 _LOOK_AGAIN = 0.05  # seconds until a thread that waits for another looks how far that one is
@@ -349,7 +350,7 @@ class Publisher:
         if stood_at != published:
             self._refused[lease] = (now, published)
             return None
-        return held if now - since > self._settings.publish_stalled_ms / 1000 else None
+        return held if now - since > _STALLED_S else None
 
     def _gone_holder(self, lease: str) -> str | None:
         """Name who holds a lease, if that process has ended."""

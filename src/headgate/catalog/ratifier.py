@@ -30,6 +30,8 @@ from headgate.protocol.actions import TableId, TxnId
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
+_BATCH_PROPOSALS = 256  # decided in one transaction of the database
+_BATCH_S = 0.02  # after which a batch ends
 
 Result = TypeVar("Result")
 Told = TypeVar("Told", contravariant=True)
@@ -169,7 +171,7 @@ class Ratifier:
         try:
             fail_point("ratifier.before_begin")
             with self._store.write() as unit:
-                deadline = self._clock.monotonic() + self._settings.batch_ms / 1000
+                deadline = self._clock.monotonic() + _BATCH_S
                 self._look_ahead(unit, first)
                 work: _Work[object] | None = first
                 while work is not None:
@@ -185,7 +187,7 @@ class Ratifier:
                         waiting.append(work)
                     except Exception as error:
                         work.error = error
-                    full = len(batch) >= self._settings.batch_proposals
+                    full = len(batch) >= _BATCH_PROPOSALS
                     if full or self._clock.monotonic() > deadline:
                         break
                     work = self._next(unit)
@@ -235,7 +237,7 @@ class Ratifier:
 
     def _look_ahead(self, unit: WriteUnit, first: _Work[object] | None = None) -> None:
         """Take all that waits, and tell the store what it will be asked for."""
-        while len(self._taken) < self._settings.batch_proposals:
+        while len(self._taken) < _BATCH_PROPOSALS:
             try:
                 work = self._queue.get_nowait()
             except queue.Empty:

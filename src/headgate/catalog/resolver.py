@@ -29,6 +29,7 @@ from headgate.protocol.log.timestamps import moment
 from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import Settings
 
+RESPONSE_CONTENT_BYTES: Final = 4 << 20  # of commits' content; the rest is read in pages
 _LISTED: Final = 32  # published commits still listed, at the most
 _FEW: Final = 16  # commits that are read without asking for their sizes first
 _PAGE: Final = 10_000  # commits of one page
@@ -50,7 +51,7 @@ class Reader:
     def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
         """Resolve several tables as of one sequence. Spec: MT-02."""
         found: list[Resolved] = []
-        room = self._settings.answer_limit_bytes
+        room = RESPONSE_CONTENT_BYTES
         with self._store.read() as unit:
             for ref in refs:
                 found.append(self.resolve_in(unit, ref, at, room))
@@ -96,9 +97,7 @@ class Reader:
             row, start, end = _held(unit, table_id, first, last)
             stop = Version(min(end, start + _PAGE - 1))
             if stop - start >= _FEW:
-                stop = unit.last_version_within(
-                    row.key, start, stop, self._settings.answer_limit_bytes
-                )
+                stop = unit.last_version_within(row.key, start, stop, RESPONSE_CONTENT_BYTES)
             commits = unit.ratified_commits(row.key, start, stop)
         following = Version(stop + 1) if stop < end else None
         return RatifiedCommits(latest=row.head, commits=commits), following
@@ -163,7 +162,7 @@ class Reader:
         latest = row.head if at is None else unit.version_at(row.key, at)
         if latest is None:
             raise NotFoundError(f"Table {table_id} did not exist at sequence {at}.")
-        room = self._settings.answer_limit_bytes if room is None else room
+        room = RESPONSE_CONTENT_BYTES if room is None else room
         listed = self._listed(unit, row, latest, room)
         name = unit.name_of(table_id, at)
         known = unit.files(row.key, latest)

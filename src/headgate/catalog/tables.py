@@ -725,9 +725,7 @@ class Registry:
         """Take the next sequence."""
         before = unit.clock()
         now_ms = self._clock.now_ms()
-        clock_ms = timestamps.next_clock(
-            before.clock_ms, max(timestamp_ms, now_ms), now_ms, self._settings.drift_ms
-        )
+        clock_ms = timestamps.next_clock(before.clock_ms, max(timestamp_ms, now_ms), now_ms)
         sequence = Sequence(before.sequence + 1)
         unit.advance_clock(CatalogClock(sequence, clock_ms), txn_id)
         return sequence
@@ -801,7 +799,6 @@ class Registry:
                 examined,
                 table_id,
                 now_ms=now_ms,
-                max_ahead_ms=self._settings.max_ahead_ms,
                 txn_id=txn_id,
             ),
         ]

@@ -19,7 +19,7 @@ from headgate.protocol.actions import TxnId
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.log.known_files import KnownFile
 from headgate.release import version
-from headgate.settings import Settings
+from headgate.settings import TRANSACTION_LIMIT_BYTES, TRANSACTION_TABLES, Settings
 
 _AT = Parameter("at", "A sequence: the tables as they were then.")
 _MIN = Parameter("minSequence", "The least sequence the answer may be from.")
@@ -311,9 +311,9 @@ def operations(settings: Settings) -> list[Operation]:
                 version=version(),
                 api="v1",
                 inline_limit_bytes=settings.inline_limit_bytes,
-                transaction_limit_bytes=settings.transaction_limit_bytes,
+                transaction_limit_bytes=TRANSACTION_LIMIT_BYTES,
                 commit_limit_bytes=settings.commit_limit_bytes,
-                transaction_tables=settings.transaction_tables,
+                transaction_tables=TRANSACTION_TABLES,
                 request_limit_bytes=settings.request_limit_bytes,
                 longest_wait_s=settings.longest_wait_ms // 1000,
             ),

@@ -20,6 +20,7 @@ from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.data_paths import normal_path
+from headgate.protocol.log.timestamps import MAX_AHEAD_MS
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import checks, column_mapping, types
 from headgate.protocol.statistics import parse_statistics
@@ -29,7 +30,6 @@ PARTITIONING_CHANGED = "partitioning-changed"
 TIMESTAMP_AHEAD = "timestamp-ahead"
 REQUIRED_OFF = "required-feature-off"
 
-MAX_AHEAD_MS = 300_000
 TIMESTAMPS_PROPERTY = "delta.enableInCommitTimestamps"
 PROTECTED_BEFORE_PROPERTY = "delta.requireCheckpointProtectionBeforeVersion"
 DELTA_DOMAINS = frozenset({ROW_TRACKING, "delta.clustering"})
