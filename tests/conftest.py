@@ -11,7 +11,9 @@ from moto.server import ThreadedMotoServer
 
 from tests.kit import postgres
 
-pytest.register_assert_rewrite("tests.storage.object_store_contract")
+pytest.register_assert_rewrite(
+    "tests.catalog.store_contract", "tests.storage.object_store_contract"
+)
 
 _numbers = itertools.count()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +17,7 @@ from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.postgres import PostgresStore
-from headgate.clock import Clock, Ids
+from headgate.clock import Clock, Ids, SystemClock
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
 from headgate.protocol.commit.conflicts import Scan
@@ -25,6 +26,7 @@ from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.table.log_files import DeltaLog
+from tests.catalog.postgres_stores import Opened
 from tests.kit import postgres
 from tests.kit.builders import (
     CountedIds,
@@ -260,3 +262,23 @@ def inline_lake(tmp_path: Path) -> Iterator[House]:
     made = House(tmp_path / "lake", Way.INLINE, ManualClock())
     yield made
     made.close()
+
+
+@pytest.fixture
+def open_postgres(postgres_server: postgres.Postgres) -> Iterator[Opened]:
+    """Open stores on PostgreSQL, each name in a schema of its own, and close them."""
+    with ExitStack() as opened:
+        schemas: dict[str, str] = {}
+
+        def open_postgres(
+            name: str = "one", address: str | None = None, **more: float
+        ) -> PostgresStore:
+            if name not in schemas:
+                schemas[name] = opened.enter_context(postgres_server.schema())
+            store = PostgresStore(
+                address or postgres_server.address(), SystemClock(), schema=schemas[name], **more
+            )
+            opened.callback(store.close)
+            return store
+
+        yield open_postgres

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
 
-import psycopg
 import pytest
 
 from headgate import failpoints
-from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores import postgres, reader
 from headgate.catalog.stores import postgres_writer as writing
 from headgate.catalog.stores.port import (
     CatalogClock,
     CatalogStore,
-    InDoubtError,
-    RolledBackError,
-    WriteUnit,
 )
 from headgate.catalog.stores.postgres import PostgresStore
 from headgate.clock import SystemClock
@@ -36,57 +26,22 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.table_states import TableStatus
-from headgate.settings import Settings
-from tests.catalog.store_contract import (
-    StoreContract,
+from tests.catalog.postgres_stores import Opened, altered, at_once, end_backends
+from tests.catalog.store_contract import StoreContract
+from tests.catalog.store_contract.rows import (
     commit_row,
     found,
     insert,
-    insert_commits,
     table_id,
-    table_row,
 )
 from tests.kit import req, shows
-from tests.kit.cutting import Cut, CuttingProxy
 from tests.kit.postgres import Postgres
-from tests.kit.postgres import start as start_postgres
-
-Opened = Callable[..., PostgresStore]
-Result = TypeVar("Result")
 
 
 @pytest.fixture
 def schema(postgres_server: Postgres) -> Iterator[str]:
     with postgres_server.schema() as name:
         yield name
-
-
-@pytest.fixture
-def open_postgres(postgres_server: Postgres) -> Iterator[Opened]:
-    """Opens stores in a schema of this test's own for each name, and closes them."""
-    with ExitStack() as opened:
-        schemas: dict[str, str] = {}
-
-        def open_postgres(
-            name: str = "one", address: str | None = None, **more: float
-        ) -> PostgresStore:
-            if name not in schemas:
-                schemas[name] = opened.enter_context(postgres_server.schema())
-            store = PostgresStore(
-                address or postgres_server.address(), SystemClock(), schema=schemas[name], **more
-            )
-            opened.callback(store.close)
-            return store
-
-        yield open_postgres
-
-
-@pytest.fixture
-def own_server() -> Iterator[Postgres]:
-    """A server beside the others', to be killed."""
-    made = start_postgres()
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -102,25 +57,6 @@ class TestPostgresStore(StoreContract):
         return open_postgres
 
 
-def end_backends(server: Postgres, *connections: object) -> None:
-    """Have the server end connections, as an administrator would."""
-    pids = [connection.info.backend_pid for connection in connections]  # type: ignore[attr-defined]
-    with server.connect() as admin:
-        for pid in pids:
-            admin.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
-
-
-def at_once(count: int, do: Callable[[int], Result]) -> list[Result]:
-    start = threading.Barrier(count)
-
-    def wait_and_do(number: int) -> Result:
-        start.wait(10)
-        return do(number)
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(wait_and_do, range(count)))
-
-
 # What the server promises
 
 
@@ -128,7 +64,7 @@ def at_once(count: int, do: Callable[[int], Result]) -> list[Result]:
 @pytest.mark.parametrize(
     ("set_to", "used"), [("off", "on"), ("local", "on"), ("on", "on"), ("remote_apply",) * 2]
 )
-def test_what_is_acknowledged_was_synced_whatever_the_database_is_set_to(
+def test_commits_are_synced_whatever_the_database_is_set_to(
     postgres_server: Postgres, set_to: str, used: str
 ) -> None:
     address = postgres_server.new_database()
@@ -138,14 +74,14 @@ def test_what_is_acknowledged_was_synced_whatever_the_database_is_set_to(
     store = PostgresStore(address, SystemClock())
     for _ in range(2):
         assert store._writer is not None
-        [[told]] = store._writer.execute("SHOW synchronous_commit").fetchall()
-        assert told == used
+        [[used_now]] = store._writer.execute("SHOW synchronous_commit").fetchall()
+        assert used_now == used
         end_backends(postgres_server, store._writer)
         insert(store, 1 + _)  # by a new connection
     store.close()
 
 
-def test_a_server_that_does_not_sync_is_warned_of(
+def test_opening_warns_of_a_server_that_does_not_sync(
     postgres_server: Postgres, open_postgres: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -154,30 +90,6 @@ def test_a_server_that_does_not_sync_is_warned_of(
     with altered(postgres_server, "fsync", "off"), caplog.at_level(logging.WARNING):
         open_postgres()
     assert "fsync=off" in caplog.text
-
-
-@contextmanager
-def altered(server: Postgres, name: str, value: str) -> Iterator[None]:
-    """Set the whole server to something else for a while."""
-
-    def alter(sql: str, is_so: Callable[[str], bool]) -> None:
-        with server.connect() as admin:
-            admin.execute(sql.encode())
-            admin.execute("SELECT pg_reload_conf()")
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            with server.connect() as admin:
-                [[told]] = admin.execute(f"SHOW {name}".encode()).fetchall()
-            if is_so(str(told)):
-                return
-            time.sleep(0.01)
-        pytest.fail(f"{name} did not change")
-
-    alter(f"ALTER SYSTEM SET {name} = '{value}'", lambda told: told == value)
-    try:
-        yield
-    finally:
-        alter(f"ALTER SYSTEM RESET {name}", lambda told: told != value)
 
 
 # The schema
@@ -196,7 +108,7 @@ def test_a_database_may_be_shared_with_others(postgres_server: Postgres) -> None
         assert rows.fetchall() == [("headgate",)]
 
 
-def test_a_schema_that_is_there_and_empty_is_used(postgres_server: Postgres) -> None:
+def test_an_existing_empty_schema_is_used(postgres_server: Postgres) -> None:
     with postgres_server.connect() as admin:
         admin.execute('CREATE SCHEMA "strange ""name"')
     store = PostgresStore(postgres_server.address(), SystemClock(), schema='strange "name')
@@ -206,7 +118,7 @@ def test_a_schema_that_is_there_and_empty_is_used(postgres_server: Postgres) -> 
     store.close()
 
 
-def test_a_schema_of_another_program_is_refused_and_left_as_it_is(
+def test_a_schema_of_another_program_is_refused_and_not_changed(
     postgres_server: Postgres, schema: str
 ) -> None:
     with postgres_server.connect() as admin:
@@ -218,7 +130,7 @@ def test_a_schema_of_another_program_is_refused_and_left_as_it_is(
         assert tables.fetchall() == [("songs",)]
 
 
-def test_a_newer_schema_is_refused_and_left_as_it_is(
+def test_a_newer_schema_is_refused_and_not_changed(
     store: PostgresStore, open_postgres: Opened
 ) -> None:
     assert store._writer is not None
@@ -228,7 +140,7 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(
     assert store._writer.execute("SELECT version FROM schema_version").fetchall() == [(9999,)]
 
 
-def test_a_database_that_cannot_hold_every_name_is_refused(postgres_server: Postgres) -> None:
+def test_a_database_that_cannot_store_every_name_is_refused(postgres_server: Postgres) -> None:
     options = "ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0 LOCALE_PROVIDER 'libc'"
     address = postgres_server.new_database(options)
     with pytest.raises(RefusedError, match=r"SQL_ASCII.*ENCODING 'UTF8'"):
@@ -242,7 +154,7 @@ def test_migrations_are_numbered_without_a_gap() -> None:
 
 
 @shows("FS8")
-def test_stores_opened_at_once_on_a_new_database_make_one_schema(
+def test_stores_opened_at_once_on_a_new_database_create_one_schema(
     postgres_server: Postgres, schema: str
 ) -> None:
     def open_one(_: int) -> PostgresStore:
@@ -256,7 +168,7 @@ def test_stores_opened_at_once_on_a_new_database_make_one_schema(
 
 
 @shows("FS8")
-def test_a_migration_cut_short_leaves_nothing_and_the_next_one_makes_it_whole(
+def test_an_interrupted_migration_changes_nothing_and_the_next_one_completes(
     postgres_server: Postgres, schema: str
 ) -> None:
     failpoints.arm("store.migrate_before_commit:raise")
@@ -273,7 +185,7 @@ def test_a_migration_cut_short_leaves_nothing_and_the_next_one_makes_it_whole(
     store.close()
 
 
-def test_a_user_without_rights_is_told_so(postgres_server: Postgres) -> None:
+def test_a_user_without_privileges_gets_an_error_that_says_so(postgres_server: Postgres) -> None:
     address = postgres_server.new_database()
     with postgres_server.connect() as admin:
         admin.execute("CREATE ROLE stranger LOGIN")
@@ -284,7 +196,7 @@ def test_a_user_without_rights_is_told_so(postgres_server: Postgres) -> None:
 # What is said of it
 
 
-def test_it_says_what_it_is_and_no_secret(postgres_server: Postgres) -> None:
+def test_the_description_contains_no_password(postgres_server: Postgres) -> None:
     address = postgres_server.new_database().replace("headgate@", "headgate:s3cret@")
     store = PostgresStore(address, SystemClock())
     with postgres_server.connect() as admin:
@@ -304,7 +216,7 @@ def test_it_says_what_it_is_and_no_secret(postgres_server: Postgres) -> None:
         "host=127.0.0.1 port=1 password='s3cret",
     ],
 )
-def test_an_address_that_leads_nowhere_is_refused_without_its_password(address: str) -> None:
+def test_an_invalid_address_is_refused_without_showing_its_password(address: str) -> None:
     with pytest.raises((InvalidArgumentError, UnavailableError)) as refused:
         PostgresStore(address, SystemClock())
     assert "s3cret" not in str(refused.value)
@@ -321,7 +233,9 @@ def test_a_backup_is_left_to_postgresql(store: PostgresStore, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\0", "\ud800"])
-def test_text_that_postgresql_cannot_keep_is_refused_alone(store: PostgresStore, text: str) -> None:
+def test_text_that_postgresql_cannot_store_is_refused_by_itself(
+    store: PostgresStore, text: str
+) -> None:
     [row] = insert(store, 1)
     bad = TxnId(text)
     with store.write() as unit:
@@ -349,7 +263,7 @@ def test_text_that_postgresql_cannot_keep_is_refused_alone(store: PostgresStore,
         assert reading.clock() == (0, 0)
 
 
-def test_a_number_that_postgresql_cannot_keep_is_refused_alone(store: PostgresStore) -> None:
+def test_a_number_that_postgresql_cannot_store_is_refused_by_itself(store: PostgresStore) -> None:
     [row] = insert(store, 1)
     with store.write() as unit:
         for size in (2**63, -(2**63) - 1):
@@ -357,336 +271,6 @@ def test_a_number_that_postgresql_cannot_keep_is_refused_alone(store: PostgresSt
                 unit.update_table(row._replace(size_bytes=size))
         unit.update_table(row._replace(size_bytes=2**63 - 1))
     assert found(store).size_bytes == 2**63 - 1
-
-
-# Waiting for each other
-
-
-@shows("FS4")
-def test_a_writer_that_finds_the_clock_held_for_too_long_is_told_it_is_unavailable(
-    store: PostgresStore, open_postgres: Opened
-) -> None:
-    other = open_postgres(patience=0.3)
-    with store.write() as unit:
-        unit.insert_table(table_row())
-        with pytest.raises(UnavailableError, match="Other writers locked"), other.write():
-            pass
-        with other.read() as reading:  # readers are not held up
-            assert reading.table(table_id(1)) is None
-    insert(other, 2)
-
-
-@shows("FS4")
-def test_a_writer_tries_again_when_one_wait_was_too_short(
-    store: PostgresStore, open_postgres: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", 0.1)
-    other = open_postgres()
-    with ThreadPoolExecutor(1) as pool, store.write():
-        waiting = pool.submit(insert, other, 2)
-        time.sleep(0.5)
-        assert not waiting.done()
-    assert found(store, 2).id == table_id(2)
-
-
-@shows("FS4")
-def test_a_lock_of_somebody_else_undoes_the_unit_and_the_next_one_works(
-    postgres_server: Postgres, open_postgres: Opened
-) -> None:
-    store = open_postgres(patience=0.3)
-    [row] = insert(store, 1)
-    with postgres_server.connect() as other, other.transaction():
-        other.execute(f"LOCK TABLE {store._schema}.commits".encode())
-        with pytest.raises(RolledBackError, match="Other writers hold"):
-            insert_commits(store, row, commit_row(0))
-    assert found(store).head == -1
-    insert_commits(store, row, commit_row(0))
-    assert found(store).head == 0
-
-
-@shows("FS4")
-def test_a_victim_of_a_deadlock_is_undone_and_can_be_run_again(
-    postgres_server: Postgres, store: PostgresStore
-) -> None:
-    [row] = insert(store, 1)
-    with postgres_server.connect() as other:
-        # It looks for a deadlock later than the unit does, so the unit is the victim.
-        other.execute("SET deadlock_timeout = '30s'")
-        other.execute("BEGIN")
-        other.execute(f"LOCK TABLE {store._schema}.commits".encode())
-        with ThreadPoolExecutor(1) as pool:
-
-            def wait_for_the_clock() -> None:
-                other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
-
-            with pytest.raises(RolledBackError, match="deadlock"), store.write() as unit:  # noqa: PT012
-                waiting = pool.submit(wait_for_the_clock)
-                time.sleep(0.3)
-                unit.insert_commit(row.key, commit_row(0))
-            waiting.result()
-        other.execute("ROLLBACK")
-    insert_commits(store, row, commit_row(0))
-
-
-@shows("FS4", "S4")
-def test_work_that_was_the_victim_of_a_deadlock_is_done_all_the_same(
-    postgres_server: Postgres, store: PostgresStore
-) -> None:
-    [row] = insert(store, 1)
-    ratifier = Ratifier(store, SystemClock(), Settings())
-    tries = 0
-    with postgres_server.connect() as other, ThreadPoolExecutor(1) as pool:
-        other.execute("SET deadlock_timeout = '30s'")  # so the unit is the victim
-        other.execute("BEGIN")
-        other.execute(f"LOCK TABLE {store._schema}.commits".encode())
-
-        def wait_and_let_go() -> None:
-            other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
-            other.execute("ROLLBACK")
-
-        def work(unit: WriteUnit) -> str:
-            nonlocal tries
-            tries += 1
-            if tries == 1:
-                waiting.append(pool.submit(wait_and_let_go))
-                time.sleep(0.3)
-            unit.insert_commit(row.key, commit_row(0))
-            return "done"
-
-        waiting: list[Future[None]] = []
-        answer = ratifier.submit("1", work)
-        assert answer.result(60) == "done"
-        waiting[0].result()
-    ratifier.close()
-    assert tries == 2
-    with store.read() as unit:
-        assert len(unit.commits(row.key, Version(0), Version(9), content=False)) == 1
-
-
-def test_no_more_connections_read_than_were_allowed_and_the_others_wait_for_them(
-    postgres_server: Postgres, open_postgres: Opened
-) -> None:
-    store = open_postgres(readers=2)
-    together = threading.Barrier(2)
-    most: list[int] = []
-
-    def read(_: int) -> None:
-        with store.read() as unit:
-            unit.clock()
-            together.wait(20)  # they come in pairs, and never in threes
-            most.append(len(store._lent))
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(read, range(8)))
-    assert set(most) <= {1, 2}
-    impatient = open_postgres(readers=1, patience=0.2)
-    refused = pytest.raises(UnavailableError, match="All 1 connections")
-    with impatient.read(), refused, impatient.read():
-        pass
-    with impatient.read() as unit:  # what was refused took nothing with it
-        unit.clock()
-
-
-# Connections that break
-
-
-def test_connections_that_broke_while_nobody_used_them_are_replaced(
-    postgres_server: Postgres, store: PostgresStore
-) -> None:
-    insert(store, 1)
-    with store.read() as one, store.read() as two:
-        assert one.clock() == two.clock()
-    assert len(store._idle) == 2
-    end_backends(postgres_server, *store._idle, store._writer)
-    assert found(store).id == table_id(1)
-    insert(store, 2)
-    assert found(store, 2).id == table_id(2)
-    assert len(store._idle) == 1
-
-
-def test_a_reader_whose_connection_breaks_is_told_and_the_next_one_reads(
-    postgres_server: Postgres, store: PostgresStore
-) -> None:
-    insert(store, 1)
-    with store.read() as unit:
-        unit.clock()
-        end_backends(postgres_server, *store._lent)
-        with pytest.raises(UnavailableError, match="cannot be used"):
-            unit.clock()
-    assert found(store).id == table_id(1)
-
-
-def test_readers_that_come_and_go_leave_few_connections_behind(
-    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    insert(store, 1)
-    for _ in range(5):
-        found(store)
-    assert len(store._idle) == 1
-    monkeypatch.setattr(postgres, "_MAX_IDLE_READERS", 2)
-    at_once(5, lambda _: read_slowly(store))
-    assert len(store._idle) == 2
-    assert store._lent == []
-
-
-def read_slowly(store: PostgresStore) -> None:
-    with store.read() as unit:
-        unit.clock()
-        time.sleep(0.1)
-
-
-def test_a_closed_store_says_so_and_lets_a_reader_finish(store: PostgresStore) -> None:
-    [row] = insert(store, 1)
-    with store.read() as unit:
-        unit.clock()
-        store.close()
-        assert unit.table(row.id) == row
-    for use in (lambda: found(store), lambda: insert(store, 2)):
-        with pytest.raises(UnavailableError, match=r"is closed.*Connect again"):
-            use()
-    assert store._lent == []
-    store.close()
-
-
-@req("CM-43")
-@shows("FS7")
-def test_a_connection_lost_before_the_commit_means_that_nothing_happened(
-    postgres_server: Postgres, store: PostgresStore
-) -> None:
-    [row] = insert(store, 1)
-    with pytest.raises(UnavailableError, match="cannot be used"), store.write() as unit:  # noqa: PT012
-        unit.insert_commit(row.key, commit_row(0))
-        end_backends(postgres_server, store._writer)
-        with pytest.raises(UnavailableError), unit.savepoint():
-            unit.commits(row.key, Version(0), Version(9), content=False)
-        # Nothing more may be done in it, whoever caught the first error.
-        with pytest.raises(UnavailableError), unit.savepoint():
-            unit.insert_commit(row.key, commit_row(1))
-    with store.read() as reading:
-        assert reading.commits(row.key, Version(0), Version(9), content=False) == []
-    insert_commits(store, row, commit_row(0))
-
-
-@req("CM-43")
-@shows("FS7")
-@pytest.mark.parametrize("where", list(Cut), ids=lambda cut: cut.value)
-def test_a_connection_lost_in_the_middle_of_the_commit_leaves_it_open_and_the_rows_settle_it(
-    postgres_server: Postgres, open_postgres: Opened, where: Cut
-) -> None:
-    [row] = insert(open_postgres(), 1)
-    with CuttingProxy(postgres_server.port, b"COMMIT\0") as proxy:
-        address = postgres_server.address().replace(str(postgres_server.port), str(proxy.port))
-        store = open_postgres(address=address)
-        proxy.cut_next(where)
-        with pytest.raises(InDoubtError) as doubt:
-            insert_commits(store, row, commit_row(0, txn="x"))
-        assert doubt.value.is_store_usable
-        assert proxy.has_cut
-        with store.write() as unit:  # by a new connection, and after the other's end
-            settled = unit.transaction_commits(TxnId("x"))
-        assert len(settled) == (where is Cut.AFTER)
-        if not settled:
-            insert_commits(store, row, commit_row(0, txn="x"))
-        insert_commits(store, row, commit_row(1))
-        store.close()
-
-
-def test_a_commit_that_the_server_refuses_did_not_happen(store: PostgresStore) -> None:
-    assert store._writer is not None
-    store._writer.execute(
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'at the very end'; END $$"
-    )
-    store._writer.execute(
-        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON tables "
-        "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
-    )
-    with pytest.raises(UnavailableError, match="at the very end"):
-        insert(store, 1)
-    store._writer.execute("DROP TRIGGER late ON tables")
-    insert(store, 1)
-
-
-def test_a_unit_that_the_server_took_back_is_not_acknowledged(store: PostgresStore) -> None:
-    assert store._writer is not None
-    with pytest.raises(UnavailableError, match="rolled back the whole unit"):  # noqa: SIM117, PT012
-        with store.write() as unit:
-            unit.insert_table(table_row())
-            with pytest.raises(psycopg.Error):
-                store._writer.execute("SELECT 1 / 0")
-    with store.read() as reading:
-        assert reading.table(table_id(1)) is None
-    insert(store, 1)
-
-
-@pytest.mark.slow
-def test_a_commit_that_a_standby_may_not_have_is_in_doubt(
-    postgres_server: Postgres, store: PostgresStore
-) -> None:
-    assert store._writer is not None
-    pid = store._writer.info.backend_pid
-
-    def cancel_when_it_waits() -> None:
-        with postgres_server.connect() as admin:
-            for _ in range(1000):
-                waits = admin.execute(
-                    "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'SyncRep'",
-                    (pid,),
-                )
-                if waits.fetchall():
-                    admin.execute("SELECT pg_cancel_backend(%s)", (pid,))
-                    return
-                time.sleep(0.01)
-
-    with (
-        ThreadPoolExecutor(1) as pool,
-        altered(postgres_server, "synchronous_standby_names", "nobody"),
-    ):
-        cancelling = pool.submit(cancel_when_it_waits)
-        with pytest.raises(InDoubtError, match="synchronous replication") as doubt:
-            insert(store, 1)
-        cancelling.result()
-    assert doubt.value.is_store_usable
-    insert(store, 2)
-
-
-@pytest.mark.slow
-@req("CM-12")
-def test_what_was_acknowledged_is_there_after_the_whole_server_was_killed(
-    own_server: Postgres,
-) -> None:
-    store = PostgresStore(own_server.address(), SystemClock())
-    [row] = insert(store, 1)
-    acknowledged: list[int] = []
-    is_killed = threading.Event()
-
-    def write() -> None:
-        version, now = 0, row
-        while True:
-            try:
-                now = insert_commits(store, now, commit_row(version))
-            except (InDoubtError, UnavailableError):
-                assert is_killed.is_set()
-                return
-            acknowledged.append(version)
-            version += 1
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        while len(acknowledged) < 50:
-            time.sleep(0.001)
-        is_killed.set()
-        own_server.kill()
-        writing.result()
-    with pytest.raises(UnavailableError):
-        found(store)
-    own_server.start()
-    with store.read() as unit:  # the same store goes on
-        kept = [c.version for c in unit.commits(row.key, Version(0), Version(10**6), content=True)]
-    assert kept[: len(acknowledged)] == acknowledged
-    assert len(kept) <= len(acknowledged) + 1  # the one under way may have happened
-    insert(store, 2)
-    store.close()
 
 
 # Few round trips
@@ -745,7 +329,7 @@ STRANGE = ["NULL", "", " ", '"', "\\", '\\"', "{}", "{a,b}", "a,b", "'", "\n\t",
 
 
 @pytest.mark.parametrize("length", [0, 7, 1 << 19])
-def test_rows_that_were_gathered_come_back_as_they_were(store: PostgresStore, length: int) -> None:
+def test_buffered_rows_are_stored_unchanged(store: PostgresStore, length: int) -> None:
     [row] = insert(store, 1)
     content = bytes(range(256)) * (length // 256) + bytes(length % 256)
     commits = [
@@ -776,7 +360,7 @@ def test_rows_that_were_gathered_come_back_as_they_were(store: PostgresStore, le
         assert [event.txn_id for event in events] == [commit.txn_id for commit in commits]
 
 
-def test_tables_of_which_different_things_change_are_each_changed(store: PostgresStore) -> None:
+def test_tables_with_changes_in_different_columns_are_all_updated(store: PostgresStore) -> None:
     rows = insert(store, 1, 2, 3, 4)
     changed = [
         rows[0]._replace(head=Version(3), num_files=None),
@@ -791,7 +375,7 @@ def test_tables_of_which_different_things_change_are_each_changed(store: Postgre
     assert [found(store, number) for number in (1, 2, 3, 4)] == changed
 
 
-def test_what_clashes_in_spite_of_all_undoes_the_whole_unit(
+def test_a_constraint_violation_of_a_buffered_row_rolls_back_the_unit(
     postgres_server: Postgres, store: PostgresStore
 ) -> None:
     [row] = insert(store, 1)
@@ -810,7 +394,7 @@ def test_what_clashes_in_spite_of_all_undoes_the_whole_unit(
         assert reading.transaction_commits(TxnId("x")) == []
 
 
-def test_what_is_asked_first_of_an_empty_lake_does_not_read_all_of_it_when_it_is_full(
+def test_a_plan_made_on_an_empty_database_does_not_scan_a_full_one(
     store: PostgresStore,
 ) -> None:
     [row] = insert(store, 1)
@@ -829,7 +413,7 @@ def test_what_is_asked_first_of_an_empty_lake_does_not_read_all_of_it_when_it_is
     assert "on commits" in text
 
 
-def test_what_a_feed_and_a_status_ask_costs_what_it_gives_and_not_what_there_is(
+def test_events_and_counts_do_not_scan_all_commits(
     store: PostgresStore,
 ) -> None:
     assert store._writer is not None

@@ -18,7 +18,7 @@ from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.errors import DamagedError
 from headgate.protocol.actions import Sequence, TxnId, Version
-from tests.catalog.store_contract import commit_row, found, insert, insert_commits
+from tests.catalog.store_contract.rows import commit_row, found, insert, insert_commits
 from tests.kit import req
 
 
@@ -66,7 +66,7 @@ REPLACED = [delete, delete_log, delete_all, rename_over, move_folder]
 
 
 @pytest.mark.parametrize("damage", REPLACED)
-def test_a_database_that_is_deleted_or_replaced_takes_no_further_change(
+def test_a_deleted_or_replaced_database_accepts_no_further_change(
     store: SQLiteStore, path: Path, damage: Callable[[Path], None]
 ) -> None:
     damage(path)
@@ -78,7 +78,7 @@ def test_a_database_that_is_deleted_or_replaced_takes_no_further_change(
 
 
 @pytest.mark.parametrize("damage", REPLACED)
-def test_a_commit_that_went_into_a_file_without_a_name_is_in_doubt(
+def test_a_commit_to_a_deleted_file_is_in_doubt(
     store: SQLiteStore, path: Path, damage: Callable[[Path], None]
 ) -> None:
     def commit() -> None:
@@ -93,7 +93,7 @@ def test_a_commit_that_went_into_a_file_without_a_name_is_in_doubt(
         insert(store, 2)
 
 
-def test_a_database_put_back_after_its_loss_was_noticed_is_not_trusted(
+def test_a_database_put_back_after_its_loss_was_noticed_is_still_refused(
     store: SQLiteStore, path: Path
 ) -> None:
     path.rename(path.with_suffix(".moved"))
@@ -119,10 +119,10 @@ def large(store: SQLiteStore) -> None:
     [row] = insert(store, 7)
     insert_commits(store, row, *(commit_row(v, content=b"x" * 3000) for v in range(200)))
     store._writer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
-    insert(store, 8)  # the log of pages begins anew, so that pages are read from the file
+    insert(store, 8)  # the WAL starts over, so pages are read from the file
 
 
-def test_a_database_cut_short_takes_no_further_change(store: SQLiteStore, path: Path) -> None:
+def test_a_truncated_database_accepts_no_further_change(store: SQLiteStore, path: Path) -> None:
     large(store)
     os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(DamagedError):
@@ -131,9 +131,7 @@ def test_a_database_cut_short_takes_no_further_change(store: SQLiteStore, path: 
         found(store)
 
 
-def test_a_database_that_another_program_made_smaller_is_no_damage(
-    store: SQLiteStore, path: Path
-) -> None:
+def test_a_vacuum_by_another_program_is_not_damage(store: SQLiteStore, path: Path) -> None:
     large(store)
     other = apsw.Connection(str(path))
     other.execute("DELETE FROM commits WHERE version > 1")
@@ -148,7 +146,7 @@ def test_a_database_that_another_program_made_smaller_is_no_damage(
     assert store.check_integrity() == []
 
 
-def test_overwritten_pages_are_found_and_end_all_use(store: SQLiteStore, path: Path) -> None:
+def test_overwritten_pages_are_found_and_all_use_is_refused(store: SQLiteStore, path: Path) -> None:
     large(store)
     assert store.check_integrity() == []
     with path.open("r+b") as file:  # another process: its locks are not ours
@@ -176,7 +174,7 @@ def test_an_older_copy_written_over_the_database_is_found(store: SQLiteStore, pa
         insert(store, 3)
 
 
-def test_damage_met_by_one_part_of_a_unit_ends_the_whole_unit(
+def test_damage_found_within_a_savepoint_ends_the_whole_unit(
     store: SQLiteStore, path: Path
 ) -> None:
     def meet_damage() -> None:

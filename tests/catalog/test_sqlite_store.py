@@ -34,8 +34,8 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.table_states import TableKind
-from tests.catalog.store_contract import (
-    StoreContract,
+from tests.catalog.store_contract import StoreContract
+from tests.catalog.store_contract.rows import (
     commit_row,
     found,
     insert,
@@ -79,7 +79,7 @@ def pragma(connection: apsw.Connection, name: str) -> object:
 
 
 @req("CM-12")
-def test_every_connection_writes_ahead_and_syncs_in_full(store: SQLiteStore) -> None:
+def test_every_connection_uses_wal_and_full_sync(store: SQLiteStore) -> None:
     ready = threading.Barrier(4)
 
     def read(_: int) -> None:
@@ -96,7 +96,7 @@ def test_every_connection_writes_ahead_and_syncs_in_full(store: SQLiteStore) -> 
         assert pragma(connection, "foreign_keys") == 1
 
 
-def test_threads_that_come_and_go_leave_no_connections_behind(store: SQLiteStore) -> None:
+def test_ended_threads_leave_no_connections(store: SQLiteStore) -> None:
     insert(store, 1)
     for _ in range(20):
         thread = threading.Thread(target=found, args=(store,))
@@ -131,9 +131,7 @@ def test_many_threads_read_while_one_writes_and_each_sees_whole_units(store: SQL
         assert all(one.result() for one in reading)
 
 
-def test_opening_again_migrates_nothing_and_keeps_everything(
-    store: SQLiteStore, path: Path
-) -> None:
+def test_opening_again_migrates_nothing_and_keeps_all_rows(store: SQLiteStore, path: Path) -> None:
     insert(store, 1)
     store.close()
     before = path.read_bytes()
@@ -144,7 +142,7 @@ def test_opening_again_migrates_nothing_and_keeps_everything(
 
 
 @shows("FS8")
-def test_stores_opened_at_once_on_a_new_file_make_one_schema(path: Path) -> None:
+def test_stores_opened_at_once_on_a_new_file_create_one_schema(path: Path) -> None:
     start = threading.Barrier(8)
 
     def open_store(_: int) -> SQLiteStore:
@@ -159,7 +157,7 @@ def test_stores_opened_at_once_on_a_new_file_make_one_schema(path: Path) -> None
         one.close()
 
 
-def test_a_newer_schema_is_refused_and_left_as_it_is(store: SQLiteStore, path: Path) -> None:
+def test_a_newer_schema_is_refused_and_not_changed(store: SQLiteStore, path: Path) -> None:
     insert(store, 1)
     store._writer.execute("PRAGMA user_version = 9999")
     store.close()
@@ -172,7 +170,7 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(store: SQLiteStore, path: P
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_database_of_another_program_is_refused_and_left_as_it_is(
+def test_the_database_of_another_program_is_refused_and_not_changed(
     path: Path, version: int
 ) -> None:
     connection = apsw.Connection(str(path))
@@ -218,7 +216,7 @@ def first_schema(path: Path) -> Path:
 
 
 @shows("FS8")
-def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds(
+def test_a_database_of_the_first_release_is_migrated_with_all_its_rows(
     first_schema: Path,
 ) -> None:
     store = SQLiteStore(str(first_schema), SystemClock())
@@ -266,7 +264,7 @@ def test_a_database_of_the_first_release_is_brought_up_to_date_with_all_it_holds
 
 
 @shows("FS8")
-def test_a_migration_cut_short_leaves_the_old_schema_and_the_next_one_makes_it_whole(
+def test_an_interrupted_migration_keeps_the_old_schema_and_the_next_one_completes(
     first_schema: Path,
 ) -> None:
     failpoints.arm("store.migrate_before_commit:raise")
@@ -293,7 +291,7 @@ def test_migrations_are_numbered_without_a_gap() -> None:
 @pytest.mark.parametrize(
     "content", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 4096]
 )
-def test_a_file_that_is_no_database_is_refused_with_what_to_do(path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_refused_with_a_remedy(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(DamagedError, match=r"damaged.*Restore it from a backup") as damaged:
         SQLiteStore(str(path), SystemClock())
@@ -301,9 +299,7 @@ def test_a_file_that_is_no_database_is_refused_with_what_to_do(path: Path, conte
     assert path.read_bytes() == content
 
 
-def test_a_file_damaged_in_its_middle_is_told_when_it_is_met(
-    store: SQLiteStore, path: Path
-) -> None:
+def test_damage_within_the_file_is_reported_when_it_is_read(store: SQLiteStore, path: Path) -> None:
     [row] = insert(store, 1)
     insert_commits(store, row, *(commit_row(v, content=b"x" * 3000) for v in range(200)))
     store.close()
@@ -333,16 +329,16 @@ class ReadOnlyDisk(apsw.VFS):
         super().__init__(name, base="")
 
     def xOpen(self, name: object, flags: list[int]) -> apsw.VFSFile:  # noqa: N802 - apsw's name
-        wanted = flags[0]
+        requested = flags[0]
         writing = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        if wanted & apsw.SQLITE_OPEN_MAIN_DB:
-            flags[0] = wanted & ~writing | apsw.SQLITE_OPEN_READONLY
-        elif wanted & apsw.SQLITE_OPEN_CREATE:
+        if requested & apsw.SQLITE_OPEN_MAIN_DB:
+            flags[0] = requested & ~writing | apsw.SQLITE_OPEN_READONLY
+        elif requested & apsw.SQLITE_OPEN_CREATE:
             raise apsw.CantOpenError
         return apsw.VFSFile("", name, flags)
 
 
-def test_a_file_that_can_only_be_read_is_unavailable_and_says_why(path: Path) -> None:
+def test_a_file_that_becomes_read_only_is_unavailable_with_the_reason(path: Path) -> None:
     SQLiteStore(str(path), SystemClock()).close()
     disk = ReadOnlyDisk("read-only")
     try:
@@ -353,7 +349,7 @@ def test_a_file_that_can_only_be_read_is_unavailable_and_says_why(path: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_the_right_to_write_is_unavailable(tmp_path: Path) -> None:
+def test_a_folder_without_write_permission_is_unavailable(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(UnavailableError, match="cannot be read or written"):
@@ -362,7 +358,7 @@ def test_a_folder_without_the_right_to_write_is_unavailable(tmp_path: Path) -> N
         tmp_path.chmod(0o700)
 
 
-def test_a_closed_store_says_so_and_may_be_closed_again(store: SQLiteStore) -> None:
+def test_a_closed_store_refuses_use_and_may_be_closed_again(store: SQLiteStore) -> None:
     insert(store, 1)
     found(store)
     store.close()
@@ -373,7 +369,7 @@ def test_a_closed_store_says_so_and_may_be_closed_again(store: SQLiteStore) -> N
     store.close()
 
 
-def test_a_store_closed_under_a_reader_lets_it_finish(store: SQLiteStore) -> None:
+def test_closing_a_store_lets_an_active_reader_finish(store: SQLiteStore) -> None:
     [row] = insert(store, 1)
     with store.read() as unit:
         store.close()
@@ -384,9 +380,7 @@ def test_a_store_closed_under_a_reader_lets_it_finish(store: SQLiteStore) -> Non
 
 
 @shows("FS4")
-def test_a_writer_that_finds_the_file_held_for_too_long_is_told_it_is_unavailable(
-    store: SQLiteStore, path: Path
-) -> None:
+def test_a_writer_gives_up_when_the_file_stays_locked(store: SQLiteStore, path: Path) -> None:
     clock = ManualClock()
     other = SQLiteStore(str(path), clock)
     with store.write() as unit:
@@ -400,7 +394,9 @@ def test_a_writer_that_finds_the_file_held_for_too_long_is_told_it_is_unavailabl
     other.close()
 
 
-def test_a_writer_waits_in_short_even_steps_for_another_one(store: SQLiteStore, path: Path) -> None:
+def test_a_writer_polls_for_the_lock_at_short_even_intervals(
+    store: SQLiteStore, path: Path
+) -> None:
     class Waiting(ManualClock):
         def __init__(self) -> None:
             super().__init__()
@@ -422,7 +418,7 @@ def test_a_writer_waits_in_short_even_steps_for_another_one(store: SQLiteStore, 
 
 
 @shows("FC11")
-def test_a_disk_that_is_full_undoes_the_unit_and_the_next_one_works(store: SQLiteStore) -> None:
+def test_a_full_disk_rolls_back_the_unit_and_the_next_one_works(store: SQLiteStore) -> None:
     [row] = insert(store, 1)
     pages = pragma(store._writer, "page_count")
     store._writer.execute(f"PRAGMA max_page_count = {pages}")
@@ -442,7 +438,7 @@ def test_a_disk_that_is_full_undoes_the_unit_and_the_next_one_works(store: SQLit
 
 
 class FailingDisk(apsw.VFS):
-    """Fails to sync while it is told to."""
+    """A disk whose syncs fail while `is_failing`."""
 
     is_failing = False
 
@@ -466,7 +462,7 @@ class FailingFile(apsw.VFSFile):
 
 
 @pytest.mark.slow
-def test_a_backup_is_one_instant_while_another_process_writes(
+def test_a_backup_is_consistent_while_another_process_writes(
     store: SQLiteStore, path: Path, tmp_path: Path
 ) -> None:
     [row] = insert(store, 1)
@@ -500,7 +496,7 @@ def test_a_backup_is_one_instant_while_another_process_writes(
     assert sorted(file.name for file in tmp_path.iterdir() if file.name.startswith(".")) == []
 
 
-def test_a_backup_replaces_nothing_and_leaves_nothing_half_written(
+def test_a_failed_backup_replaces_nothing_and_leaves_no_file(
     store: SQLiteStore, tmp_path: Path
 ) -> None:
     taken = tmp_path / "taken"
@@ -516,7 +512,7 @@ def test_a_backup_replaces_nothing_and_leaves_nothing_half_written(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["headgate.db", "taken"]
 
 
-def test_what_a_feed_and_a_status_ask_costs_what_it_gives_and_not_what_there_is(
+def test_events_and_counts_do_not_scan_all_commits(
     store: SQLiteStore,
 ) -> None:
     asked: list[str] = []
@@ -549,7 +545,7 @@ def test_what_a_feed_and_a_status_ask_costs_what_it_gives_and_not_what_there_is(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @shows("FC12")
-def test_a_sync_that_failed_leaves_the_commit_in_doubt(path: Path) -> None:
+def test_a_failed_sync_leaves_the_commit_in_doubt(path: Path) -> None:
     disk = FailingDisk("failing")
     try:
         store = SQLiteStore(str(path), SystemClock(), vfs="failing")
@@ -568,7 +564,7 @@ def test_a_commit_writes_no_more_pages_than_it_has_rows_and_unique_keys(
 ) -> None:
     [row] = insert(store, 1)
     row = insert_commits(store, row, commit_row(0, 1))
-    store._writer.wal_checkpoint()  # from here on the log of pages begins anew
+    store._writer.wal_checkpoint()  # the WAL starts over from here
     with store.write() as unit:
         unit.insert_commit(row.key, commit_row(1, 2))
         unit.update_table(row._replace(head=Version(1)))
@@ -588,7 +584,7 @@ def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[CatalogClock, int
         return unit.clock(), row.timestamp_ms, row.published
 
 
-def test_a_unit_asks_nothing_that_the_one_before_knew(store: SQLiteStore) -> None:
+def test_a_unit_does_not_query_what_the_previous_one_cached(store: SQLiteStore) -> None:
     [row] = insert(store, 1)
     row = insert_commits(store, row, commit_row(0, 1))
     known = seen_by_next(store)
@@ -598,7 +594,7 @@ def test_a_unit_asks_nothing_that_the_one_before_knew(store: SQLiteStore) -> Non
     assert not [sql for sql in asked if "FROM tables" in sql or "FROM sequences" in sql]
 
 
-def test_the_publishers_rows_are_written_with_those_of_proposals_and_all_in_order(
+def test_rows_of_the_publisher_and_of_proposals_are_written_together_in_order(
     store: SQLiteStore,
 ) -> None:
     [row] = insert(store, 1)
@@ -642,7 +638,7 @@ def found_in(unit: ReadUnit) -> TableRow:
 
 @req("CM-11")
 @shows("S2")
-def test_what_another_process_wrote_is_seen_by_the_next_unit_that_knew_better(
+def test_a_unit_sees_what_another_process_wrote_in_spite_of_its_cache(
     path: Path, store: SQLiteStore
 ) -> None:
     [row] = insert(store, 1)
@@ -659,7 +655,7 @@ def test_what_another_process_wrote_is_seen_by_the_next_unit_that_knew_better(
     other.close()
 
 
-def test_a_unit_that_was_undone_leaves_nothing_to_the_next(store: SQLiteStore) -> None:
+def test_a_unit_that_was_rolled_back_leaves_nothing_in_the_cache(store: SQLiteStore) -> None:
     [row] = insert(store, 1)
     before = seen_by_next(store)
     with pytest.raises(ZeroDivisionError), store.write() as unit:  # noqa: PT012
@@ -670,7 +666,7 @@ def test_a_unit_that_was_undone_leaves_nothing_to_the_next(store: SQLiteStore) -
     assert seen_by_next(store) == before
 
 
-def test_what_was_published_is_known_to_the_next_unit(store: SQLiteStore) -> None:
+def test_the_next_unit_sees_what_was_published(store: SQLiteStore) -> None:
     [row, _] = insert(store, 1, 2)
     row = insert_commits(store, row, commit_row(0, 1))
     assert seen_by_next(store)[2] == -1
@@ -679,9 +675,7 @@ def test_what_was_published_is_known_to_the_next_unit(store: SQLiteStore) -> Non
     assert seen_by_next(store)[2] == 0
 
 
-def test_no_more_rows_are_kept_than_are_worth_it(
-    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_limited(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "_MAX_CACHED_TABLES", 3)
     insert(store, *range(1, 9))
     seen_by_next(store)

@@ -1,0 +1,382 @@
+"""The PostgreSQL store: locks that block, connections that break, servers that stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from headgate.catalog.ratifier import Ratifier
+from headgate.catalog.stores import postgres
+from headgate.catalog.stores.port import (
+    InDoubtError,
+    RolledBackError,
+    WriteUnit,
+)
+from headgate.catalog.stores.postgres import PostgresStore
+from headgate.clock import SystemClock
+from headgate.errors import (
+    UnavailableError,
+)
+from headgate.protocol.actions import TxnId, Version
+from headgate.settings import Settings
+from tests.catalog.postgres_stores import Opened, altered, at_once, end_backends
+from tests.catalog.store_contract.rows import (
+    commit_row,
+    found,
+    insert,
+    insert_commits,
+    table_id,
+    table_row,
+)
+from tests.kit import req, shows
+from tests.kit.cutting import Cut, CuttingProxy
+from tests.kit.postgres import Postgres
+from tests.kit.postgres import start as start_postgres
+
+
+@pytest.fixture
+def own_server() -> Iterator[Postgres]:
+    """A server beside the others', to be killed."""
+    made = start_postgres()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(open_postgres: Opened) -> PostgresStore:
+    return open_postgres()
+
+
+# Waiting for each other
+
+
+@shows("FS4")
+def test_a_writer_gives_up_when_the_clock_stays_locked(
+    store: PostgresStore, open_postgres: Opened
+) -> None:
+    other = open_postgres(patience=0.3)
+    with store.write() as unit:
+        unit.insert_table(table_row())
+        with pytest.raises(UnavailableError, match="Other writers locked"), other.write():
+            pass
+        with other.read() as reading:  # readers are not held up
+            assert reading.table(table_id(1)) is None
+    insert(other, 2)
+
+
+@shows("FS4")
+def test_a_writer_retries_after_a_lock_timeout(
+    store: PostgresStore, open_postgres: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", 0.1)
+    other = open_postgres()
+    with ThreadPoolExecutor(1) as pool, store.write():
+        waiting = pool.submit(insert, other, 2)
+        time.sleep(0.5)
+        assert not waiting.done()
+    assert found(store, 2).id == table_id(2)
+
+
+@shows("FS4")
+def test_a_lock_of_another_program_rolls_back_the_unit_and_the_next_one_works(
+    postgres_server: Postgres, open_postgres: Opened
+) -> None:
+    store = open_postgres(patience=0.3)
+    [row] = insert(store, 1)
+    with postgres_server.connect() as other, other.transaction():
+        other.execute(f"LOCK TABLE {store._schema}.commits".encode())
+        with pytest.raises(RolledBackError, match="Other writers hold"):
+            insert_commits(store, row, commit_row(0))
+    assert found(store).head == -1
+    insert_commits(store, row, commit_row(0))
+    assert found(store).head == 0
+
+
+@shows("FS4")
+def test_a_deadlock_rolls_back_the_unit_and_it_can_be_run_again(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    [row] = insert(store, 1)
+    with postgres_server.connect() as other:
+        # It looks for a deadlock later than the unit does, so the unit is the victim.
+        other.execute("SET deadlock_timeout = '30s'")
+        other.execute("BEGIN")
+        other.execute(f"LOCK TABLE {store._schema}.commits".encode())
+        with ThreadPoolExecutor(1) as pool:
+
+            def wait_for_the_clock() -> None:
+                other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
+
+            with pytest.raises(RolledBackError, match="deadlock"), store.write() as unit:  # noqa: PT012
+                waiting = pool.submit(wait_for_the_clock)
+                time.sleep(0.3)
+                unit.insert_commit(row.key, commit_row(0))
+            waiting.result()
+        other.execute("ROLLBACK")
+    insert_commits(store, row, commit_row(0))
+
+
+@shows("FS4", "S4")
+def test_work_rolled_back_by_a_deadlock_is_retried(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    [row] = insert(store, 1)
+    ratifier = Ratifier(store, SystemClock(), Settings())
+    tries = 0
+    with postgres_server.connect() as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SET deadlock_timeout = '30s'")  # so the unit is the victim
+        other.execute("BEGIN")
+        other.execute(f"LOCK TABLE {store._schema}.commits".encode())
+
+        def wait_and_let_go() -> None:
+            other.execute(f"SELECT * FROM {store._schema}.clock FOR UPDATE".encode())
+            other.execute("ROLLBACK")
+
+        def work(unit: WriteUnit) -> str:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                waiting.append(pool.submit(wait_and_let_go))
+                time.sleep(0.3)
+            unit.insert_commit(row.key, commit_row(0))
+            return "done"
+
+        waiting: list[Future[None]] = []
+        answer = ratifier.submit("1", work)
+        assert answer.result(60) == "done"
+        waiting[0].result()
+    ratifier.close()
+    assert tries == 2
+    with store.read() as unit:
+        assert len(unit.commits(row.key, Version(0), Version(9), content=False)) == 1
+
+
+def test_readers_above_the_limit_wait_for_a_connection(
+    postgres_server: Postgres, open_postgres: Opened
+) -> None:
+    store = open_postgres(readers=2)
+    together = threading.Barrier(2)
+    most: list[int] = []
+
+    def read(_: int) -> None:
+        with store.read() as unit:
+            unit.clock()
+            together.wait(20)  # they come in pairs, and never in threes
+            most.append(len(store._lent))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
+    assert set(most) <= {1, 2}
+    impatient = open_postgres(readers=1, patience=0.2)
+    refused = pytest.raises(UnavailableError, match="All 1 connections")
+    with impatient.read(), refused, impatient.read():
+        pass
+    with impatient.read() as unit:  # what was refused took nothing with it
+        unit.clock()
+
+
+# Connections that break
+
+
+def test_idle_connections_that_broke_are_replaced(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    insert(store, 1)
+    with store.read() as one, store.read() as two:
+        assert one.clock() == two.clock()
+    assert len(store._idle) == 2
+    end_backends(postgres_server, *store._idle, store._writer)
+    assert found(store).id == table_id(1)
+    insert(store, 2)
+    assert found(store, 2).id == table_id(2)
+    assert len(store._idle) == 1
+
+
+def test_a_reader_whose_connection_breaks_fails_and_the_next_one_reads(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    insert(store, 1)
+    with store.read() as unit:
+        unit.clock()
+        end_backends(postgres_server, *store._lent)
+        with pytest.raises(UnavailableError, match="cannot be used"):
+            unit.clock()
+    assert found(store).id == table_id(1)
+
+
+def test_few_connections_are_kept_for_later_readers(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert(store, 1)
+    for _ in range(5):
+        found(store)
+    assert len(store._idle) == 1
+    monkeypatch.setattr(postgres, "_MAX_IDLE_READERS", 2)
+    at_once(5, lambda _: read_slowly(store))
+    assert len(store._idle) == 2
+    assert store._lent == []
+
+
+def read_slowly(store: PostgresStore) -> None:
+    with store.read() as unit:
+        unit.clock()
+        time.sleep(0.1)
+
+
+def test_a_closed_store_refuses_use_and_lets_a_reader_finish(store: PostgresStore) -> None:
+    [row] = insert(store, 1)
+    with store.read() as unit:
+        unit.clock()
+        store.close()
+        assert unit.table(row.id) == row
+    for use in (lambda: found(store), lambda: insert(store, 2)):
+        with pytest.raises(UnavailableError, match=r"is closed.*Connect again"):
+            use()
+    assert store._lent == []
+    store.close()
+
+
+@req("CM-43")
+@shows("FS7")
+def test_a_connection_lost_before_the_commit_writes_nothing(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    [row] = insert(store, 1)
+    with pytest.raises(UnavailableError, match="cannot be used"), store.write() as unit:  # noqa: PT012
+        unit.insert_commit(row.key, commit_row(0))
+        end_backends(postgres_server, store._writer)
+        with pytest.raises(UnavailableError), unit.savepoint():
+            unit.commits(row.key, Version(0), Version(9), content=False)
+        # Nothing more may be done in it, whoever caught the first error.
+        with pytest.raises(UnavailableError), unit.savepoint():
+            unit.insert_commit(row.key, commit_row(1))
+    with store.read() as reading:
+        assert reading.commits(row.key, Version(0), Version(9), content=False) == []
+    insert_commits(store, row, commit_row(0))
+
+
+@req("CM-43")
+@shows("FS7")
+@pytest.mark.parametrize("where", list(Cut), ids=lambda cut: cut.value)
+def test_a_connection_lost_during_the_commit_is_in_doubt_until_the_rows_are_read(
+    postgres_server: Postgres, open_postgres: Opened, where: Cut
+) -> None:
+    [row] = insert(open_postgres(), 1)
+    with CuttingProxy(postgres_server.port, b"COMMIT\0") as proxy:
+        address = postgres_server.address().replace(str(postgres_server.port), str(proxy.port))
+        store = open_postgres(address=address)
+        proxy.cut_next(where)
+        with pytest.raises(InDoubtError) as doubt:
+            insert_commits(store, row, commit_row(0, txn="x"))
+        assert doubt.value.is_store_usable
+        assert proxy.has_cut
+        with store.write() as unit:  # by a new connection, and after the other's end
+            settled = unit.transaction_commits(TxnId("x"))
+        assert len(settled) == (where is Cut.AFTER)
+        if not settled:
+            insert_commits(store, row, commit_row(0, txn="x"))
+        insert_commits(store, row, commit_row(1))
+        store.close()
+
+
+def test_a_commit_that_the_server_rejects_writes_nothing(store: PostgresStore) -> None:
+    assert store._writer is not None
+    store._writer.execute(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'at the very end'; END $$"
+    )
+    store._writer.execute(
+        "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON tables "
+        "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()"
+    )
+    with pytest.raises(UnavailableError, match="at the very end"):
+        insert(store, 1)
+    store._writer.execute("DROP TRIGGER late ON tables")
+    insert(store, 1)
+
+
+def test_a_unit_that_the_server_rolled_back_is_not_acknowledged(store: PostgresStore) -> None:
+    assert store._writer is not None
+    with pytest.raises(UnavailableError, match="rolled back the whole unit"):  # noqa: SIM117, PT012
+        with store.write() as unit:
+            unit.insert_table(table_row())
+            with pytest.raises(psycopg.Error):
+                store._writer.execute("SELECT 1 / 0")
+    with store.read() as reading:
+        assert reading.table(table_id(1)) is None
+    insert(store, 1)
+
+
+@pytest.mark.slow
+def test_a_commit_that_a_standby_may_not_have_is_in_doubt(
+    postgres_server: Postgres, store: PostgresStore
+) -> None:
+    assert store._writer is not None
+    pid = store._writer.info.backend_pid
+
+    def cancel_when_it_waits() -> None:
+        with postgres_server.connect() as admin:
+            for _ in range(1000):
+                waits = admin.execute(
+                    "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'SyncRep'",
+                    (pid,),
+                )
+                if waits.fetchall():
+                    admin.execute("SELECT pg_cancel_backend(%s)", (pid,))
+                    return
+                time.sleep(0.01)
+
+    with (
+        ThreadPoolExecutor(1) as pool,
+        altered(postgres_server, "synchronous_standby_names", "nobody"),
+    ):
+        cancelling = pool.submit(cancel_when_it_waits)
+        with pytest.raises(InDoubtError, match="synchronous replication") as doubt:
+            insert(store, 1)
+        cancelling.result()
+    assert doubt.value.is_store_usable
+    insert(store, 2)
+
+
+@pytest.mark.slow
+@req("CM-12")
+def test_acknowledged_commits_survive_killing_the_server(
+    own_server: Postgres,
+) -> None:
+    store = PostgresStore(own_server.address(), SystemClock())
+    [row] = insert(store, 1)
+    acknowledged: list[int] = []
+    is_killed = threading.Event()
+
+    def write() -> None:
+        version, now = 0, row
+        while True:
+            try:
+                now = insert_commits(store, now, commit_row(version))
+            except (InDoubtError, UnavailableError):
+                assert is_killed.is_set()
+                return
+            acknowledged.append(version)
+            version += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        while len(acknowledged) < 50:
+            time.sleep(0.001)
+        is_killed.set()
+        own_server.kill()
+        writing.result()
+    with pytest.raises(UnavailableError):
+        found(store)
+    own_server.start()
+    with store.read() as unit:  # the same store goes on
+        kept = [c.version for c in unit.commits(row.key, Version(0), Version(10**6), content=True)]
+    assert kept[: len(acknowledged)] == acknowledged
+    assert len(kept) <= len(acknowledged) + 1  # the one under way may have happened
+    insert(store, 2)
+    store.close()
