@@ -117,7 +117,7 @@ def conformance() -> str:
         "# Conformance\n\n",
         "Every clause that Headgate implements, with the tests that show it. The clauses are in\n",
         "`requirements.toml`, faults and invariants in `faults.toml`. *Planned* clauses are not\n",
-        "implemented; *deviates* tells where Headgate knowingly differs from a clause.\n\n",
+        "implemented; *deviates* names where Headgate knowingly differs from a clause.\n\n",
         f"Shown: {tally(clauses, shown)} clauses, {tally(faults, shown)} faults and invariants.\n",
     ]
     for area, title in AREAS.items():
@@ -162,7 +162,7 @@ def error_page() -> str:
     out = [
         NOTE,
         "# Errors\n\n",
-        "Every error has a stable `code`, a `remedy`, and `retry`, which tells whether\n",
+        "Every error has a stable `code`, a `remedy`, and `retry`, which says whether\n",
         "another try can help: `never`, `after-refresh` (read the table again first) or\n",
         "`same-again` (send the same request). Decide on `code` and `retry`, never on the\n",
         "text of a message. All errors are in `headgate.errors`.\n",
