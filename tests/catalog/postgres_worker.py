@@ -1,4 +1,4 @@
-"""One server of several on one PostgreSQL: proposes to tables until it is told to stop.
+"""One server of several on one PostgreSQL: proposes to tables until it is asked to stop.
 
 Run as `python -m tests.catalog.postgres_worker ADDRESS SCHEMA ROOT THREADS TABLE...`. Begins when
 it reads a line; each line it writes is a table's number, a version and a txnId, acknowledged.

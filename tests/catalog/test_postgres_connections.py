@@ -41,7 +41,7 @@ from tests.kit.postgres import start as start_postgres
 
 @pytest.fixture
 def own_server() -> Iterator[Postgres]:
-    """A server beside the others', to be killed."""
+    """A server of this test's own, to be killed."""
     made = start_postgres()
     yield made
     made.close()
@@ -52,7 +52,7 @@ def store(open_postgres: Opened) -> PostgresStore:
     return open_postgres()
 
 
-# Waiting for each other
+# Locks and waiting
 
 
 @shows("FS4")
@@ -103,7 +103,7 @@ def test_a_deadlock_rolls_back_the_unit_and_it_can_be_run_again(
 ) -> None:
     [row] = insert(store, 1)
     with postgres_server.connect() as other:
-        # It looks for a deadlock later than the unit does, so the unit is the victim.
+        # Its deadlock timeout is longer than the unit's, so the unit is the victim.
         other.execute("SET deadlock_timeout = '30s'")
         other.execute("BEGIN")
         other.execute(f"LOCK TABLE {store._schema}.commits".encode())
@@ -252,7 +252,7 @@ def test_a_connection_lost_before_the_commit_writes_nothing(
         end_backends(postgres_server, store._writer)
         with pytest.raises(UnavailableError), unit.savepoint():
             unit.commits(row.key, Version(0), Version(9), content=False)
-        # Nothing more may be done in it, whoever caught the first error.
+        # The unit accepts no further statement, even after its first error was caught.
         with pytest.raises(UnavailableError), unit.savepoint():
             unit.insert_commit(row.key, commit_row(1))
     with store.read() as reading:
@@ -333,7 +333,7 @@ def test_a_commit_that_a_standby_may_not_have_is_in_doubt(
 
     with (
         ThreadPoolExecutor(1) as pool,
-        altered(postgres_server, "synchronous_standby_names", "nobody"),
+        altered(postgres_server, "synchronous_standby_names", "no_such_standby"),
     ):
         cancelling = pool.submit(cancel_when_it_waits)
         with pytest.raises(InDoubtError, match="synchronous replication") as doubt:

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: the contract, and what is PostgreSQL's own."""
+"""The PostgreSQL store: the contract, and its own schema, limits and round trips."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TestPostgresStore(StoreContract):
         return open_postgres
 
 
-# What the server promises
+# Durability
 
 
 @req("CM-12")
@@ -193,7 +193,7 @@ def test_a_user_without_privileges_gets_an_error_that_says_so(postgres_server: P
         PostgresStore(address.replace("headgate@", "stranger@"), SystemClock())
 
 
-# What is said of it
+# Description and addresses
 
 
 def test_the_description_contains_no_password(postgres_server: Postgres) -> None:
@@ -315,7 +315,7 @@ def test_a_batch_costs_as_many_round_trips_as_one_commit(
                 unit.update_table(row._replace(head=Version(99)))
                 unit.advance_clock(CatalogClock(Sequence(99), 99), TxnId("never"))
                 raise ZeroDivisionError
-    assert trips.count == 2  # one to ask, one to tell
+    assert trips.count == 2  # one to prefetch, one to write
     with store.read() as reading:
         assert reading.clock() == (60, 59)
         assert [found(store, number).head for number in (1, 2, 3)] == [19, 19, 19]

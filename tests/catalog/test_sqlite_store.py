@@ -1,4 +1,4 @@
-"""The SQLite store: the contract, and what is SQLite's own."""
+"""The SQLite store: the contract, and its own files, locks and cache."""
 
 from __future__ import annotations
 
@@ -323,7 +323,7 @@ def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path, place: str)
 
 
 class ReadOnlyDisk(apsw.VFS):
-    """Opens everything for reading alone, as a folder without the right to write does."""
+    """A disk that opens all files read-only, as in a folder without write permission."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, base="")
@@ -428,7 +428,7 @@ def test_a_full_disk_rolls_back_the_unit_and_the_next_one_works(store: SQLiteSto
             unit.insert_commit(row.key, commit_row(0))
             with pytest.raises(HeadgateError, match="disk is full"), unit.savepoint():
                 unit.insert_commit(row.key, large)
-            # SQLite took back the whole unit, so nothing more may be done in it.
+            # SQLite rolled back the whole unit, so it accepts no further statement.
             with pytest.raises(UnavailableError), unit.savepoint():
                 unit.insert_commit(row.key, commit_row(2))
     store._writer.execute("PRAGMA max_page_count = 1000000")
@@ -457,7 +457,7 @@ class FailingFile(apsw.VFSFile):
 
     def xSync(self, flags: int) -> None:  # noqa: N802 - apsw's name
         if self._disk.is_failing and self.is_log:
-            raise apsw.IOError("the disk said EIO")
+            raise apsw.IOError("EIO")
         super().xSync(flags)
 
 
@@ -573,11 +573,11 @@ def test_a_commit_writes_no_more_pages_than_it_has_rows_and_unique_keys(
     assert pages == 5  # of sequences, tables, and commits with their two keys
 
 
-# What one unit leaves to the next
+# The cache from one unit to the next
 
 
 def seen_by_next(store: SQLiteStore, number: int = 1) -> tuple[CatalogClock, int, Version]:
-    """Look, in a unit of change, at what is decided upon."""
+    """Return what the next write unit reads of a table."""
     with store.write() as unit:
         row = unit.table(table_id(number))
         assert row is not None
@@ -613,7 +613,7 @@ def test_rows_of_the_publisher_and_of_proposals_are_written_together_in_order(
             with unit.savepoint():
                 step()
     assert not [sql for sql in asked if "SAVEPOINT" in sql]
-    # What hangs together is sent before the next of it.
+    # A buffered change is sent before the next change of the same lease.
     with store.write() as unit:
         unit.release_lease("c", "me")
         unit.release_lease("a", "me")
@@ -649,7 +649,7 @@ def test_a_unit_sees_what_another_process_wrote_in_spite_of_its_cache(
         before = seen_by_next(two)
         row = insert_commits(one, row, commit_row(version, version + 1))
         assert seen_by_next(two) == seen_by_next(one) != before
-        # And what it took is taken.
+        # The version that it took stays taken.
         with two.write() as unit, pytest.raises(StoreConstraintError), unit.savepoint():
             unit.insert_commit(row.key, commit_row(version, txn="late"))
     other.close()

@@ -1,7 +1,7 @@
--- The catalog's first schema. Constraints decide: (table, version), (txnId, table), a name while it
--- is current, and a place are each unique. Text is compared byte by byte, whatever the database's
--- own order is. What changes with every batch has room on its page, so that a change touches no
--- index; hence none of them looks at a table's head.
+-- The first schema of the catalog. Constraints prevent two winners: (table, version), (txnId,
+-- table), a current name and a location are each unique. Text is compared by bytes, whatever the
+-- database's collation is. Rows that change with every batch have free space on their page and no
+-- index over the changed columns, such as a table's head, so that updates write no index.
 
 CREATE TABLE schema_version (version BIGINT NOT NULL);
 INSERT INTO schema_version VALUES (0);

@@ -1,5 +1,5 @@
--- The catalog's first schema. Constraints decide: (table, version), (txnId, table), a name while it
--- is current, and a place are each unique.
+-- The first schema of the catalog. Constraints prevent two winners: (table, version), (txnId,
+-- table), a current name and a location are each unique.
 
 CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 

@@ -1,5 +1,5 @@
--- What a server needs: tokens, answers kept under the keys of requests, listeners, tables of another
--- kind, and a way from a sequence to the names it began and ended.
+-- Rows of a server: access tokens, answers by idempotency key, and listeners. Also external tables,
+-- and indexes from a sequence to the names it assigned and released.
 
 ALTER TABLE tables ADD COLUMN kind TEXT NOT NULL DEFAULT 'managed';
 CREATE INDEX tables_external ON tables (state) WHERE kind = 'external';

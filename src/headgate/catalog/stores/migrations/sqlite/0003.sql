@@ -1,6 +1,6 @@
 -- Every commit writes fewer pages: the clock is the last sequence, times rise with sequences, and
--- which tables have something to publish changes when the first commit comes and the last is
--- published, where an index over heads was written anew with each.
+-- the list of unpublished tables changes only with the first commit to publish and the last one
+-- published. An index over heads was rewritten by every commit.
 
 DROP TABLE clock;
 DROP INDEX sequences_by_time;

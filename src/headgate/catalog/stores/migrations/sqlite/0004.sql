@@ -1,4 +1,4 @@
--- Places outside of the lake's root where clients of a server may have tables.
+-- Locations outside of the lake's root where clients of a server may create tables.
 
 CREATE TABLE locations (
     url TEXT PRIMARY KEY,
