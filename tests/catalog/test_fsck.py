@@ -164,7 +164,7 @@ def test_a_file_proposed_by_name_gets_its_answer_after_an_older_copy_was_repaire
     staged = Staged(file_name=commit.name, size=len(content))
 
     def propose() -> Answer:
-        before = lake.database.describe_for(table_id, Version(1))
+        before = lake.database.describe(table_id, Version(1))
         return lake.database.propose_staged(before, Version(1), staged).answer
 
     first = propose()

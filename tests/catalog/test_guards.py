@@ -365,7 +365,7 @@ def test_an_engine_that_lost_its_answer_is_not_told_of_another_engines_commit(
         files.append(Staged(file_name=commit.name, size=len(content)))
 
     def propose(file: Staged) -> Answer:
-        before = lake.database.describe_for(table_id, Version(1))
+        before = lake.database.describe(table_id, Version(1))
         return lake.database.propose_staged(before, Version(1), file).answer
 
     first = won(propose(files[0]))

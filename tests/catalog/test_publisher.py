@@ -210,7 +210,7 @@ def test_what_is_committed_is_published_soon_whatever_road_it_came(
             case "staged", _:
                 answer.set_result(house.catalog.propose(proposal))
             case _, Staged() as staged:
-                before = house.database.describe_for(table_id, Version(2))
+                before = house.database.describe(table_id, Version(2))
                 decided = house.database.propose_staged(before, Version(2), staged)
                 answer.set_result(decided.answer)
         assert isinstance(answer.result(PATIENCE), Ratified)

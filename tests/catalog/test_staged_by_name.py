@@ -50,7 +50,7 @@ def put(
 
 
 def propose(lake: House, table_id: TableId, version: int, staged: Staged) -> Answer:
-    before = lake.database.describe_for(table_id, Version(version))
+    before = lake.database.describe(table_id, Version(version))
     return lake.database.propose_staged(before, Version(version), staged).answer
 
 
@@ -145,7 +145,7 @@ def test_what_the_sender_said_of_a_file_is_held_against_it(lake: House) -> None:
     says = Violation(rule="not-as-declared", says="it has a file")
     with pytest.raises(InvalidCommitError, match="it has a file"):
         lake.database.propose_staged(
-            lake.database.describe_for(table_id, Version(1)),
+            lake.database.describe(table_id, Version(1)),
             Version(1),
             staged,
             lambda found: [says] if found.adds else [],
@@ -162,32 +162,34 @@ def test_what_a_commit_left_is_told_without_a_question(
     file = add("a.parquet")
     configured = metadata(table_id, properties={"a": "b"})
     for version, actions in enumerate([(file,), (configured,), (remove(file),)], 1):
-        before = lake.database.describe_for(table_id, Version(version))
+        before = lake.database.describe(table_id, Version(version))
         staged = put(lake, table_id, version, *actions)
-        answer, row = lake.database.propose_staged(before, Version(version), staged)
+        answer, described = lake.database.propose_staged(before, Version(version), staged)
         assert isinstance(answer, Ratified)
         with monkeypatch.context() as patch:
             patch.setattr(lake.database._store, "read", None)
-            after = lake.database.describe_after(before, row, answer)
+            after = lake.database.describe_after(before, described, answer.commits[table_id])
         assert after == lake.database.describe_in_files(table_id, Version(version))
-        assert (after.row.head, after.commits[-1].file_name) == (version, staged.file_name)
+        assert (after.latest, after.commits[-1].file_name) == (version, staged.file_name)
 
 
 def test_what_a_commit_left_is_looked_up_where_it_was_not_told_before(inline_lake: House) -> None:
     table_id = inline_lake.create().table_id
     inline_lake.propose(table_id, 1, add())  # in no file, so that it is published first
-    before = inline_lake.database.describe_for(table_id, Version(2))
+    before = inline_lake.database.describe(table_id, Version(2))
     staged = put(inline_lake, table_id, 2)
-    answer, row = inline_lake.database.propose_staged(before, Version(2), staged)
+    answer, described = inline_lake.database.propose_staged(before, Version(2), staged)
     assert isinstance(answer, Ratified)
     inline_lake.propose(table_id, 3, add())
-    again, row_again = inline_lake.database.propose_staged(
-        inline_lake.database.describe_for(table_id, Version(2)), Version(2), staged
+    again, later = inline_lake.database.propose_staged(
+        inline_lake.database.describe(table_id, Version(2)), Version(2), staged
     )
     assert isinstance(again, Ratified)
-    assert inline_lake.database.describe_after(before, row, answer).row.head == 3
-    assert inline_lake.database.describe_after(before, row_again, again).row.head == 3
-    assert inline_lake.database.describe_briefly(table_id).row.published == 3
+    assert (
+        inline_lake.database.describe_after(before, described, answer.commits[table_id]).latest == 3
+    )
+    assert inline_lake.database.describe_after(before, later, again.commits[table_id]).latest == 3
+    assert inline_lake.database.describe_briefly(table_id).published == 3
 
 
 @req("CA-04")
@@ -196,7 +198,7 @@ def test_who_reads_files_alone_finds_every_inline_commit_published(inline_lake: 
     inline_lake.propose(table.table_id, 1, add())
     propose(inline_lake, table.table_id, 2, put(inline_lake, table.table_id, 2))
     described = inline_lake.database.describe_in_files(TableName.parse("t"))
-    assert (described.row.head, described.last_without_file) == (2, 1)
+    assert (described.latest, described.last_without_file) == (2, 1)
     log = inline_lake.log(table.table_id)
     assert [log.is_published(Version(v)) for v in range(3)] == [True, True, False]
     assert [commit.version for commit in described.commits] == [0, 1, 2]
@@ -219,7 +221,7 @@ def test_engines_are_told_of_no_staged_file_that_a_power_loss_may_have_taken(lak
     lake.restart()
     log = lake.log(table_id)
     described = lake.database.describe_in_files(table_id)
-    assert (described.row.head, described.last_without_file) == (2, 2)
+    assert (described.latest, described.last_without_file) == (2, 2)
     assert in_staged_files(described) == []
     assert [log.read_published(Version(v)) for v in (2, 1)] == ratified
     assert [log.read(path) for path in staged] == ratified  # who was told before finds it again
@@ -234,7 +236,7 @@ def test_a_log_that_diverged_is_not_told_to_who_reads_files(inline_lake: House) 
     for _ in range(2):
         with pytest.raises(LogDivergedError):
             inline_lake.database.describe_in_files(table.table_id)
-    assert inline_lake.database.describe(table.table_id).row.head == 1
+    assert inline_lake.database.describe(table.table_id).latest == 1
 
 
 @req("CA-04")
@@ -258,7 +260,7 @@ def test_tables_are_described_in_pages_and_found_by_their_place(lake: House) -> 
     assert [described.name.table for described in page] == ["a", "b"]
     [last], end = lake.database.describe_page(SchemaName("main", "default"), following, 2)
     assert end is None
-    assert last.row.id == tables[2].table_id
+    assert last.table_id == tables[2].table_id
     assert lake.database.table_at(f"{tables[0].location}/") == tables[0].table_id
     assert lake.database.table_at(f"{tables[0].location}/deeper") is None
     staged = lake.database.stage_table()

@@ -6,11 +6,20 @@ A proposal is for one table or many; a commit to a single table is the case of o
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import msgspec
 
-from headgate.protocol.actions import Metadata, Sequence, TableId, TxnId, Version
-from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.names import TableName
+from headgate.protocol.actions import (
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Sequence,
+    TableId,
+    TxnId,
+    Version,
+)
 from headgate.protocol.commit.conflicts import Conflict, Isolation, Scan
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.examination import Violation
@@ -112,7 +121,7 @@ class Resolved(_Message, frozen=True, kw_only=True):
     # From this version on `ratified_commits` gives a content or a staged place: no LIST is needed
     # above it. None: the catalog keeps nothing of the past.
     held_from: Version | None = None
-    protocol: TableProtocol | None = None
+    protocol: Protocol | None = None
     metadata: Metadata | None = None
     checkpoint: KnownFile | None = None
     compactions: tuple[KnownFile, ...] = ()
@@ -175,3 +184,46 @@ class Finding(_Message, frozen=True, kw_only=True):
     version: Version | None = None
     path: str | None = None
     repaired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """All that a catalog knows of a table, but for the content of its commits."""
+
+    table_id: TableId
+    name: TableName
+    kind: TableKind
+    location: str
+    created_ms: int
+    metadata: Metadata
+    metadata_version: Version  # where protocol or metadata changed last
+    changed_ms: int  # the timestamp of that version
+    latest: Version  # -1 of a table that is not managed
+    published: Version
+    protocol: Protocol | None = None  # None: the table is not managed
+    domains: tuple[DomainMetadata, ...] = ()
+    diverged: str | None = None  # why publishing stopped
+    described_ms: int = 0
+    # Commits up to this sequence were ratified before this catalog was opened: it has not seen
+    # their staged files, which may not be synced.
+    unseen: int = 0
+    # Ascending and contiguous up to the latest version, without content.
+    commits: tuple[RatifiedCommit, ...] = ()
+
+    def commit_at(self, version: Version) -> RatifiedCommit | None:
+        """Return the commit of a version, if it is listed."""
+        place = version - self.latest - 1  # from the end
+        return self.commits[place] if -len(self.commits) <= place < 0 else None
+
+    @property
+    def last_without_file(self) -> Version | None:
+        """The last version that may be had from nowhere but the catalog."""
+        return next(
+            (
+                commit.version
+                for commit in reversed(self.commits)
+                if not commit.is_published
+                and (commit.way is Way.INLINE or (commit.sequence or 0) <= self.unseen)
+            ),
+            None,
+        )

@@ -42,8 +42,13 @@ def active_by(unit: ReadUnit, ref: Ref) -> NamedTableRow:
 def managed(row: TableRow) -> TableRow:
     """Give a table back, unless its commits do not pass through here."""
     if row.kind is TableKind.EXTERNAL:
-        raise InvalidArgumentError(
-            f"Table {row.id} is external: this catalog knows its place and nothing more.",
-            remedy="Use it with the tool that writes it.",
-        )
+        raise not_managed(row.id)
     return row
+
+
+def not_managed(table_id: TableId) -> InvalidArgumentError:
+    """Return the refusal of an operation on an external table."""
+    return InvalidArgumentError(
+        f"Table {table_id} is external: this catalog knows its place and nothing more.",
+        remedy="Use it with the tool that writes it.",
+    )

@@ -14,11 +14,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from headgate.api.messages import Answer, Part, Proposal, Ratified, VersionTaken
-from headgate.catalog import lookup
+from headgate.api.messages import Answer, Part, Proposal, Ratified, TableInfo, VersionTaken
+from headgate.catalog import descriptions, lookup
 from headgate.catalog.crowd import Crowd
 from headgate.catalog.decider import Decider, keys_of, recorded_answer
-from headgate.catalog.descriptions import Described
 from headgate.catalog.event_feed import Feed
 from headgate.catalog.fsck import Checker
 from headgate.catalog.publisher import Publisher
@@ -53,7 +52,7 @@ from headgate.protocol.commit.decide import (
     concerned,
 )
 from headgate.protocol.commit.examination import Violation
-from headgate.protocol.table_states import TableStatus
+from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import TRANSACTION_LIMIT_BYTES, TRANSACTION_TABLES, Settings
 from headgate.storage import locations
 from headgate.storage.port import ObjectStore
@@ -76,7 +75,7 @@ class Decided(NamedTuple):
     """An answer, and the table as it was when it was given."""
 
     answer: Answer
-    row: TableRow
+    after: TableInfo
 
 
 class Proposer:
@@ -222,32 +221,35 @@ class Proposer:
             self._feed.tell()
 
     def propose_staged(
-        self, before: Described, version: Version, staged: Staged, judge: Judge = nothing_more
+        self, before: TableInfo, version: Version, staged: Staged, judge: Judge = nothing_more
     ) -> Decided:
         """Do what `Catalog.propose_staged` says."""
-        lookup.managed(before.row)
-        with self._crowd.at((before.row.id,)):
+        if before.kind is TableKind.EXTERNAL:
+            raise lookup.not_managed(before.table_id)
+        with self._crowd.at((before.table_id,)):
             return self._propose_staged(before, version, staged, judge)
 
     def _propose_staged(
-        self, before: Described, version: Version, staged: Staged, judge: Judge
+        self, before: TableInfo, version: Version, staged: Staged, judge: Judge
     ) -> Decided:
-        proposed_ms, row, table_id = self._clock.now_ms(), before.row, before.row.id
-        if 0 < version <= row.head and (first := self._answered(before, version, staged)):
-            return Decided(first, row)
+        proposed_ms, table_id = self._clock.now_ms(), before.table_id
+        is_taken = version <= before.latest
+        if version > 0 and is_taken and (first := self._answered(before, version, staged)):
+            return Decided(first, before)
         part = Part(table_id=table_id, version=version, content=staged)
         try:
-            attempt = self._attempt(part, row)
+            attempt = self._attempt(part, before.location)
         except _FileError as missing:
-            if version <= row.head:
-                return Decided(VersionTaken(txn_id=TxnId(""), latest={table_id: row.head}), row)
+            if is_taken:
+                taken = VersionTaken(txn_id=TxnId(""), latest={table_id: before.latest})
+                return Decided(taken, before)
             raise InvalidCommitError(table_id, [missing.violation]) from None
-        if 0 < version <= row.head and (first := self._answered_by_bytes(row, version, attempt)):
-            return Decided(first, row)
+        if version > 0 and is_taken and (first := self._answered_by_bytes(attempt)):
+            return Decided(first, before)
         examined = attempt.examined
         txn_id = examined.txn_id
-        if version <= row.head and txn_id is not None and self._decider.loses(txn_id):
-            return Decided(VersionTaken(txn_id=txn_id, latest={table_id: row.head}), row)
+        if is_taken and txn_id is not None and self._decider.loses(txn_id):
+            return Decided(VersionTaken(txn_id=txn_id, latest={table_id: before.latest}), before)
         if found := [*(examined.violations if txn_id is None else ()), *judge(examined)]:
             raise InvalidCommitError(table_id, found)
         assert txn_id is not None  # else it would be a violation
@@ -255,14 +257,14 @@ class Proposer:
         self._refuse_if_too_large(proposal)
         self._look_ahead(table_id)
         try:
-            self._verify_files(attempt, row)
+            self._verify_files(attempt, before.location)
         except _FileError as missing:
-            return Decided(self._refused(proposal, missing), row)
+            return Decided(self._refused(proposal, missing), before)
         rows: dict[TableId, TableRow] = {}
         answer = self._decide_surely(
             ExaminedProposal(txn_id, (attempt,), proposed_ms, by_version=True), rows
         )
-        row = rows[table_id]
+        after = descriptions.describe_after(before, rows[table_id], proposed_ms)
         if isinstance(answer, Ratified):
             won = answer.commits[table_id]
             if won.version != version:
@@ -271,32 +273,32 @@ class Proposer:
                     f"{table_id}."
                 )
             if won.file_name != staged.file_name:
-                return Decided(VersionTaken(txn_id=txn_id, latest={table_id: won.version}), row)
+                return Decided(VersionTaken(txn_id=txn_id, latest={table_id: won.version}), after)
         self._wake(answer)
-        return Decided(answer, row)
+        return Decided(answer, after)
 
-    def _answered(self, before: Described, version: Version, staged: Staged) -> Ratified | None:
+    def _answered(self, before: TableInfo, version: Version, staged: Staged) -> Ratified | None:
         """Give the first answer to who proposes the very file that became the version."""
         told = before.commit_at(version)
         if told is not None and told.file_name != staged.file_name:
             return None
         with self._store.read_latest() as unit:
-            [taken] = unit.commits(before.row.key, version, version, content=False)
+            row = lookup.known(unit, before.table_id)
+            [taken] = unit.commits(row.key, version, version, content=False)
             if taken.file_name != staged.file_name:
                 return None
             ratified = recorded_answer(unit, taken.txn_id)
         assert isinstance(ratified, Ratified)  # there is its commit
         return ratified
 
-    def _answered_by_bytes(
-        self, row: TableRow, version: Version, attempt: ExaminedPart
-    ) -> Ratified | None:
+    def _answered_by_bytes(self, attempt: ExaminedPart) -> Ratified | None:
         """Give the first answer for a file whose bytes became the version under no known name.
 
         So it is with what a repair found in the log while the staged file could not be read.
         """
         with self._store.read_latest() as unit:
-            [taken] = unit.commits(row.key, version, version, content=False)
+            row = lookup.known(unit, attempt.table_id)
+            [taken] = unit.commits(row.key, attempt.version, attempt.version, content=False)
             if taken.file_name is not None or taken.sha256 != attempt.sha256:
                 return None
             ratified = recorded_answer(unit, taken.txn_id)
@@ -332,7 +334,7 @@ class Proposer:
                 "the limit for a transaction."
             )
 
-    def _attempt(self, part: Part, row: TableRow | None = None) -> ExaminedPart:
+    def _attempt(self, part: Part, location: str | None = None) -> ExaminedPart:
         if part.version < 1:
             raise _invalid(part, "version", f"{part.version} is no version to propose")
         match part.content:
@@ -340,11 +342,11 @@ class Proposer:
                 examined = examination.examine(inline)
                 return ExaminedPart(part.table_id, part.version, Way.INLINE, examined)
             case Staged() as staged:
-                return self._staged_attempt(part, staged, row)
+                return self._staged_attempt(part, staged, location)
             case Put():
                 raise UnsupportedByCatalogError("This catalog does not commit by put-if-absent.")
 
-    def _staged_attempt(self, part: Part, staged: Staged, row: TableRow | None) -> ExaminedPart:
+    def _staged_attempt(self, part: Part, staged: Staged, location: str | None) -> ExaminedPart:
         """Read a staged file and judge it, not the client's word for it. Spec: AU-02, CM-02."""
         commit = staged.commit
         if commit is None:
@@ -357,9 +359,9 @@ class Proposer:
             )
         if staged.size > self._settings.commit_limit_bytes:
             raise TooLargeError(f"{staged.file_name} has {staged.size} bytes.")
-        if row is None:
-            row = lookup.managed(self._row(part.table_id))
-        store = self._store_for(row.location)
+        if location is None:
+            location = lookup.managed(self._row(part.table_id)).location
+        store = self._store_for(location)
         meta = store.head(commit.path)
         if meta is None:
             raise _FileError(_STAGED_FILE_MISSING, f"{commit.path} is not there")
@@ -399,13 +401,12 @@ class Proposer:
         files |= {add.path: add for add in adds if add.size >= _VERIFY_ABOVE_BYTES}
         return files
 
-    def _verify_files(self, attempt: ExaminedPart, row: TableRow | None = None) -> None:
+    def _verify_files(self, attempt: ExaminedPart, location: str | None = None) -> None:
         """Check that added files exist with the declared size. Spec: AU-02."""
         wanted = self._files_to_verify(attempt)
         if not wanted:
             return
-        row = row or self._row(attempt.table_id)
-        store = self._store_for(row.location)
+        store = self._store_for(location or self._row(attempt.table_id).location)
         for path, add in wanted.items():
             data = locations.data_path(path)
             if data.kind is not locations.PathKind.RELATIVE or attempt.examined.violations:

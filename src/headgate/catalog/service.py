@@ -21,11 +21,13 @@ from headgate.api.messages import (
     Finding,
     Proposal,
     Ratified,
+    RatifiedCommit,
     RatifiedCommits,
     Rejected,
     Resolved,
     StagingTable,
     TableEntry,
+    TableInfo,
     TimelineEntry,
 )
 from headgate.api.port import Progress, Ref
@@ -41,7 +43,6 @@ from headgate.api.status import (
 from headgate.catalog import commit_reports, descriptions, lookup, namespace_details
 from headgate.catalog.allowed_locations import AllowedLocations
 from headgate.catalog.decider import Decider
-from headgate.catalog.descriptions import Described
 from headgate.catalog.event_feed import LARGEST_PAGE, Feed
 from headgate.catalog.fsck import Checker
 from headgate.catalog.housekeeping import Housekeeper
@@ -56,7 +57,7 @@ from headgate.catalog.ratifier import Ratifier, Waiter
 from headgate.catalog.resolver import Reader
 from headgate.catalog.staged_file_cleanup import Sweeper
 from headgate.catalog.status import gather
-from headgate.catalog.stores.port import CatalogStore, TableRow, WriteUnit
+from headgate.catalog.stores.port import CatalogStore, WriteUnit
 from headgate.catalog.tables import ExternalTable, Judge, Registry, nothing_more
 from headgate.catalog.tokens import TokenKeeper
 from headgate.clock import Clock, Ids
@@ -268,74 +269,68 @@ class Catalog:
         """Give the first of them, and the version at which the rest begins."""
         return self._reader.timeline_page(table_id, first, last)
 
-    def describe(self, ref: Ref, first: Version | None = None) -> Described:
-        """Tell all that is known of a table, and of its commits from a version on."""
+    def describe(self, ref: Ref, since: Version | None = None) -> TableInfo:
+        """Describe a table with all commits that are not published and some that are.
+
+        Commits from `since` on are listed if they were published not long ago.
+        """
         now_ms = self._clock.now_ms()
         with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
-            return descriptions.describe(unit, named, first, now_ms, self._unseen)
+            if since is not None:
+                since = Version(max(since, named.row.published - descriptions.LISTED + 1))
+            return descriptions.describe_with_commits(unit, named, since, now_ms, self._unseen)
 
-    def describe_published(self, ref: Ref) -> Described:
-        """Describe a table without its commits, once everything that is in no file is published.
+    def describe_briefly(self, ref: Ref, *, published: bool = False) -> TableInfo:
+        """Describe a table without its commits, which cost most of describing it.
 
-        For clients that are told where a table is: one that finds no log there, or a shorter one,
-        may begin a log of its own. Raises `LogDivergedError` as `describe_in_files` does.
+        With `published`, everything that is in no file is published first: a client that learns
+        where a table is and finds no log there, or a shorter one, may begin a log of its own.
+        Raises `LogDivergedError` as `describe_in_files` does.
         """
-        described = self.describe_briefly(ref)
-        row = described.row
-        if row.published == row.head and row.diverged is None:
-            return described
+        with self._store.read_latest() as unit:
+            info = descriptions.describe(lookup.active_by(unit, ref))
+        if not published or (info.published == info.latest and info.diverged is None):
+            return info
         return self.describe_in_files(ref)
 
-    def describe_briefly(self, ref: Ref) -> Described:
-        """Tell of a table without its commits, which cost most of describing it."""
-        with self._store.read_latest() as unit:
-            named = lookup.active_by(unit, ref)
-        return descriptions.describe_briefly(named)
+    def describe_in_files(
+        self, ref: Ref, first: Version | None = None, *, deadline: float | None = None
+    ) -> TableInfo:
+        """Describe a table for a client that reads files alone.
 
-    def describe_for(self, ref: Ref, version: Version) -> Described:
-        """Tell of a table to who is about to commit a version.
-
-        That is: of all that is not published, and of what took the version, if not long ago.
+        Commits from `first` on are listed; what is in no file is published first, and many clients
+        that ask at once wait for one that publishes. A log that diverged is not described: its
+        readers would take the other bytes. Spec: CA-04.
         """
+        if deadline is None:
+            deadline = self._publishing_deadline()
         now_ms = self._clock.now_ms()
         with self._store.read_latest() as unit:
             named = lookup.active_by(unit, ref)
-            first = Version(max(version, named.row.published - descriptions.LISTED + 1))
-            return descriptions.describe(unit, named, first, now_ms, self._unseen)
+            info = descriptions.describe_with_commits(unit, named, first, now_ms, self._unseen)
+        upto = info.last_without_file
+        if info.diverged is not None:
+            raise LogDivergedError(info.diverged)
+        if upto is not None and self._publisher.publish(info.table_id, upto, deadline) < upto:
+            raise UnavailableError(f"Version {upto} of {info.name} could not be published.")
+        return info
 
-    def describe_after(self, before: Described, row: TableRow, ratified: Ratified) -> Described:
-        """Describe a table for who reads files alone, as what they committed left it.
+    def describe_after(
+        self, before: TableInfo, after: TableInfo, commit: RatifiedCommit
+    ) -> TableInfo:
+        """Describe a table for a client that reads files alone, as its own commit left it.
 
-        Nothing has to be asked for it where the commit is the one after what was told before.
+        Nothing is read if the commit is the one after the table was described before.
         """
-        commit = ratified.commits[row.id]
-        if before.row.head + 1 == commit.version == row.head and row.diverged is None:
-            now_ms = self._clock.now_ms()
-            described = descriptions.describe_after(before, row, commit, now_ms)
-            if described.last_without_file is None:
-                return described
-        return self.describe_in_files(row.id, commit.version)
+        if before.latest + 1 == commit.version == after.latest and after.diverged is None:
+            info = descriptions.with_commit(before, after, commit)
+            if info.last_without_file is None:
+                return info
+        return self.describe_in_files(after.table_id, commit.version)
 
-    def describe_in_files(self, ref: Ref, first: Version | None = None) -> Described:
-        """Describe a table for who reads files alone: what is in no file is published first.
-
-        Many who ask at once wait for one that publishes. A log that diverged is not told of: its
-        readers would take the other bytes. Spec: CA-04.
-        """
-        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
-        return self._describe_in_files(ref, first, deadline)
-
-    def _describe_in_files(self, ref: Ref, first: Version | None, deadline: float) -> Described:
-        described = self.describe(ref, first)
-        row, upto = described.row, described.last_without_file
-        if row.diverged is not None:
-            raise LogDivergedError(row.diverged)
-        if upto is None:
-            return described
-        if self._publisher.publish(row.id, upto, deadline) < upto:
-            raise UnavailableError(f"Version {upto} of {described.name} could not be published.")
-        return described
+    def _publishing_deadline(self) -> float:
+        return self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
 
     def file_of(self, table_id: TableId, version: Version) -> str | None:
         """Name the staged file that became a version; None if none did."""
@@ -346,23 +341,23 @@ class Catalog:
 
     def describe_page(
         self, namespace: SchemaName, after: TableName | None, limit: int
-    ) -> tuple[tuple[Described, ...], TableName | None]:
+    ) -> tuple[tuple[TableInfo, ...], TableName | None]:
         """Describe some tables, by name, and return the name after which the others come.
 
-        What is in no file is published first, as by `describe_published`. A table for which that
+        What is in no file is published first. A table for which that
         fails is left out: the others are listed, and whoever asks for it by name gets the error.
         """
         with self._store.read() as unit:
             found = unit.tables(namespace, after, limit + 1)
         following = found[limit - 1].name if len(found) > limit else None
-        deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+        deadline = self._publishing_deadline()
         page = []
         for named in found[:limit]:
             row = named.row
             try:
                 if row.published < row.head or row.diverged is not None:
-                    self._describe_in_files(row.id, None, deadline)
-                page.append(descriptions.describe_briefly(named))
+                    self.describe_in_files(row.id, deadline=deadline)
+                page.append(descriptions.describe(named))
             except NotFoundError:
                 pass  # dropped in the meantime
             except HeadgateError as error:
@@ -397,7 +392,7 @@ class Catalog:
         return self._proposer.hold_back(head)
 
     def propose_staged(
-        self, before: Described, version: Version, staged: Staged, judge: Judge = nothing_more
+        self, before: TableInfo, version: Version, staged: Staged, judge: Judge = nothing_more
     ) -> Decided:
         """Propose a staged file by its name; its txnId is the one that stands in it.
 
@@ -550,7 +545,7 @@ class Catalog:
         if row.state not in (TableStatus.STAGING, TableStatus.ACTIVE):
             raise NotFoundError(f"Table {table_id} is {row.state.value}.")
         if row.state is TableStatus.ACTIVE:
-            self.describe_published(table_id)
+            self.describe_briefly(table_id, published=True)
         return row.location
 
     def open_path(self, location: str) -> str:
@@ -563,7 +558,7 @@ class Catalog:
         with self._store.read() as unit:
             row = unit.overlapping_table(url)
         if row is not None and row.state is TableStatus.ACTIVE:
-            self.describe_published(row.id)
+            self.describe_briefly(row.id, published=True)
         return url
 
     def stage_table(
@@ -607,7 +602,7 @@ class Catalog:
         return self._registry.register_external(name, wanted, self._reader.resolve_in, key)
 
     def change_external(
-        self, table_id: TableId, change: Callable[[TableRow, Metadata], Metadata]
+        self, table_id: TableId, change: Callable[[Version, Metadata], Metadata]
     ) -> None:
         """Declare something else of a table that is not managed; `change` may refuse."""
         self._registry.change_external(table_id, change)

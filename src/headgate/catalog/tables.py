@@ -409,7 +409,7 @@ class Registry:
         return self._do(str(name), register, key)
 
     def change_external(
-        self, table_id: TableId, change: Callable[[TableRow, Metadata], Metadata]
+        self, table_id: TableId, change: Callable[[Version, Metadata], Metadata]
     ) -> None:
         """Declare something else of a table that is not managed; `change` may refuse."""
 
@@ -418,7 +418,7 @@ class Registry:
             if row.kind is not TableKind.EXTERNAL or row.state is not TableStatus.ACTIVE:
                 raise NotFoundError(f"There is no external table {table_id}.")
             before = from_json(row.metadata, Metadata)
-            after = change(row, before)
+            after = change(row.metadata_version, before)
             if after != before:
                 unit.update_table(
                     row._replace(

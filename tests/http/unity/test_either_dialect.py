@@ -134,7 +134,7 @@ def test_another_file_for_a_version_of_long_ago_is_not_taken_for_the_one_that_wo
         assert send(stock, commit).status_code == 200
     table_id, version = TableId(stock.table_id), Version(1)
     served.catalog.publish(table_id)
-    assert served.catalog.describe_for(table_id, version).commit_at(version) is None
+    assert served.catalog.describe(table_id, version).commit_at(version) is None
     assert [send(stock, commit).status_code for commit in (lost, won)] == [409, 200]
 
 

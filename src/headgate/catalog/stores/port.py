@@ -117,19 +117,6 @@ class CommitRow(NamedTuple):
     content: bytes | None
 
 
-class CommitHeader(NamedTuple):
-    """What a reader of files needs of a commit: one answer may list many."""
-
-    version: Version
-    way: Way
-    sequence: Sequence
-    timestamp_ms: int
-    size: int
-    file_name: str | None
-    modified_ms: int | None
-    published_ms: int | None
-
-
 class RejectionRow(NamedTuple):
     """The answer to a rejected transaction, kept for a while."""
 
@@ -295,13 +282,9 @@ class CommitReads(Protocol):
         ...
 
     def ratified_commits(
-        self, key: int, first: Version, last: Version
+        self, key: int, first: Version, last: Version, *, with_content: bool = True
     ) -> tuple[RatifiedCommit, ...]:
-        """Return a range of commits with content, as clients get them."""
-        ...
-
-    def commit_headers(self, key: int, first: Version, last: Version) -> list[CommitHeader]:
-        """Return a range of commits without content."""
+        """Return a range of commits as clients get them."""
         ...
 
     def last_version_within(

@@ -18,7 +18,6 @@ from headgate.api.port import Ref
 from headgate.catalog.stores.port import (
     AnswerRow,
     CatalogClock,
-    CommitHeader,
     CommitRow,
     Counts,
     EventRow,
@@ -99,9 +98,10 @@ _TABLES: Final = f"SELECT {TABLE_COLUMNS} FROM tables "
 _COMMITS: Final = " FROM commits WHERE table_key = $1 AND version BETWEEN $2 AND $3 "
 _RATIFIED_COMMITS: Final = (
     "SELECT version, way, txn_id, sequence, timestamp_ms, size, sha256, file_name, modified_ms, "
-    f"content, published_ms{_COMMITS}ORDER BY version"
+    f"{{content}}, published_ms{_COMMITS}ORDER BY version"
 )
-_COMMIT_HEADERS: Final = f"SELECT {_columns(CommitHeader._fields)}{_COMMITS}ORDER BY version"
+_WITH_CONTENT: Final = _RATIFIED_COMMITS.format(content="content")
+_WITHOUT_CONTENT: Final = _RATIFIED_COMMITS.format(content="NULL")
 _VERSION_WITHIN: Final = (
     "SELECT {end}(version) FROM (SELECT version, sum(coalesce(length(content), 0)) OVER "
     f"(ORDER BY version {{order}}) AS total{_COMMITS}) sizes WHERE total <= $4"
@@ -325,7 +325,7 @@ class SQLReadUnit(ABC):
         return [_as_commit(row) for row in self._fetch(sql, key, first, last)]
 
     def ratified_commits(
-        self, key: int, first: Version, last: Version
+        self, key: int, first: Version, last: Version, *, with_content: bool = True
     ) -> tuple[RatifiedCommit, ...]:
         # Built directly: a client that opens a table for the first time may read thousands.
         return tuple(
@@ -355,13 +355,11 @@ class SQLReadUnit(ABC):
                     modified_ms,
                     content,
                     published_ms,
-                ) in self._fetch(_RATIFIED_COMMITS, key, first, last)
+                ) in self._fetch(
+                    _WITH_CONTENT if with_content else _WITHOUT_CONTENT, key, first, last
+                )
             ]
         )
-
-    def commit_headers(self, key: int, first: Version, last: Version) -> list[CommitHeader]:
-        rows = self._fetch(_COMMIT_HEADERS, key, first, last)
-        return [CommitHeader(version, _WAYS[way], *others) for version, way, *others in rows]
 
     def last_version_within(
         self, key: int, first: Version, last: Version, max_bytes: int

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headgate.api.messages import Answer, Ratified, VersionTaken
-from headgate.catalog.descriptions import Described
+from headgate.api.messages import Answer, Ratified, RatifiedCommit, TableInfo, VersionTaken
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import TableRow
 from headgate.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -23,12 +21,12 @@ from headgate.protocol.commit.examination import Examined, Violation
 _COUNTS = ("version", "timestamp", "file_size", "file_modification_timestamp")
 
 
-def refuse_wrong_claim(before: Described, upto: int) -> None:
+def refuse_wrong_claim(before: TableInfo, upto: int) -> None:
     """Refuse to hear that a version is published which is not there.
 
     Version 0 is never claimed: whoever made the table wrote it into the log.
     """
-    latest = before.row.head
+    latest = before.latest
     if latest == 0:
         raise InvalidArgumentError(f"{before.name} has no commit to be published.", remedy="")
     if not 0 <= upto <= latest:
@@ -37,7 +35,7 @@ def refuse_wrong_claim(before: Described, upto: int) -> None:
         )
 
 
-def heard(before: Described, upto: int | None, commit: bodies.Commit) -> int | None:
+def heard(before: TableInfo, upto: int | None, commit: bodies.Commit) -> int | None:
     """Give what a commit says was published before it, or refuse it.
 
     The first commit has nothing before it to publish, whatever is claimed.
@@ -48,18 +46,18 @@ def heard(before: Described, upto: int | None, commit: bodies.Commit) -> int | N
     return upto
 
 
-def is_replay(catalog: Catalog, before: Described, commit: bodies.Commit) -> bool:
+def is_replay(catalog: Catalog, before: TableInfo, commit: bodies.Commit) -> bool:
     """Say whether this very file became this version, however long ago."""
-    return catalog.file_of(before.row.id, Version(commit.version)) == commit.file_name
+    return catalog.file_of(before.table_id, Version(commit.version)) == commit.file_name
 
 
 def propose(
     catalog: Catalog,
-    before: Described,
+    before: TableInfo,
     commit: bodies.Commit,
     claim: int | None,
     judge: Callable[[Examined], Iterable[Violation]],
-) -> tuple[TableRow, Ratified]:
+) -> tuple[TableInfo, RatifiedCommit]:
     """Have a staged file ratified, and hear what was published before; or refuse.
 
     Gives the table as it is then.
@@ -67,18 +65,18 @@ def propose(
     for field in _COUNTS:
         if not 0 < getattr(commit, field) < 1 << 63:
             raise InvalidArgumentError(f"{field} is {getattr(commit, field)}.", remedy="")
-    if before.row.diverged is not None and not is_replay(catalog, before, commit):
-        raise LogDivergedError(before.row.diverged)
+    if before.diverged is not None and not is_replay(catalog, before, commit):
+        raise LogDivergedError(before.diverged)
     staged = Staged(file_name=commit.file_name, size=commit.file_size)
-    answer, row = catalog.propose_staged(before, Version(commit.version), staged, judge)
+    answer, after = catalog.propose_staged(before, Version(commit.version), staged, judge)
     ratified = _ratified(answer, before, commit)
-    if claim is not None and claim > before.row.published:
+    if claim is not None and claim > before.published:
         # It is committed: what becomes of the claim cannot take that back.
-        catalog.hear_published(before.row.id, Version(claim))
-    return row, ratified
+        catalog.hear_published(before.table_id, Version(claim))
+    return after, ratified.commits[before.table_id]
 
 
-def _ratified(answer: Answer, before: Described, commit: bodies.Commit) -> Ratified:
+def _ratified(answer: Answer, before: TableInfo, commit: bodies.Commit) -> Ratified:
     match answer:
         case Ratified():
             return answer

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headgate.catalog.descriptions import Described
-from headgate.catalog.stores.port import CommitHeader
+from headgate.api.messages import RatifiedCommit, TableInfo
 from headgate.errors import InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, problems, table_views
@@ -58,13 +57,13 @@ def operations(settings: Settings) -> list[Operation]:
     ]
 
 
-def _at_its_place(described: Described, table_uri: str) -> Described:
+def _at_its_place(described: TableInfo, table_uri: str) -> TableInfo:
     """Hold the place that is said to be a table's own against it."""
     if described.protocol is None:
         raise InvalidArgumentError(f"{described.name} is not managed.", remedy="")
-    if locations.normalize(table_uri) != described.row.location:
+    if locations.normalize(table_uri) != described.location:
         raise InvalidArgumentError(
-            f"Table {described.row.id} lies at {described.row.location}, not at {table_uri[:500]}.",
+            f"Table {described.table_id} lies at {described.location}, not at {table_uri[:500]}.",
             remedy="",
         )
     return described
@@ -85,10 +84,10 @@ def _add(call: Call) -> int:
                 remedy="",
             )
         refuse_wrong_claim(before, body.latest_backfilled_version)
-        call.catalog.confirm_published(before.row.id, Version(body.latest_backfilled_version))
+        call.catalog.confirm_published(before.table_id, Version(body.latest_backfilled_version))
         return _OK
     wanted = bodies.Commit(**msgspec.structs.asdict(body.commit_info))
-    described = call.catalog.describe_for(table_id, Version(wanted.version))
+    described = call.catalog.describe(table_id, Version(wanted.version))
     before = _at_its_place(described, body.table_uri)
     claim = heard(before, body.latest_backfilled_version, wanted)
     changed = body.metadata
@@ -108,14 +107,14 @@ def _add(call: Call) -> int:
     return _OK
 
 
-def _refuse_unless_something(changed: bodies.ChangedMetadata, before: Described) -> None:
+def _refuse_unless_something(changed: bodies.ChangedMetadata, before: TableInfo) -> None:
     if changed.description is None and changed.properties is None and changed.schema is None:
         raise InvalidArgumentError("metadata has no part.", remedy="")
     if changed.properties is not None:
         named = changed.properties.properties.get(TABLE_ID_PROPERTY)
-        if named != before.row.id:
+        if named != before.table_id:
             raise InvalidArgumentError(
-                f"{TABLE_ID_PROPERTY} is {str(named)[:60]}, not {before.row.id}.",
+                f"{TABLE_ID_PROPERTY} is {str(named)[:60]}, not {before.table_id}.",
                 remedy="Properties replace all that were there, and the table's id stays.",
             )
 
@@ -132,7 +131,7 @@ def _commits(call: Call) -> bodies.Commits:
     described = call.catalog.describe_in_files(table_id, Version(first))
     found = _at_its_place(described, wanted.table_uri)
     table_views.make_staging_folder(found)
-    head = found.row.head
+    head = found.latest
     last = head if wanted.end_version is None else min(wanted.end_version, head)
     if call.agent.startswith(_TOLD_OF_ALL):
         told = [_by_any_name(found, commit) for commit in reversed(found.commits)]
@@ -162,19 +161,19 @@ def _wanted(call: Call) -> bodies.WantedCommits:
     )
 
 
-def _by_any_name(found: Described, commit: CommitHeader) -> bodies.CommitInfo:
+def _by_any_name(found: TableInfo, commit: RatifiedCommit) -> bodies.CommitInfo:
     # What came inline was published before this is told, though it was not when it was read.
     if commit.way is Way.STAGED and commit.published_ms is None:
         return _by_staged_name(commit)
-    return _info(commit, locations.join(found.row.location, PublishedCommit(commit.version).path))
+    return _info(commit, locations.join(found.location, PublishedCommit(commit.version).path))
 
 
-def _by_staged_name(commit: CommitHeader) -> bodies.CommitInfo:
+def _by_staged_name(commit: RatifiedCommit) -> bodies.CommitInfo:
     assert commit.file_name is not None  # it is staged
     return _info(commit, commit.file_name)
 
 
-def _info(commit: CommitHeader, name: str) -> bodies.CommitInfo:
+def _info(commit: RatifiedCommit, name: str) -> bodies.CommitInfo:
     return bodies.CommitInfo(
         version=commit.version,
         timestamp=commit.timestamp_ms,

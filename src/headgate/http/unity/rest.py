@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.api.messages import TableInfo
 from headgate.api.status import CatalogRemarks, Remarks
 from headgate.catalog import namespace_details
-from headgate.catalog.descriptions import Described
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -377,7 +377,7 @@ def _table(call: Call) -> bodies.TableInfo:
 def _delete_table(call: Call) -> int:
     name = table_views.wanted_name([call.path["name"]])
     found = table_views.find(call.catalog, name, call.catalog.describe_briefly)
-    call.catalog.drop_table(found.row.id)
+    call.catalog.drop_table(found.table_id)
     return _OK
 
 
@@ -398,7 +398,7 @@ def _create_table(call: Call, settings: Settings) -> bodies.TableInfo:
             raise InvalidArgumentError(f"A {other[:60]} cannot be made here.", remedy="")
 
 
-def _create_managed(call: Call, settings: Settings, name: TableName) -> Described:
+def _create_managed(call: Call, settings: Settings, name: TableName) -> TableInfo:
     body: bodies.OlderNewTable = call.body
     properties = body.properties or {}
 

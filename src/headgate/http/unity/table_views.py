@@ -12,10 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.api.messages import StagingTable
-from headgate.catalog.descriptions import Described
+from headgate.api.messages import RatifiedCommit, StagingTable, TableInfo
 from headgate.catalog.service import Catalog
-from headgate.catalog.stores.port import CommitHeader
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -130,31 +128,33 @@ def require_catalog(catalog: Catalog, name: str) -> str:
 
 
 def find(
-    catalog: Catalog, name: TableName, look: Callable[[TableName], Described] | None = None
-) -> Described:
+    catalog: Catalog, name: TableName, look: Callable[[TableName], TableInfo] | None = None
+) -> TableInfo:
     """Describe a table, or say what of its name is missing.
 
     By default everything that is in no file is published first: whoever is told of the table may
     read its log, or begin one where there is none.
     """
     try:
-        return (look or catalog.describe_published)(name)
+        if look is None:
+            return catalog.describe_briefly(name, published=True)
+        return look(name)
     except NotFoundError:
         require_schema(catalog, name.namespace)
         raise SaidError(Case.NO_TABLE, f"There is no table {name}.") from None
 
 
-def load(catalog: Catalog, name: TableName) -> Described:
+def load(catalog: Catalog, name: TableName) -> TableInfo:
     """Describe a table for those who know files alone, and who are about to stage some."""
     described = find(catalog, name, catalog.describe_in_files)
     make_staging_folder(described)
     return described
 
 
-def make_staging_folder(described: Described) -> None:
+def make_staging_folder(described: TableInfo) -> None:
     """Make the folder for staged commits: the JVM's clients write into it and do not make it."""
-    if described.row.kind is TableKind.MANAGED and described.row.location.startswith("file:"):
-        staged = _folder(described.row.location) / STAGED
+    if described.kind is TableKind.MANAGED and described.location.startswith("file:"):
+        staged = _folder(described.location) / STAGED
         with suppress(OSError):  # who cannot write there cannot stage, and can still read
             staged.mkdir(parents=True, exist_ok=True)
 
@@ -189,7 +189,7 @@ def register(
     name: TableName,
     location: str,
     judge: Callable[[Examined], Iterable[Violation]],
-) -> Described:
+) -> TableInfo:
     """Name a staging table; the same again is answered as the first time."""
     require_schema(catalog, name.namespace)
     table_id = staged_at(catalog, location)
@@ -202,7 +202,7 @@ def register(
 
 def begin(
     catalog: Catalog, name: TableName, location: str, first: Callable[[TableId], Inline]
-) -> Described:
+) -> TableInfo:
     """Make version 0 of a staging table whose engine writes no log before it is named."""
     table_id = staged_at(catalog, location)
     # Always the same, so that the same again is known for what it is.
@@ -262,43 +262,47 @@ def stage(catalog: Catalog, name: TableName) -> StagingTable:
 # Telling
 
 
-def in_staged_files(described: Described) -> list[CommitHeader]:
+def in_staged_files(described: TableInfo) -> list[RatifiedCommit]:
     """Give the commits that lie in staged files, newest first, down to the first that does not."""
-    listed: list[CommitHeader] = []
-    since_ms = described.asked_ms - _STILL_LISTED_MS
+    listed: list[RatifiedCommit] = []
+    since_ms = described.described_ms - _STILL_LISTED_MS
     for commit in reversed(described.commits):
-        is_recent = (commit.published_ms or described.asked_ms) >= since_ms
-        if commit.way is not Way.STAGED or commit.sequence <= described.unseen or not is_recent:
+        is_recent = (commit.published_ms or described.described_ms) >= since_ms
+        if (
+            commit.way is not Way.STAGED
+            or (commit.sequence or 0) <= described.unseen
+            or not is_recent
+        ):
             break
         listed.append(commit)
     return listed
 
 
-def kind_of(described: Described) -> str:
+def kind_of(described: TableInfo) -> str:
     """Say whose a table is."""
-    return EXTERNAL if described.row.kind is TableKind.EXTERNAL else MANAGED
+    return EXTERNAL if described.kind is TableKind.EXTERNAL else MANAGED
 
 
-def format_of(described: Described) -> str:
+def format_of(described: TableInfo) -> str:
     """Say how a table's files are encoded."""
-    if described.row.kind is TableKind.MANAGED:
+    if described.kind is TableKind.MANAGED:
         return "DELTA"
     return described.metadata.format.provider.upper()
 
 
-def properties_of(described: Described) -> dict[str, str]:
+def properties_of(described: TableInfo) -> dict[str, str]:
     """Give the properties: what the log has, and what clients read off them. Nothing else.
 
     Whoever replaces a table writes all that begins with `delta.` back into the log.
     """
-    protocol, row = described.protocol, described.row
+    protocol = described.protocol
     if protocol is None:
         return dict(described.metadata.configuration)
     told = {
         **described.metadata.configuration,
         "delta.minReaderVersion": str(protocol.min_reader_version),
         "delta.minWriterVersion": str(protocol.min_writer_version),
-        "delta.lastUpdateVersion": str(row.metadata_version),
+        "delta.lastUpdateVersion": str(described.metadata_version),
         "delta.lastCommitTimestamp": str(described.changed_ms),
     }
     for name in sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())}):
@@ -309,9 +313,9 @@ def properties_of(described: Described) -> dict[str, str]:
     return told
 
 
-def info(described: Described) -> bodies.TableInfo:
+def info(described: TableInfo) -> bodies.TableInfo:
     """Tell of a table in the older words."""
-    row, metadata = described.row, described.metadata
+    metadata = described.metadata
     return bodies.TableInfo(
         name=described.name.table,
         catalog_name=described.name.catalog,
@@ -319,12 +323,12 @@ def info(described: Described) -> bodies.TableInfo:
         table_type=kind_of(described),
         data_source_format=format_of(described),
         columns=columns.flat(metadata),
-        storage_location=row.location,
+        storage_location=described.location,
         comment=metadata.description,
         properties=properties_of(described),
-        created_at=row.created_ms,
-        updated_at=max(described.changed_ms, row.created_ms),
-        table_id=row.id,
+        created_at=described.created_ms,
+        updated_at=max(described.changed_ms, described.created_ms),
+        table_id=described.table_id,
     )
 
 
@@ -409,7 +413,7 @@ def lacks_required(
 
 
 def contradictions(
-    updates: Iterable[bodies.Update], examined: Examined, before: Described
+    updates: Iterable[bodies.Update], examined: Examined, before: TableInfo
 ) -> Iterator[Violation]:
     """List what was declared of a commit and is not so."""
     yield from asks_for_uniform(examined)

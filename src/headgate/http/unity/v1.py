@@ -12,16 +12,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from headgate.api.messages import RatifiedCommit, TableInfo
 from headgate.api.status import FileSizes, Reported
-from headgate.catalog.descriptions import Described
-from headgate.catalog.stores.port import CommitHeader, TableRow
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, columns, external_tables, problems, table_views
 from headgate.http.unity.commits import heard, is_replay, propose, refuse_wrong_claim
 from headgate.http.unity.problems import BASE, Case, SaidError
 from headgate.names import TableName, plain_name
-from headgate.protocol.actions import Metadata, Version
+from headgate.protocol.actions import Metadata, TableId, Version
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.table_states import TableKind
@@ -158,18 +157,18 @@ def _exists(call: Call) -> None:
     table_views.find(call.catalog, _name(call))
 
 
-def _loaded(described: Described) -> bodies.LoadedTable:
+def _loaded(described: TableInfo) -> bodies.LoadedTable:
     metadata = _metadata(described)
-    if described.row.kind is TableKind.EXTERNAL:
+    if described.kind is TableKind.EXTERNAL:
         return bodies.LoadedTable(metadata=metadata)
     return bodies.LoadedTable(
         metadata=metadata,
         commits=tuple(map(_commit, table_views.in_staged_files(described))),
-        latest_table_version=described.row.head,
+        latest_table_version=described.latest,
     )
 
 
-def _commit(commit: CommitHeader) -> bodies.Commit:
+def _commit(commit: RatifiedCommit) -> bodies.Commit:
     assert commit.file_name is not None  # it is staged
     return bodies.Commit(
         version=commit.version,
@@ -180,25 +179,25 @@ def _commit(commit: CommitHeader) -> bodies.Commit:
     )
 
 
-def _metadata(described: Described) -> bodies.TableMetadata:
+def _metadata(described: TableInfo) -> bodies.TableMetadata:
     if table_views.format_of(described) != "DELTA":
         raise SaidError(
             Case.OTHER_FORMAT,
             f"UnsupportedTableFormat: {described.name} is {table_views.format_of(described)}.",
             remedy="Ask for it by the older REST: GET /tables.",
         )
-    row, metadata = described.row, described.metadata
-    last = (row.metadata_version, described.changed_ms)
+    metadata = described.metadata
+    last = (described.metadata_version, described.changed_ms)
     version, timestamp_ms = (
-        last if row.kind is TableKind.MANAGED else external_tables.last_commit(metadata)
+        last if described.kind is TableKind.MANAGED else external_tables.last_commit(metadata)
     )
     return bodies.TableMetadata(
-        etag=_etag(row),
+        etag=_etag(described.metadata_version),
         table_type=table_views.kind_of(described),
-        table_uuid=row.id,
-        location=row.location,
-        created_time=row.created_ms,
-        updated_time=max(described.changed_ms, row.created_ms),
+        table_uuid=described.table_id,
+        location=described.location,
+        created_time=described.created_ms,
+        updated_time=max(described.changed_ms, described.created_ms),
         columns=columns.to_kebab(metadata.schema_string),
         partition_columns=metadata.partition_columns,
         properties=table_views.properties_of(described),
@@ -207,8 +206,8 @@ def _metadata(described: Described) -> bodies.TableMetadata:
     )
 
 
-def _etag(row: TableRow) -> str:
-    return str(row.metadata_version)  # moves with metadata alone
+def _etag(version: Version) -> str:
+    return str(version)  # moves with metadata alone
 
 
 # Committing
@@ -224,14 +223,14 @@ def _update(call: Call) -> bodies.LoadedTable:
     uuid = _one(_one_of_a_kind(body.requirements), bodies.AssertTableUuid)
     if uuid is None:
         raise InvalidArgumentError("assert-table-uuid is missing.", remedy="")
-    if uuid.uuid.lower() != before.row.id:
+    if uuid.uuid.lower() != before.table_id:
         raise SaidError(
             Case.NOT_AS_ASSERTED,
-            f"{before.name} is table {before.row.id}, not {uuid.uuid[:60]}.",
+            f"{before.name} is table {before.table_id}, not {uuid.uuid[:60]}.",
             remedy="Load it again.",
         )
     etag = _one(body.requirements, bodies.AssertEtag)
-    if before.row.kind is TableKind.EXTERNAL:
+    if before.kind is TableKind.EXTERNAL:
         return _declare(call, before, updates, etag)
     if _one(updates, bodies.SetSnapshotVersion) is not None:
         raise InvalidArgumentError(
@@ -243,29 +242,31 @@ def _update(call: Call) -> bodies.LoadedTable:
         return _confirm(call, before, updates, claim, etag)
     table_views.refuse_uniform(add.uniform)
     claim = heard(before, claim, add.commit)
-    is_stale = etag is not None and etag.etag != _etag(before.row)
+    is_stale = etag is not None and etag.etag != _etag(before.metadata_version)
     if is_stale and not is_replay(call.catalog, before, add.commit):
-        _refuse_unless_asserted(before.row, etag)
+        _refuse_unless_asserted(before.table_id, before.metadata_version, etag)
 
     def judge(examined: Examined) -> Iterable[Violation]:
         return table_views.contradictions(updates, examined, before)
 
-    after = propose(call.catalog, before, add.commit, claim, judge)
-    return _answered(call, before, lambda: call.catalog.describe_after(before, *after))
+    after, commit = propose(call.catalog, before, add.commit, claim, judge)
+    return _answered(call, before, lambda: call.catalog.describe_after(before, after, commit))
 
 
-def _look_for(call: Call, add: bodies.AddCommit | None) -> Callable[[TableName], Described]:
+def _look_for(call: Call, add: bodies.AddCommit | None) -> Callable[[TableName], TableInfo]:
     if add is None:
         return call.catalog.describe_briefly
     version = Version(add.commit.version)
-    return lambda name: call.catalog.describe_for(name, version)
+    return lambda name: call.catalog.describe(name, version)
 
 
-def _refuse_unless_asserted(row: TableRow, etag: bodies.AssertEtag | None) -> None:
-    if etag is not None and etag.etag != _etag(row):
+def _refuse_unless_asserted(
+    table_id: TableId, version: Version, etag: bodies.AssertEtag | None
+) -> None:
+    if etag is not None and etag.etag != _etag(version):
         raise SaidError(
             Case.NOT_AS_ASSERTED,
-            f"The metadata of table {row.id} changed: its etag is {_etag(row)}, "
+            f"The metadata of table {table_id} changed: its etag is {_etag(version)}, "
             f"not {etag.etag[:60]}.",
             remedy="Load it again.",
         )
@@ -273,7 +274,7 @@ def _refuse_unless_asserted(row: TableRow, etag: bodies.AssertEtag | None) -> No
 
 def _declare(
     call: Call,
-    before: Described,
+    before: TableInfo,
     updates: tuple[bodies.Update, ...],
     etag: bodies.AssertEtag | None,
 ) -> bodies.LoadedTable:
@@ -283,14 +284,14 @@ def _declare(
         before.metadata, updates
     )  # what is wrong is refused before it is its turn
 
-    def change(row: TableRow, metadata: Metadata) -> Metadata:
+    def change(version: Version, metadata: Metadata) -> Metadata:
         changed = external_tables.changed(metadata, updates)
         if changed != metadata:  # told again it changes nothing, and its etag may be old
-            _refuse_unless_asserted(row, etag)
+            _refuse_unless_asserted(before.table_id, version, etag)
         return changed
 
-    call.catalog.change_external(before.row.id, change)
-    return _loaded(call.catalog.describe(before.row.id))
+    call.catalog.change_external(before.table_id, change)
+    return _loaded(call.catalog.describe(before.table_id))
 
 
 def _one_of_a_kind(given: tuple[Found, ...]) -> tuple[Found, ...]:
@@ -305,7 +306,7 @@ def _one(given: Iterable[object], kind: type[Found]) -> Found | None:
 
 def _confirm(
     call: Call,
-    before: Described,
+    before: TableInfo,
     updates: Iterable[bodies.Update],
     claim: int | None,
     etag: bodies.AssertEtag | None,
@@ -316,14 +317,14 @@ def _confirm(
             f"The metadata of {before.name} changes by a commit, and there is none.",
             remedy="Send add-commit with it.",
         )
-    _refuse_unless_asserted(before.row, etag)
+    _refuse_unless_asserted(before.table_id, before.metadata_version, etag)
     refuse_wrong_claim(before, claim)
-    call.catalog.confirm_published(before.row.id, Version(claim))
+    call.catalog.confirm_published(before.table_id, Version(claim))
     version = Version(claim)
-    return _answered(call, before, lambda: call.catalog.describe_in_files(before.row.id, version))
+    return _answered(call, before, lambda: call.catalog.describe_in_files(before.table_id, version))
 
 
-def _answered(call: Call, before: Described, look: Callable[[], Described]) -> bodies.LoadedTable:
+def _answered(call: Call, before: TableInfo, look: Callable[[], TableInfo]) -> bodies.LoadedTable:
     """Tell of the table after what was done; if that cannot be, it was done nevertheless.
 
     Of commits that are published only from a version on: it is nobody's second look. Where what
@@ -334,7 +335,7 @@ def _answered(call: Call, before: Described, look: Callable[[], Described]) -> b
     except HeadgateError:
         pass
     try:
-        return bodies.LoadedTable(metadata=_metadata(call.catalog.describe(before.row.id)))
+        return bodies.LoadedTable(metadata=_metadata(call.catalog.describe(before.table_id)))
     except HeadgateError:  # it may be dropped by now
         return bodies.LoadedTable(metadata=_metadata(before))
 
@@ -403,7 +404,7 @@ def _create(call: Call, settings: Settings) -> bodies.LoadedTable:
 
 def _drop(call: Call) -> None:
     found = table_views.find(call.catalog, _name(call), call.catalog.describe_briefly)
-    call.catalog.drop_table(found.row.id)
+    call.catalog.drop_table(found.table_id)
 
 
 def _rename(call: Call) -> None:
@@ -417,7 +418,7 @@ def _rename(call: Call) -> None:
         raise
     new = TableName(described.name.catalog, described.name.schema, wanted)
     try:
-        call.catalog.rename_table(described.row.id, new)
+        call.catalog.rename_table(described.table_id, new)
     except AlreadyExistsError as error:
         raise SaidError(Case.TABLE_THERE, error.message) from None
 
@@ -426,7 +427,7 @@ def _table_credentials(call: Call) -> bodies.Credentials:
     wanted = call.text("operation")
     if wanted not in _ACCESS:
         raise InvalidArgumentError(f"The operation is {wanted!r}.", remedy="READ or READ_WRITE.")
-    location = table_views.find(call.catalog, _name(call)).row.location
+    location = table_views.find(call.catalog, _name(call)).location
     return _credentials(location, wanted)
 
 
@@ -441,9 +442,9 @@ def _credential(location: str, operation: str) -> bodies.Credential:
 def _report(call: Call) -> None:
     body: bodies.Metrics = call.body
     described = table_views.find(call.catalog, _name(call), call.catalog.describe_briefly)
-    if body.table_id.lower() != described.row.id:
+    if body.table_id.lower() != described.table_id:
         raise InvalidArgumentError(
-            f"{described.name} is table {described.row.id}, not {body.table_id[:60]}.", remedy=""
+            f"{described.name} is table {described.table_id}, not {body.table_id[:60]}.", remedy=""
         )
     report = body.report.commit_report
     if report is None:
@@ -454,7 +455,7 @@ def _report(call: Call) -> None:
     if sizes is not None and _bins(sizes) > _MOST_BINS:
         raise InvalidArgumentError(f"A histogram has at most {_MOST_BINS} bins.", remedy="")
     call.catalog.report_commit(
-        described.row.id,
+        described.table_id,
         Reported(
             commits=1,
             files_added=report.num_files_added,
