@@ -27,7 +27,7 @@ from headgate.clock import Clock, Ids, RandomIds, SystemClock, uuid7
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
 from headgate.protocol.commit.content import Way
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema.types import to_json
 from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings

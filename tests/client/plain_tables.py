@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from headgate.client.arrow_io import arrow_schema, write_files
 from headgate.protocol.actions import AddFile, Metadata, Protocol, encode, join
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema import types as delta
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import (
     ArrayType,
     DataType,

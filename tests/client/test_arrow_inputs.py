@@ -18,7 +18,7 @@ from headgate.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.schema_text import parse_schema
 
 COLUMNS = "id long, s string, d date, at timestamp, l timestamp_ntz, n dec(10,2), f double, ok bool"
 NESTED = f"{COLUMNS}, b binary, a array<int>, m map<string, date>, r struct<x: int, y: string>"

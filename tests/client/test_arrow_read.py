@@ -30,8 +30,8 @@ from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import AddFile, DeletionVector
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.predicates import And, Compare, In, IsNull, Not, Operator, Or
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema import types as delta
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import StructField, StructType
 from headgate.storage.local import LocalStore
 from headgate.storage.locations import mount

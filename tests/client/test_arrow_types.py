@@ -9,8 +9,8 @@ from hypothesis import given
 from headgate.client.arrow_io import arrow_schema, delta_schema
 from headgate.data.arrow_types import FIELD_ID, file_schema
 from headgate.errors import HeadgateError, InvalidSchemaError, UnsupportedFeatureError
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema.column_mapping import with_mapping
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import StructField, StructType
 from tests.client.plain_tables import types
 

@@ -24,9 +24,9 @@ from headgate.errors import (
     UnavailableError,
     UnsupportedFeatureError,
 )
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import with_mapping
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import DecimalType, StructField, StructType
 from headgate.storage.memory import MemoryStore
 from headgate.table.snapshot_loader import load_path

@@ -29,8 +29,8 @@ from headgate.failpoints import FailPointError, arm
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit.content import Inline, Way
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.paths import PublishedCommit
-from headgate.protocol.schema.text import parse_schema
 from tests.client.conftest import World, filesystem_world, ids_in, rows
 from tests.kit import req
 from tests.kit.toy import ToyCatalog

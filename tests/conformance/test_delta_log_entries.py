@@ -13,7 +13,7 @@ import pytest
 import headgate
 from headgate.client.arrow_io import arrow_schema
 from headgate.protocol.commit.content import Way
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.schema_text import parse_schema
 from tests.conformance.conftest import PARTS, Lake, Story, ours, published, rows_of
 from tests.kit import req
 from tests.kit.witness import (

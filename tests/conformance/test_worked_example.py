@@ -22,7 +22,7 @@ from headgate.clock import RandomIds
 from headgate.names import TableName
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
 from headgate.protocol.commit.content import Inline, Staged, Way
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema.types import to_json
 from headgate.settings import Settings
 from headgate.storage import locations

@@ -21,8 +21,8 @@ from headgate.client.arrow_io import arrow_schema, delta_schema
 from headgate.data.arrow_types import file_schema
 from headgate.data.parquet_footers import footer_statistics
 from headgate.data.statistics_builder import StatisticsBuilder, indexed_columns
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema.column_mapping import leaf_columns
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import (
     DOUBLE,
     FLOAT,

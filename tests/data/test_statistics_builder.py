@@ -28,12 +28,12 @@ from headgate.data.statistics_builder import (
 )
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.expressions.predicates import Compare, IsNull, Operator, Predicate
-from headgate.protocol.expressions.pruner import may_match
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.partition_values import format_partition_value
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import DOUBLE, FLOAT, StructField, StructType
 from headgate.storage.memory import MemoryStore
 from tests.client.plain_tables import PRIMITIVES, Plain, rows_of, table, tables, write
+from tests.kit.predicates import may_match
 
 TABLES = Path(__file__).parents[1] / "table" / "tables"
 

@@ -20,8 +20,8 @@ from headgate.protocol.actions import (
     join,
 )
 from headgate.protocol.commit.content import Inline
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.properties import TABLE_ID_PROPERTY
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import to_json
 
 START_MS = 1_772_000_000_000

@@ -13,7 +13,7 @@ from headgate.client.session import Session
 from headgate.client.table import PlainTable, Table
 from headgate.client.table_definition import Wanted
 from headgate.client.transaction import Operation
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.kit.sweep import public_methods, unexpected

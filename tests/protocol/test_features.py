@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from headgate.errors import InvalidArgumentError
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.features import FEATURES, FeatureKind, Writes
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import to_json
 from tests.kit import req
 

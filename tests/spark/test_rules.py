@@ -14,7 +14,7 @@ from headgate.errors import (
 )
 from headgate.protocol import features
 from headgate.protocol.encoding import replaced
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema.types import DEFAULT, GENERATION, StructField, StructType, to_json
 from tests.spark.conftest import Water, listed, rows
 

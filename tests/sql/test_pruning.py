@@ -20,13 +20,13 @@ from headgate.protocol.expressions.predicates import (
     Operator,
     Or,
     Predicate,
-    matches,
 )
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema.types import StructField
-from headgate.sql.condition_parser import condition_predicate, contents, table_predicate
+from headgate.sql.condition_analysis import condition_predicate, contents, table_predicate
 from headgate.sql.rewrite import splice
 from headgate.sql.statements import Name
+from tests.kit.predicates import matches
 
 SCHEMA = parse_schema(
     "i int, n long, s string, d date, ts timestamp, ntz timestamp_ntz, b boolean,"
@@ -145,6 +145,8 @@ def test_a_plain_comparison_says_something(condition: str, expected: Predicate |
         "i IN (SELECT 1)",
         "ts IN ('2026-03-01 10:00:00Z')",
         "EXISTS (SELECT 1 FROM u)",
+        "(SELECT max(b) FROM u WHERE n = 1 AND i = 2)",
+        "CASE -i AND i = 1 WHEN true THEN true END",
         "upper(s) = 'A'",
         "s LIKE 'a%'",
         "s = 'a' 'b'",

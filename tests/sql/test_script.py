@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headgate.errors import SyntaxRefusedError
 from headgate.names import TableName
 from headgate.protocol.commit.conflicts import Isolation
-from headgate.sql.condition_parser import contents
+from headgate.sql.condition_analysis import contents
 from headgate.sql.rewrite import splice
 from headgate.sql.script import parse, split
 from headgate.sql.statements import (

@@ -321,7 +321,7 @@ def test_a_short_statement_is_read(
     [
         ("CREATE TABLE t (a foo)", "'foo' is not a type"),
         ("CREATE TABLE t (a varchar(5))", "use string"),
-        ("CREATE TABLE t (a array<int)", "the type never ends"),
+        ("CREATE TABLE t (a array<int)", "`>` was expected"),
         ("CREATE TABLE t (a int, a)", "a type was expected"),
         ("CREATE TABLE t (a int) USING parquet", "`parquet` is not Delta"),
         ("CREATE TABLE t (a int) LIKE u", "LIKE is not known here"),

@@ -18,13 +18,13 @@ from headgate.protocol.expressions.predicates import (
     Operator,
     Or,
     Predicate,
-    matches,
 )
 from headgate.protocol.expressions.pruner import Pruner
 from headgate.protocol.log.replay import EMPTY, apply
 from headgate.protocol.schema.types import StructType, from_json, to_json
 from headgate.table import file_columns, pruning
 from headgate.table.file_columns import file_table
+from tests.kit.predicates import matches
 
 SCHEMA: StructType = from_json(
     '{"type":"struct","fields":['

@@ -20,7 +20,7 @@ from headgate.cli.sql_results import Results
 from headgate.client.session import Session
 from headgate.errors import HeadgateError, SyntaxRefusedError
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA
-from headgate.sql.lexer import tokenize
+from headgate.sql.positions import tokenize
 from headgate.sql.script import split
 
 _WELCOME = "Statements end with `;`. Tab completes, Ctrl-C clears or cancels, Ctrl-D exits."

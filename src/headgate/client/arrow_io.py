@@ -33,6 +33,7 @@ from headgate.errors import (
 from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import AddFile, Metadata, Version
 from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.protocol.expressions.implied import implied_predicate
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.schema.checks import void_problems
@@ -40,7 +41,6 @@ from headgate.protocol.schema.column_mapping import without_mapping
 from headgate.protocol.schema.type_widening import TypeChange, is_readable, type_changes
 from headgate.protocol.schema.types import VOID, StructField, StructType, find
 from headgate.protocol.statistics import num_records
-from headgate.sql.condition_parser import condition_predicate
 from headgate.storage.port import ObjectStore
 
 __all__ = [
@@ -151,7 +151,7 @@ def _filters(
     if not isinstance(where, str):
         return where, where
     rows = parse_filter(where, arrow_schema(schema))
-    return rows, condition_predicate(where, schema, is_utc=True)
+    return rows, implied_predicate(rows.tree, schema, is_utc=True)
 
 
 def layout_of(snapshot: Readable) -> Layout:

@@ -26,8 +26,9 @@ from headgate.protocol.actions import Action, Metadata
 from headgate.protocol.clustering import clustering_columns
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
+from headgate.protocol.expressions.dependents import dependents
 from headgate.protocol.schema import changes
-from headgate.protocol.schema.changes import AddedColumn, Position, dependents, dotted
+from headgate.protocol.schema.changes import AddedColumn, Position, dotted
 from headgate.protocol.schema.checks import check
 from headgate.protocol.schema.evolution import with_schema
 from headgate.protocol.schema.types import (

@@ -34,6 +34,7 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
+from headgate.protocol.expressions.schema_text import parse_schema, parse_type
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.checks import check
 from headgate.protocol.schema.column_mapping import (
@@ -42,7 +43,6 @@ from headgate.protocol.schema.column_mapping import (
     with_mapping,
     without_mapping,
 )
-from headgate.protocol.schema.text import parse_schema, parse_type
 from headgate.protocol.schema.types import (
     DEFAULT,
     GENERATION,

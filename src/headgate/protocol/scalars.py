@@ -29,6 +29,10 @@ _MOMENT = re.compile(
     r"(Z|UTC|[+-]\d{2}(?::?\d{2})?)?)?",
     re.ASCII,
 )
+# A timestamp that every engine reads alike.
+PLAIN_TIMESTAMP = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?P<zone>Z|[+-]\d\d:\d\d)?)?", re.ASCII
+)
 _DAY_ONE = dt.datetime(1970, 1, 1)  # noqa: DTZ001  (used with UTC times without their zone)
 _DAY_ONE_ORDINAL = _DAY_ONE.toordinal()
 _MICROSECOND = dt.timedelta(microseconds=1)

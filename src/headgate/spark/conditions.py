@@ -19,7 +19,7 @@ from headgate.errors import InvalidArgumentError
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.spark.sessions import is_remote
 from headgate.spark.types import helper_column, quoted
-from headgate.sql.condition_parser import Contents, condition_predicate, contents
+from headgate.sql.condition_analysis import Contents, condition_predicate, contents
 from headgate.sql.keywords import NONDETERMINISTIC
 from headgate.sql.rewrite import Moment, splice
 from headgate.table.snapshot import Snapshot

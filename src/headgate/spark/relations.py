@@ -31,7 +31,7 @@ from headgate.spark.sessions import is_remote, resolved
 from headgate.spark.statement import Statement
 from headgate.spark.types import quoted
 from headgate.sql import positions, statements
-from headgate.sql.condition_parser import contents, table_predicate
+from headgate.sql.condition_analysis import contents, table_predicate
 from headgate.sql.count_queries import find_count
 from headgate.sql.queries import Reference
 from headgate.sql.rewrite import STAND_IN_WIDTH, Spliced, StandIn, splice

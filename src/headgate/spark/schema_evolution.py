@@ -6,7 +6,7 @@ from headgate.errors import UnsupportedFeatureError
 from headgate.names import fold
 from headgate.protocol import features
 from headgate.protocol.actions import Action
-from headgate.protocol.schema.changes import dependents
+from headgate.protocol.expressions.dependents import dependents
 from headgate.protocol.schema.checks import check
 from headgate.protocol.schema.evolution import Widens, merged, never, with_schema
 from headgate.protocol.schema.types import GENERATION, Path, StructType, from_json

@@ -31,7 +31,7 @@ from headgate.spark.statement import Statement
 from headgate.spark.store_assignment import fitted_cast
 from headgate.spark.types import quoted
 from headgate.sql import statements
-from headgate.sql.condition_parser import condition_predicate, contents
+from headgate.sql.condition_analysis import condition_predicate, contents
 from headgate.sql.rewrite import Edit, Spliced
 from headgate.sql.script import parse
 from headgate.sql.statements import Name, Piece

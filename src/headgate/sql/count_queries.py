@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.sql.cursor import Cursor
-from headgate.sql.lexer import tokenize
+from headgate.sql.positions import tokenize
 from headgate.sql.statements import Piece, TableReference
 
 _COLUMN = "count(1)"  # as Spark calls it, whatever is counted

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from headgate.errors import InvalidSchemaError, SyntaxRefusedError
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.lexer import Token, TokenKind, unquote
+from headgate.protocol.expressions.schema_text import read_type
 from headgate.protocol.schema.types import DataType
 from headgate.sql.keywords import AWAITING, BEFORE_BY, BEFORE_MORE, CLAUSES, NOT_AN_ALIAS
-from headgate.sql.lexer import Kind, Token, unquote
 from headgate.sql.positions import refused
 from headgate.sql.statements import AsOf, Name, Path, Piece, TimestampAsOf, VersionAsOf
 
@@ -43,7 +43,7 @@ class Cursor:
 
     @property
     def is_at_end(self) -> bool:
-        return self.peek().kind is Kind.END
+        return self.peek().kind is TokenKind.END
 
     def sees(self, *keys: str) -> bool:
         """Say whether these words and signs come next."""
@@ -55,7 +55,7 @@ class Cursor:
 
     @staticmethod
     def _is(token: Token, key: str) -> bool:
-        return token.kind in (Kind.WORD, Kind.SIGN) and token.key == key
+        return token.kind in (TokenKind.WORD, TokenKind.SIGN) and token.key == key
 
     # Taking
 
@@ -114,13 +114,13 @@ class Cursor:
         return self.name("a column").parts
 
     def string(self, what: str = "a string") -> str:
-        if self.peek().kind is not Kind.STRING:
+        if self.peek().kind is not TokenKind.STRING:
             raise self.unexpected(what)
-        return unquote(self.take())
+        return unquote(self.take().text)
 
     def integer(self) -> int:
         sign = -1 if self.took("-") else 1
-        if self.peek().kind is not Kind.NUMBER or not self.peek().text.isdecimal():
+        if self.peek().kind is not TokenKind.NUMBER or not self.peek().text.isdecimal():
             raise self.unexpected("a whole number")
         return sign * int(self.take().text)
 
@@ -143,7 +143,7 @@ class Cursor:
         ahead = 1 if self.sees("FOR") else 0
         word = self.peek(ahead)
         if not (
-            word.kind is Kind.WORD
+            word.kind is TokenKind.WORD
             and word.key in ("VERSION", "SYSTEM_VERSION", "TIMESTAMP", "SYSTEM_TIME")
             and self._is(self.peek(ahead + 1), "AS")
             and self._is(self.peek(ahead + 2), "OF")
@@ -152,11 +152,11 @@ class Cursor:
         self._next += ahead + 3
         if word.key in ("TIMESTAMP", "SYSTEM_TIME"):
             return TimestampAsOf(self.expression(*NOT_AN_ALIAS, is_operand=True))
-        if self.peek().kind is Kind.STRING:
+        if self.peek().kind is TokenKind.STRING:
             token = self.take()
-            if not unquote(token).isdecimal():
+            if not unquote(token.text).isdecimal():
                 raise refused(self.text, token.start, "a version is a whole number")
-            return VersionAsOf(int(unquote(token)))
+            return VersionAsOf(int(unquote(token.text)))
         return VersionAsOf(self.integer())
 
     def alias(self, *, may_be_clause: bool = True) -> str | None:
@@ -168,7 +168,7 @@ class Cursor:
         if self.took("AS"):
             return self.identifier("an alias")
         token = self.peek()
-        is_free = token.kind is Kind.QUOTED or token.key not in NOT_AN_ALIAS
+        is_free = token.kind is TokenKind.QUOTED or token.key not in NOT_AN_ALIAS
         if may_be_clause and token.key in CLAUSES and not self.sees_clause:
             is_free = True
         return self.take().name if token.is_name and is_free else None
@@ -177,44 +177,35 @@ class Cursor:
     def sees_clause(self) -> bool:
         """Whether the next word begins a clause: a word like it may also be a name."""
         token, following = self.peek(), self.peek(1)
-        if token.kind is not Kind.WORD or token.key not in CLAUSES:
+        if token.kind is not TokenKind.WORD or token.key not in CLAUSES:
             return False
         if token.key in BEFORE_BY:
             return following.key == "BY"
         if token.key not in BEFORE_MORE:
             return True
-        return following.kind is not Kind.END and following.key not in (",", ")", ".", "FROM", "AS")
+        return following.kind is not TokenKind.END and following.key not in (
+            ",",
+            ")",
+            ".",
+            "FROM",
+            "AS",
+        )
 
     def data_type(self) -> DataType:
-        """Take a type, read as everywhere else."""
+        """Take a type, as in any schema text."""
         start = self.peek()
-        if start.kind is not Kind.WORD:
+        if start.kind is not TokenKind.WORD:
             raise self.unexpected("a type")
-        self.take()
-        if self.sees("("):
-            self.skip_group()
-        elif self.sees("<"):
-            depth = 0
-            while True:
-                token = self.take()
-                if token.kind is Kind.END:
-                    raise refused(self.text, start.start, "the type never ends")
-                depth += {"<": 1, ">": -1, "<>": 0}.get(token.key, 0)
-                if depth == 0:
-                    break
-        last = self.last
-        assert last is not None
-        spelled = " ".join(self._spelled(start.start, last.end))
         try:
-            return parse_schema(f"c {spelled}").fields[0].type
+            found, end = read_type(self._tokens[self._next :])
         except InvalidSchemaError as error:
             why = error.message.partition(": ")[2].rstrip(".") or error.message.rstrip(".")
             raise refused(
                 self.text, start.start, f"the type cannot be read: {why}", error.remedy
             ) from error
-
-    def _spelled(self, start: int, end: int) -> list[str]:
-        return [token.text for token in self._tokens if start <= token.start < end]
+        while self.peek().start < end:
+            self.take()
+        return found
 
     # Expressions
 
@@ -246,9 +237,9 @@ class Cursor:
         closing = [_OPENING[opened.key]]
         while closing:
             token = self.take()
-            if token.kind is Kind.END:
+            if token.kind is TokenKind.END:
                 raise refused(self.text, opened.start, f"the `{opened.key}` is never closed")
-            if token.kind is not Kind.SIGN:
+            if token.kind is not TokenKind.SIGN:
                 continue
             if token.key in _OPENING:
                 closing.append(_OPENING[token.key])
@@ -262,21 +253,21 @@ class Cursor:
             token = self.peek()
             ends = begun and self.has_operand
             begun = True
-            if token.kind is Kind.SIGN and token.key in _OPENING:
+            if token.kind is TokenKind.SIGN and token.key in _OPENING:
                 self.skip_group()
                 continue
-            if token.kind is Kind.SIGN and token.key in (*_CLOSING, ",", ";") and cases == 0:
+            if token.kind is TokenKind.SIGN and token.key in (*_CLOSING, ",", ";") and cases == 0:
                 return
             if token.is_name and not self.is_behind_dot:
-                if token.kind is Kind.WORD and token.key == "CASE":
+                if token.kind is TokenKind.WORD and token.key == "CASE":
                     cases += 1
-                elif token.kind is Kind.WORD and token.key == "END" and cases:
+                elif token.kind is TokenKind.WORD and token.key == "END" and cases:
                     cases -= 1
                 elif ends and cases == 0:
-                    is_stop = token.kind is Kind.WORD and token.key in stops
+                    is_stop = token.kind is TokenKind.WORD and token.key in stops
                     if is_stop or is_operand:
                         return
-                elif is_operand and token.kind is Kind.WORD and token.key == "INTERVAL":
+                elif is_operand and token.kind is TokenKind.WORD and token.key == "INTERVAL":
                     self._skip_interval()
                     continue
             self.take()
@@ -295,12 +286,14 @@ class Cursor:
         if index < 0:
             return False
         token = self._tokens[index]
-        if token.kind is Kind.SIGN:
+        if token.kind is TokenKind.SIGN:
             if token.key == "*":  # all columns, or times
                 before = self._tokens[index - 1] if index else token
                 return before.key == "*" or not self._ends_operand(index - 1)
             return token.key in (")", "]", "}", "?")
-        return token.kind is not Kind.WORD or token.key not in AWAITING or self._is_dot(index - 1)
+        return (
+            token.kind is not TokenKind.WORD or token.key not in AWAITING or self._is_dot(index - 1)
+        )
 
     def _is_dot(self, index: int) -> bool:
         return index >= 0 and self._is(self._tokens[index], ".")
@@ -308,7 +301,7 @@ class Cursor:
     def _skip_interval(self) -> None:
         """Take INTERVAL 1 DAY and the like: behind a number its units look like an alias."""
         self.take()
-        while self.sees_any("+", "-") or self.peek().kind in (Kind.NUMBER, Kind.STRING):
+        while self.sees_any("+", "-") or self.peek().kind in (TokenKind.NUMBER, TokenKind.STRING):
             self.took_any("+", "-")
             self.take()
             if self.peek().is_name:
@@ -346,5 +339,5 @@ class Cursor:
 
     def unexpected(self, wanted: str) -> SyntaxRefusedError:
         token = self.peek()
-        found = f"`{token.text[:40]}`" if token.kind is not Kind.END else "the end"
+        found = f"`{token.text[:40]}`" if token.kind is not TokenKind.END else "the end"
         return self.refused(f"{wanted} was expected, not {found}")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headgate.errors import SyntaxRefusedError
+from headgate.protocol.expressions.lexer import TokenKind
+from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.sql.cursor import Cursor
-from headgate.sql.keywords import QUERY_STARTS
-from headgate.sql.lexer import Kind
 from headgate.sql.statements import (
     AddColumns,
     AddConstraint,
@@ -74,7 +74,7 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
         if clause in seen:
             raise cursor.refused(f"{clause} stands twice")
         seen.add(clause)
-        if clause in _TABLE_CLAUSES and cursor.peek().kind is Kind.WORD:
+        if clause in _TABLE_CLAUSES and cursor.peek().kind is TokenKind.WORD:
             cursor.take()
             table = _TABLE_CLAUSES[clause](cursor, table)
         elif cursor.took("AS") or cursor.sees_any("(", *QUERY_STARTS):
@@ -327,7 +327,7 @@ _REFUSED_CLAUSES = {
 
 def _unknown_clause(cursor: Cursor) -> SyntaxRefusedError:
     key = cursor.peek().key
-    if cursor.peek().kind is Kind.WORD and key in _REFUSED_CLAUSES:
+    if cursor.peek().kind is TokenKind.WORD and key in _REFUSED_CLAUSES:
         return cursor.refused(f"{key} is not known here", _REFUSED_CLAUSES[key])
     return cursor.unexpected("a clause of CREATE TABLE, or AS and a query")
 
@@ -349,18 +349,18 @@ def _properties(cursor: Cursor) -> dict[str, str]:
 
 
 def _key(cursor: Cursor) -> str:
-    if cursor.peek().kind is Kind.STRING:
+    if cursor.peek().kind is TokenKind.STRING:
         return cursor.string()
     return str(cursor.name("a property"))
 
 
 def _value(cursor: Cursor) -> str:
-    if cursor.peek().kind is Kind.STRING:
+    if cursor.peek().kind is TokenKind.STRING:
         return cursor.string()
     if word := cursor.took_any("TRUE", "FALSE"):
         return word.lower()
     sign = cursor.took_any("-")
-    if cursor.peek().kind is not Kind.NUMBER:
+    if cursor.peek().kind is not TokenKind.NUMBER:
         raise cursor.unexpected("a value: a string, a number, TRUE or FALSE")
     return sign + cursor.take().text
 

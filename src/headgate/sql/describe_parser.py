@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from headgate.protocol.expressions.lexer import TokenKind
+from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.sql.cursor import Cursor
-from headgate.sql.keywords import QUERY_STARTS
-from headgate.sql.lexer import Kind
 from headgate.sql.statements import (
     Describe,
     Described,
@@ -82,7 +82,7 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
         name = cursor.name("a table")
         if not cursor.took("("):
             return Show(whole, Shown.PROPERTIES, name, _like(cursor))
-        quoted = cursor.peek().kind is Kind.STRING
+        quoted = cursor.peek().kind is TokenKind.STRING
         key = cursor.string() if quoted else str(cursor.name("a property"))
         cursor.expect(")")
         return Show(whole, Shown.PROPERTIES, name, key=key)
@@ -137,7 +137,7 @@ def vacuum(cursor: Cursor, whole: Piece) -> Vacuum:
     while not cursor.is_at_end:
         if hours is None and cursor.took("RETAIN"):
             token = cursor.peek()
-            if token.kind is not Kind.NUMBER or not token.text.replace(".", "", 1).isdecimal():
+            if token.kind is not TokenKind.NUMBER or not token.text.replace(".", "", 1).isdecimal():
                 raise cursor.unexpected("a number of hours")
             hours = float(cursor.take().text)
             cursor.expect("HOURS")
@@ -165,13 +165,13 @@ def restore(cursor: Cursor, whole: Piece) -> Restore:
 def _like(cursor: Cursor) -> str | None:
     if cursor.took("LIKE"):
         return cursor.string("a pattern")
-    return cursor.string() if cursor.peek().kind is Kind.STRING else None
+    return cursor.string() if cursor.peek().kind is TokenKind.STRING else None
 
 
 def _is_last(cursor: Cursor) -> bool:
     """Say whether the next word is all there is: then it is a table named like a keyword."""
     following = cursor.peek(1)
-    return following.kind is Kind.END or following.key == "."
+    return following.kind is TokenKind.END or following.key == "."
 
 
 def _foreign(cursor: Cursor, whole: Piece, verb: str, query: Piece | None) -> Foreign:

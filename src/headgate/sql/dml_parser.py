@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from headgate.protocol.expressions.lexer import TokenKind
+from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.sql.cursor import Cursor
-from headgate.sql.keywords import QUERY_STARTS
-from headgate.sql.lexer import Kind
 from headgate.sql.positions import refused
 from headgate.sql.statements import (
     Assignment,
@@ -171,12 +171,14 @@ def _begins_query(cursor: Cursor) -> bool:
     while cursor.peek(ahead).key == "(":
         ahead += 1
     first, second = cursor.peek(ahead), cursor.peek(ahead + 1)
-    return first.kind is Kind.WORD and first.key in QUERY_STARTS and second.key not in (",", ")")
+    return (
+        first.kind is TokenKind.WORD and first.key in QUERY_STARTS and second.key not in (",", ")")
+    )
 
 
 def _source(cursor: Cursor) -> Values | Piece:
     first = cursor.peek()
-    if first.kind is Kind.WORD and first.key in ("VALUES", "VALUE"):
+    if first.kind is TokenKind.WORD and first.key in ("VALUES", "VALUE"):
         mark = cursor.mark()
         cursor.take()
         if cursor.is_at_end:
@@ -187,7 +189,7 @@ def _source(cursor: Cursor) -> Values | Piece:
         if first.key == "VALUE":
             raise cursor.unexpected("rows in parentheses")
         cursor.back_to(mark)
-    elif not (cursor.sees("(") or (first.kind is Kind.WORD and first.key in QUERY_STARTS)):
+    elif not (cursor.sees("(") or (first.kind is TokenKind.WORD and first.key in QUERY_STARTS)):
         raise cursor.unexpected("a query or VALUES")
     return cursor.rest()
 
@@ -199,7 +201,9 @@ def _values(cursor: Cursor) -> Values | None:
     while True:
         if cursor.sees("("):
             rows.append(tuple(cursor.listed(cursor.expression)))
-        elif cursor.peek().kind in (Kind.NUMBER, Kind.STRING) or cursor.sees_any("-", "NULL"):
+        elif cursor.peek().kind in (TokenKind.NUMBER, TokenKind.STRING) or cursor.sees_any(
+            "-", "NULL"
+        ):
             rows.append((cursor.expression(),))
         else:
             return None  # a struct may stand for a row: Spark's to spread out

@@ -38,8 +38,6 @@ NOT_AN_ALIAS = (
     )
 )
 
-QUERY_STARTS = _words("SELECT WITH FROM VALUES TABLE")
-
 # A call of one of these gives another answer the next time.
 NONDETERMINISTIC = _words(
     """

@@ -1,10 +1,11 @@
-"""Places in the user's text, and errors that point at them."""
+"""Positions in the user's text, and errors that point at them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from headgate.errors import SyntaxRefusedError
+from headgate.protocol.expressions.lexer import Token, UnclosedError, lex
 
 _WIDEST = 100  # of a line shown; longer ones are cut around the place
 
@@ -21,13 +22,13 @@ class Place:
 
 
 def place_at(text: str, offset: int) -> Place:
-    """Say where in a text an offset lies."""
+    """Convert an offset to a line and a column."""
     before = text[:offset]
     return Place(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
 
 
 def pointed(text: str, offset: int) -> str:
-    """Show the line an offset lies in, with a caret under the place."""
+    """Return the line of an offset, with a caret under the place."""
     begin = text.rfind("\n", 0, offset) + 1
     end = text.find("\n", offset)
     end = len(text) if end < 0 else end
@@ -38,7 +39,7 @@ def pointed(text: str, offset: int) -> str:
 
 
 def refused(text: str, offset: int, why: str, remedy: str | None = None) -> SyntaxRefusedError:
-    """Make the error that points at a place; `why` has no full stop."""
+    """Return an error that points at an offset; `why` has no full stop."""
     place = place_at(text, offset)
     return SyntaxRefusedError(
         f"{why[:1].upper()}{why[1:]}, at {place}:\n{pointed(text, offset)}\n",
@@ -46,3 +47,11 @@ def refused(text: str, offset: int, why: str, remedy: str | None = None) -> Synt
         line=place.line,
         column=place.column,
     )
+
+
+def tokenize(text: str, start: int = 0, end: int | None = None) -> list[Token]:
+    """Split a text, or a part of it, into tokens; refuse what is never closed."""
+    try:
+        return lex(text, start, end)
+    except UnclosedError as error:
+        raise refused(text, error.at, error.why) from None

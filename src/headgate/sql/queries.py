@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headgate.names import fold
+from headgate.protocol.expressions.lexer import Token, TokenKind
+from headgate.protocol.expressions.parser import begins_query
 from headgate.sql.cursor import Cursor
-from headgate.sql.keywords import CLAUSES, NOT_AN_ALIAS, QUERY_STARTS, SET_OPERATORS
-from headgate.sql.lexer import Kind, Token, tokenize
-from headgate.sql.positions import refused
+from headgate.sql.keywords import CLAUSES, NOT_AN_ALIAS, SET_OPERATORS
+from headgate.sql.positions import refused, tokenize
 from headgate.sql.statements import Piece, TableReference
 
 _JOINS = frozenset({"JOIN", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "NATURAL"})
@@ -53,14 +54,6 @@ def find_references(script: str, piece: Piece | None = None) -> tuple[Reference,
     except RecursionError:
         raise refused(script, piece.start, "this is nested too deeply") from None
     return tuple(sorted(finder.found, key=lambda reference: reference.table.piece.start))
-
-
-def begins_query(first: Token, second: Token) -> bool:
-    """Say whether two tokens begin a query and not an expression."""
-    if first.kind is not Kind.WORD or first.key not in QUERY_STARTS:
-        return False
-    follows = second.is_name or second.kind in (Kind.NUMBER, Kind.STRING) or second.key == "("
-    return first.key == "SELECT" or follows
 
 
 @dataclass(slots=True)
@@ -332,12 +325,12 @@ class _Finder:
         ahead = 1
         while cursor.peek(ahead).key == "." and cursor.peek(ahead + 1).is_name:
             ahead += 2
-        return cursor.peek(ahead).kind is Kind.SIGN and cursor.peek(ahead).key == "("
+        return cursor.peek(ahead).kind is TokenKind.SIGN and cursor.peek(ahead).key == "("
 
     def _is_stream(self) -> bool:
         """Say whether STREAM is the keyword and not a table: then a name follows."""
         following = self._cursor.peek(1)
-        is_free = following.kind is Kind.QUOTED or following.key not in NOT_AN_ALIAS
+        is_free = following.kind is TokenKind.QUOTED or following.key not in NOT_AN_ALIAS
         return following.is_name and is_free
 
     def _table(self, names: Names, *, has_alias: bool) -> _Relation:
@@ -442,7 +435,7 @@ class _Finder:
         begun = False
         while not cursor.is_at_end:
             token = cursor.peek()
-            if token.kind is Kind.SIGN:
+            if token.kind is TokenKind.SIGN:
                 if token.key in (")", "]") or token.key in stops:
                     return
                 if token.key == "," and (at_comma or at_alias):
@@ -467,7 +460,7 @@ class _Finder:
     def _ends(self, token: Token, stops: frozenset[str], at_alias: bool) -> bool:
         if at_alias:
             return True
-        if token.kind is not Kind.WORD or token.key not in stops:
+        if token.kind is not TokenKind.WORD or token.key not in stops:
             return False
         if token.key in SET_OPERATORS:
             return self._is_set_operator()

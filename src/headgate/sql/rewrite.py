@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from headgate.names import TableName, fold
+from headgate.protocol.expressions.lexer import Token
 from headgate.sql.cursor import Cursor
 from headgate.sql.keywords import BARE_CLOCKS, CLOCKS
-from headgate.sql.lexer import Token, tokenize
+from headgate.sql.positions import tokenize
 from headgate.sql.queries import Reference, find_references
 from headgate.sql.statements import Name, Piece
 

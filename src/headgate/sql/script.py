@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from headgate.protocol.expressions.lexer import Token, TokenKind
+from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.sql import ddl_parser, describe_parser, dml_parser, transaction_parser
 from headgate.sql.cursor import Cursor
-from headgate.sql.keywords import QUERY_STARTS
-from headgate.sql.lexer import Kind, Token, tokenize
-from headgate.sql.positions import refused
+from headgate.sql.positions import refused, tokenize
 from headgate.sql.statements import (
     Atomic,
     Begin,
@@ -40,7 +40,7 @@ def _groups(text: str, tokens: Sequence[Token]) -> Iterator[list[Token]]:
     group: list[Token] = []
     is_atomic = False
     for token in tokens:
-        if token.kind is Kind.END:
+        if token.kind is TokenKind.END:
             break
         if is_atomic:
             if _is(token, "END") and group[-1].key in (";", "ATOMIC"):
@@ -62,7 +62,7 @@ def _groups(text: str, tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 def _is(token: Token, key: str) -> bool:
-    return token.kind in (Kind.WORD, Kind.SIGN) and token.key == key
+    return token.kind in (TokenKind.WORD, TokenKind.SIGN) and token.key == key
 
 
 def _is_block(group: Sequence[Token]) -> bool:
@@ -79,14 +79,14 @@ def _piece(text: str, group: Sequence[Token]) -> Piece:
 
 def _statement(text: str, group: Sequence[Token]) -> Statement:
     whole = _piece(text, group)
-    end = Token(Kind.END, "", group[-1].end, "")
+    end = Token(TokenKind.END, "", group[-1].end, "")
     if _is_block(group):
         return _atomic(text, group, whole)
     cursor = Cursor(text, [*group, end])
     first = group[0]
-    if _is(first, "(") or (first.kind is Kind.WORD and first.key in _QUERIES):
+    if _is(first, "(") or (first.kind is TokenKind.WORD and first.key in _QUERIES):
         return _query(cursor, whole)
-    read = _STATEMENTS.get(first.key) if first.kind is Kind.WORD else None
+    read = _STATEMENTS.get(first.key) if first.kind is TokenKind.WORD else None
     if read is None:
         remedy = _REMEDIES.get(first.key)
         if remedy is None:
@@ -98,7 +98,7 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
 
 
 def _atomic(text: str, group: Sequence[Token], whole: Piece) -> Atomic:
-    end = Token(Kind.END, "", group[-1].start, "")
+    end = Token(TokenKind.END, "", group[-1].start, "")
     cursor = Cursor(text, [*group[:-1], end])
     cursor.expect("BEGIN", "ATOMIC")
     found = transaction_parser.options(cursor)

@@ -40,9 +40,9 @@ from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.examination import Examined, Violation, examine, examine_file
 from headgate.protocol.commit.inline_content import compose
 from headgate.protocol.commit.strict_json import Limits
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.column_mapping import MAPPING_ID, MAPPING_NAME
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import StructField, StructType, to_json
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, file_content, inline, metadata, protocol, remove

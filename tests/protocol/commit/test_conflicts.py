@@ -37,7 +37,7 @@ from headgate.protocol.commit.conflicts import (
     summarize,
 )
 from headgate.protocol.expressions.predicates import And, Compare, Operator, Predicate
-from headgate.protocol.schema.text import parse_schema
+from headgate.protocol.expressions.schema_text import parse_schema
 
 TABLE = TableId("11111111-1111-4111-8111-111111111111")
 ELSEWHERE = TableId("22222222-2222-4222-8222-222222222222")

@@ -22,14 +22,14 @@ from headgate.protocol.expressions.predicates import (
     Or,
     Predicate,
     columns,
-    matches,
 )
-from headgate.protocol.expressions.pruner import Pruner, may_match
+from headgate.protocol.expressions.pruner import Pruner
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.partition_values import format_partition_value, parse_partition_value
 from headgate.protocol.schema.column_mapping import MAPPING_NAME
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import STRING, DataType, DecimalType, StructField, StructType
 from headgate.protocol.statistics import parse_statistics, parse_values
+from tests.kit.predicates import matches, may_match
 
 relaxed = settings(deadline=None)
 

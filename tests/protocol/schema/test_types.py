@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidSchemaError, MalformedError, UnsupportedFeatureError
+from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema import checks, column_mapping, type_widening
 from headgate.protocol.schema import types as schema
-from headgate.protocol.schema.text import parse_schema
 from headgate.protocol.schema.types import (
     DATE,
     DOUBLE,
@@ -210,7 +210,7 @@ def test_nested_types_close_without_spaces() -> None:
         ("x array<>", "character 9"),
         ("x map<string>", "character 13"),
         ("x varchar(10)", "use string"),
-        ("x ; drop", "character 2"),
+        ("x ; drop", "character 3"),
         ("x struct<a int,>", "character 16"),
         ("x " + "array<" * 200, "deeper"),
     ],

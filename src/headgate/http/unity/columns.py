@@ -15,7 +15,7 @@ import msgspec
 from headgate.errors import HeadgateError, InvalidArgumentError
 from headgate.http.unity import bodies
 from headgate.protocol.actions import Metadata
-from headgate.protocol.schema import text as schema_text
+from headgate.protocol.expressions import schema_text
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.types import (
     ArrayType,

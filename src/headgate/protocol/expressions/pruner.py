@@ -49,21 +49,6 @@ from headgate.protocol.statistics import Values
 _NONE: Values = {}
 
 
-def may_match(
-    predicate: Predicate,
-    schema: StructType,
-    partition_values: Mapping[str, str | None],
-    min_values: Values | None = None,
-    max_values: Values | None = None,
-    null_count: Values | None = None,
-    num_records: int | None = None,
-) -> bool:
-    """Return False if a file certainly has no row that matches."""
-    return Pruner(predicate, schema).may_match(
-        partition_values, min_values, max_values, null_count, num_records
-    )
-
-
 class Pruner:
     """A predicate prepared for many files of one schema.
 

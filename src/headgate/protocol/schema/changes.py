@@ -1,12 +1,11 @@
-"""Schema changes of ALTER TABLE: add, change, move and drop columns, and find what depends on them.
+"""Schema changes of ALTER TABLE: add, change, move and drop columns.
 
 Existing rows are not checked here.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headgate.errors import (
@@ -15,8 +14,7 @@ from headgate.errors import (
     NotFoundError,
     UnsupportedFeatureError,
 )
-from headgate.names import did_you_mean, fold
-from headgate.protocol.actions import Metadata
+from headgate.names import did_you_mean
 from headgate.protocol.schema.column_mapping import without_mapping
 from headgate.protocol.schema.type_widening import TypeChange, is_widening, recorded
 from headgate.protocol.schema.types import (
@@ -32,14 +30,9 @@ from headgate.protocol.schema.types import (
     StructField,
     StructType,
     all_fields,
-    check_constraints,
     columns_with,
     find,
-    from_json,
-    invariants,
 )
-
-STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,35 +244,3 @@ def _placed(struct: StructType, item: StructField, position: Position | None) ->
         case After(column):
             fields.insert(fields.index(_field(struct, (column,))) + 1, item)
     return StructType(tuple(fields))
-
-
-# Dependents
-
-
-def dependents(metadata: Metadata, path: Path) -> list[str]:
-    """List what refers to a column by name: constraints, generated columns, statistics."""
-    schema = from_json(metadata.schema_string)
-    texts = {
-        f"constraint {name}": text
-        for name, text in check_constraints(metadata.configuration).items()
-    }
-    texts |= {f"invariant of {dotted(at)}": text for at, text in invariants(schema).items()}
-    texts |= {
-        f"generated column {dotted(at)}": str(item.metadata[GENERATION])
-        for at, item in all_fields(schema)
-        if GENERATION in item.metadata
-    }
-    if STATISTICS_COLUMNS in metadata.configuration:
-        texts[f"property {STATISTICS_COLUMNS}"] = metadata.configuration[STATISTICS_COLUMNS]
-    names = {fold(name) for name in path}
-    return [who for who, text in texts.items() if names <= {fold(name) for name in _names(text)}]
-
-
-# A text in quotes names no column; what is left of a word or a quoted name may be one.
-_NAME = re.compile(r"'(?:[^'\\]|\\.)*'|`((?:[^`]|``)+)`|(\w+)", re.DOTALL)
-
-
-def _names(expression: str) -> Iterator[str]:
-    for found in _NAME.finditer(expression):
-        if name := found[1] or found[2]:
-            yield name.replace("``", "`")

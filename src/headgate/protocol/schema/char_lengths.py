@@ -1,7 +1,7 @@
-"""Texts of a declared length: columns that Spark made as `char(n)` or `varchar(n)`.
+"""Strings of a declared length: columns that Spark created as `char(n)` or `varchar(n)`.
 
-In a table they are strings; what was declared is a text in the column's metadata, with the column's
-whole type. Spaces too many at the end are cut, as Spark does, and `char` is filled up with them.
+In a table they are strings; the declared type of the whole column is in its metadata. That text is
+not SQL: it has names with any characters unquoted, so it has a tokenizer of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CharLengths:
-    """What was declared of a type: a length, or something of the types within."""
+    """The declared length of a string type, or the lengths within a nested type."""
 
     length: int | None = None
     is_char: bool = False
@@ -32,12 +32,12 @@ class CharLengths:
 
     @property
     def type(self) -> str:
-        """What is declared of a text, as Spark spells it."""
+        """The declared type, as Spark spells it."""
         return f"{'char' if self.is_char else 'varchar'}({self.length})"
 
     @property
     def is_limited(self) -> bool:
-        """Whether a length is declared anywhere."""
+        """Whether a length is declared anywhere in the type."""
         inner = (*self.fields.values(), *self.within)
         return self.length is not None or any(item.is_limited for item in inner)
 
@@ -46,20 +46,20 @@ UNLIMITED: Final = CharLengths()
 
 
 def char_lengths(item: StructField) -> CharLengths:
-    """Read what a column's metadata says of its texts' lengths."""
+    """Parse the lengths in a column's metadata."""
     text = item.metadata.get(DECLARED)
     if text is None:
         return CharLengths()
     try:
-        return _Reading(str(text)).whole()
+        return _Parser(str(text)).parse()
     except ValueError:
         raise UnsupportedFeatureError(
             f"Column {item.name!r} is declared as {text!r}, which cannot be read."
         ) from None
 
 
-class _Reading:
-    """A type as Spark spells it, read from left to right."""
+class _Parser:
+    """Recursive descent over the tokens of a type."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, bool]] = []
@@ -73,10 +73,10 @@ class _Reading:
         self._tokens.append(("", False))
         self._next = 0
 
-    def whole(self) -> CharLengths:
-        found = self._type()
+    def parse(self) -> CharLengths:
+        lengths = self._type()
         self._expect("")
-        return found
+        return lengths
 
     def _type(self) -> CharLengths:
         match self._take()[0].lower():

@@ -1,7 +1,7 @@
-"""The words of SQL: a text cut into tokens exactly where Spark cuts it.
+"""Split SQL text into tokens exactly where Spark does.
 
 Strings, quoted names, comments (nested ones too) and dollar quotes follow Spark's lexer, so a `;`,
-a brace or a keyword inside them is never taken for one. Every token knows its place.
+a brace or a keyword inside them is never mistaken for one.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headgate.sql.positions import refused
 
+class TokenKind(enum.Enum):
+    """The kinds of tokens."""
 
-class Kind(enum.Enum):
-    """What a token is."""
-
-    WORD = "word"  # keyword or plain name: which of the two, only its place tells
+    WORD = "word"  # a keyword or a plain name, which only the parser can tell apart
     QUOTED = "quoted"
     STRING = "string"
     NUMBER = "number"
@@ -27,27 +25,42 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token; `key` is what it is compared by: words in capitals, signs as they are."""
+    """A token; `key` is what it is compared by: words in upper case, signs as they are."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     key: str
 
     @property
     def end(self) -> int:
-        """The place just behind it."""
+        """The offset after the token."""
         return self.start + len(self.text)
 
     @property
     def is_name(self) -> bool:
         """Whether it can be a part of a name."""
-        return self.kind in (Kind.WORD, Kind.QUOTED)
+        return self.kind in (TokenKind.WORD, TokenKind.QUOTED)
 
     @property
     def name(self) -> str:
-        """The name it spells, quotes taken off."""
-        return self.text[1:-1].replace("``", "`") if self.kind is Kind.QUOTED else self.text
+        """The name, without quotes."""
+        if self.kind is TokenKind.QUOTED:
+            return self.text[1:-1].replace("``", "`")
+        return self.text
+
+    def is_key(self, *keys: str) -> bool:
+        """Return True for one of these words and signs; quoted names and strings are neither."""
+        return self.kind in (TokenKind.WORD, TokenKind.SIGN) and self.key in keys
+
+
+class UnclosedError(Exception):
+    """A string, a quoted name or a comment is never closed; `at` is the offset where it begins."""
+
+    def __init__(self, why: str, at: int) -> None:
+        self.why = why
+        self.at = at
+        super().__init__(why)
 
 
 _PLAIN = re.compile(
@@ -67,41 +80,39 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _UNCLOSED = {"'": "string", '"': "string", "`": "quoted name"}
 
 
-def tokenize(text: str, start: int = 0, end: int | None = None) -> list[Token]:
-    """Cut a text, or a part of it, into tokens; the last is always the end."""
+def lex(text: str, start: int = 0, end: int | None = None) -> list[Token]:
+    """Split a text, or a part of it, into tokens; the last one is always END."""
     end = len(text) if end is None else end
-    found = list(_tokens(text, start, end))
-    found.append(Token(Kind.END, "", end, ""))
-    return found
+    return [*_tokens(text, start, end), Token(TokenKind.END, "", end, "")]
 
 
 def _tokens(text: str, position: int, end: int) -> Iterator[Token]:
     while position < end:
         if text.startswith("/*", position):
-            position = _behind_comment(text, position, end)
+            position = _comment_end(text, position, end)
             continue
         match = _PLAIN.match(text, position, end)
-        assert match is not None  # the last branch takes any character
+        assert match is not None  # the last alternative matches any character
         position = match.end()
         spelled = match[0]
         match match.lastgroup if match.lastgroup != "dollar" else "string":
             case "space":
                 continue
             case "sign" if spelled in _UNCLOSED:
-                raise refused(text, match.start(), f"the {_UNCLOSED[spelled]} never ends")
+                raise UnclosedError(f"the {_UNCLOSED[spelled]} never ends", match.start())
             case "word":
-                yield Token(Kind.WORD, spelled, match.start(), spelled.upper())
+                yield Token(TokenKind.WORD, spelled, match.start(), spelled.upper())
             case kind:
-                yield Token(Kind(kind), spelled, match.start(), spelled)
+                yield Token(TokenKind(kind), spelled, match.start(), spelled)
 
 
-def _behind_comment(text: str, start: int, end: int) -> int:
-    """Find the end of a comment; comments nest. Hints are comments too: none of them is for us."""
+def _comment_end(text: str, start: int, end: int) -> int:
+    """Find the end of a comment; comments nest. Hints are skipped like comments."""
     depth, position = 0, start
     while True:
         edge = _COMMENT_EDGE.search(text, position, end)
         if edge is None:
-            raise refused(text, start, "the comment never ends")
+            raise UnclosedError("the comment never ends", start)
         depth += 1 if edge[0] == "/*" else -1
         position = edge.end()
         if depth == 0:
@@ -115,16 +126,16 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 _ESCAPED["_"] = "\\_"
 
 
-def unquote(token: Token) -> str:
-    """Give what a string spells, its escapes read as Spark reads them."""
-    if token.text[0] in "rR":
-        return token.text[2:-1]
-    if token.text[0] == "$":
-        edge = token.text.index("$", 1) + 1
-        return token.text[edge:-edge]
-    quote = token.text[0]
+def unquote(string: str) -> str:
+    """Return the value of a string token, with its escapes read as Spark reads them."""
+    quote = string[0]
+    if quote in "rR":
+        return string[2:-1]
+    if quote == "$":
+        edge = string.index("$", 1) + 1
+        return string[edge:-edge]
 
-    def meant(match: re.Match[str]) -> str:
+    def unescaped(match: re.Match[str]) -> str:
         short, long, octal, plain = match.groups()
         if short or long:
             return chr(int(short or long, 16))
@@ -134,4 +145,4 @@ def unquote(token: Token) -> str:
             return _ESCAPED.get(plain, plain)
         return quote if match[0][0] == quote else match[0]
 
-    return _ESCAPE.sub(meant, token.text[1:-1])
+    return _ESCAPE.sub(unescaped, string[1:-1])

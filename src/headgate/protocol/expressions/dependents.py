@@ -1,0 +1,55 @@
+"""Find the expressions and properties of a table that refer to a column by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from headgate.names import fold
+from headgate.protocol.actions import Metadata
+from headgate.protocol.expressions.lexer import TokenKind, UnclosedError, lex
+from headgate.protocol.schema.changes import dotted
+from headgate.protocol.schema.types import (
+    GENERATION,
+    Path,
+    all_fields,
+    check_constraints,
+    from_json,
+    invariants,
+)
+
+STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
+
+
+def dependents(metadata: Metadata, path: Path) -> list[str]:
+    """List what refers to a column by name: constraints, generated columns, statistics."""
+    schema = from_json(metadata.schema_string)
+    texts = {
+        f"constraint {name}": text
+        for name, text in check_constraints(metadata.configuration).items()
+    }
+    texts |= {f"invariant of {dotted(at)}": text for at, text in invariants(schema).items()}
+    texts |= {
+        f"generated column {dotted(at)}": str(item.metadata[GENERATION])
+        for at, item in all_fields(schema)
+        if GENERATION in item.metadata
+    }
+    if STATISTICS_COLUMNS in metadata.configuration:
+        texts[f"property {STATISTICS_COLUMNS}"] = metadata.configuration[STATISTICS_COLUMNS]
+    names = {fold(name) for name in path}
+    return [what for what, text in texts.items() if names <= set(_names(text))]
+
+
+def _names(expression: str) -> Iterator[str]:
+    """Yield the folded words of an expression that may be names of columns."""
+    try:
+        tokens = lex(expression)
+    except UnclosedError:
+        tokens = []
+        yield from map(fold, re.findall(r"\w+", expression))
+    for token in tokens:
+        if token.is_name or token.kind is TokenKind.NUMBER:
+            yield fold(token.name)
+        elif token.kind is TokenKind.STRING and '"' in token.text:
+            # In double quotes it is a name if Spark's settings say so.
+            yield from map(fold, re.findall(r"\w+", token.text))
