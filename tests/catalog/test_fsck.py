@@ -14,7 +14,15 @@ import pytest
 
 import headgate
 from headgate import failpoints
-from headgate.api.messages import Answer, Finding, Proposal, Ratified, Resolved, Severity
+from headgate.api.messages import (
+    Answer,
+    Finding,
+    Proposal,
+    Ratified,
+    Resolved,
+    Severity,
+    VersionTaken,
+)
 from headgate.catalog.publisher import Publisher
 from headgate.errors import LogAheadError, LogDivergedError, UnavailableError
 from headgate.protocol.actions import TableId, Version
@@ -149,25 +157,30 @@ def test_an_older_copy_with_a_tail_it_cannot_publish_is_told_so_and_loses_nothin
 
 
 @shows("FS3")
+@pytest.mark.parametrize("unread", ["never", "during the repair", "after the repair"])
 def test_a_file_proposed_by_name_gets_its_answer_after_an_older_copy_was_repaired(
-    inline_lake: House,
+    inline_lake: House, unread: str
 ) -> None:
+    """It is answered by its name where the repair could read the file, else by its bytes."""
     lake = inline_lake
     table_id = lake.create().table_id
     lake.close()
     copy = lake.root.parent / "copy.db"
     shutil.copy(lake.root / "headgate.db", copy)
     lake.catalog = lake._open()
-    content = file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 10**4)
-    commit = StagedCommit(Version(1), uuid4())
-    lake.log(table_id).stage(commit, content)
-    staged = Staged(file_name=commit.name, size=len(content))
 
-    def propose() -> Answer:
+    def stage() -> tuple[StagedCommit, Staged]:
+        content = file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 10**4)
+        commit = StagedCommit(Version(1), uuid4())
+        lake.log(table_id).stage(commit, content)
+        return commit, Staged(file_name=commit.name, size=len(content))
+
+    def propose(staged: Staged) -> Answer:
         before = lake.database.describe(table_id, Version(1))
         return lake.database.propose_staged(before, Version(1), staged).answer
 
-    first = propose()
+    commit, staged = stage()
+    first = propose(staged)
     assert isinstance(first, Ratified)
     lake.catalog.publish(table_id)
     lake.close()
@@ -175,11 +188,19 @@ def test_a_file_proposed_by_name_gets_its_answer_after_an_older_copy_was_repaire
         (lake.root / f"headgate.db{suffix}").unlink(missing_ok=True)
     shutil.copy(copy, lake.root / "headgate.db")
     lake.catalog = lake._open()
+    path = path_on_disk(lake, table_id, commit.path)
+    away = path.rename(path.with_name("away")) if unread == "during the repair" else None
     problems(lake, repair=True)
-    again = propose()
+    if away is not None:
+        away.rename(path)
+    if unread == "after the repair":
+        path.unlink()
+    again = propose(staged)
     assert isinstance(again, Ratified)
-    assert again.commits[table_id].file_name == commit.name
+    assert again.commits[table_id].file_name == (commit.name if away is None else None)
     assert again.commits[table_id].sha256 == first.commits[table_id].sha256
+    _, other = stage()
+    assert isinstance(propose(other), VersionTaken)
 
 
 @pytest.mark.parametrize("repair", [False, True])

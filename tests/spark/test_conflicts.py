@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from headgate.errors import ConflictError
-from headgate.spark import Lake, dml
+from headgate.spark import Lake, dml, engine
 from headgate.spark.dml import Outcome
 from headgate.spark.insert import Insertion, insert
 from headgate.spark.merge import Clause, Do, When
@@ -68,6 +68,15 @@ def test_deletes_on_other_partitions_both_win(any_water: Water, mode: str) -> No
         deleting(water.lake, "id = 7 AND p = 'b'")(mine)
     assert [row[0] for row in water.rows()] == [0, 2, 3, 4, 5, 6, 8, 9]
     assert water.session.table("t").version == 3
+
+
+def test_a_delete_conflicts_with_a_file_that_went_where_it_looked(water: Water) -> None:
+    filled(water)
+    with slow(water.lake) as mine:
+        water.other().delete("t", "p = 'a'")  # a whole file, and nothing in its place
+        with pytest.raises(ConflictError, match="removed files that we read"):
+            deleting(water.lake, "abs(id) = 7")(mine)
+    assert [row[0] for row in water.rows()] == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -177,6 +186,23 @@ def test_a_write_made_from_a_read_remembers_what_was_read(water: Water) -> None:
     assert outcome.committed is not None
     assert not water.session.table("copy").history(1)[0].is_blind_append
     assert len(rows(water.lake.read("copy"))) == 9
+
+
+def test_a_write_was_made_from_the_oldest_read_that_has_its_files(
+    water: Water, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later read has them too, and would hide what came in between."""
+    monkeypatch.setattr(engine, "_REMEMBERED", 2)
+    filled(water)
+    for name in ("u", "w"):
+        water.make(name)
+        water.lake.read(name)
+    doubled = water.lake.read("t").selectExpr("id * 2 AS id", "p")
+    water.other().append("t", water.frame("SELECT 50L id, 'a' p"))
+    water.lake.read("t")
+    with pytest.raises(ConflictError):
+        water.lake.overwrite("t", doubled)
+    assert [row[0] for row in water.rows()] == [*range(10), 50]
 
 
 def test_what_is_read_of_the_past_is_not_disturbed(water: Water) -> None:

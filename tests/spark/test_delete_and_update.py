@@ -1,12 +1,22 @@
 """DELETE and UPDATE: by copies and by vectors, with NULL's own logic, and what history tells."""
 
+import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from headgate.client.table import Table
-from headgate.errors import InvalidArgumentError, InvalidDataError, SyntaxRefusedError
+from headgate.errors import (
+    InvalidArgumentError,
+    InvalidDataError,
+    InvariantError,
+    SyntaxRefusedError,
+)
+from headgate.spark import dml, statement
+from headgate.spark.conditions import Condition
+from headgate.spark.merge import Clause, Do, When
 from tests.spark.conftest import Water, commit, listed, local, put_file, rows
 
 MODES = ["copy-on-write", "deletion-vectors", "auto"]
@@ -58,6 +68,10 @@ def test_a_delete_takes_matching_rows_and_no_others(any_water: Water, mode: str)
     assert [row[0] for row in water.rows()] == [0, *range(3, 10)]
     by_vector = mode != "copy-on-write"
     assert sum(1 for file in water.files() if file.deletion_vector) == by_vector
+    for file in water.files():  # what bounds of a file with deleted rows say is no longer exact
+        is_tight = json.loads(file.stats or "")["tightBounds"]
+        assert is_tight is (file.deletion_vector is None)
+        assert file.data_change
     # The other file was not touched.
     assert len(before & {file.path for file in water.files()}) == 1 + by_vector
     entry = table.history(1)[0]
@@ -79,7 +93,8 @@ def test_a_delete_takes_matching_rows_and_no_others(any_water: Water, mode: str)
     assert [row[0] for row in water.rows()] == list(range(5, 10))
     assert len(water.files()) == 1
     assert water.lake.delete("t", "id = 77").committed is None
-    assert water.lake.delete("t").counts == {"num_affected_rows": 5}
+    water.lake.delete("t", "id = 5")
+    assert water.lake.delete("t").counts == {"num_affected_rows": 4}
     assert water.rows() == []
     assert table.to_arrow().num_rows == 0
 
@@ -134,6 +149,30 @@ def test_only_rows_that_match_are_computed(water: Water) -> None:
         " WHEN NOT MATCHED BY SOURCE THEN UPDATE SET q = 24 / id"
     )
     assert water.rows() == [(0, -1.0), (1, 24.0), (2, 12.0), (3, 8.0)]
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_values_that_no_row_could_be_given_are_refused_though_no_row_matches(
+    water: Water, *, is_empty: bool
+) -> None:
+    water.make(schema="id long, v string")
+    if not is_empty:
+        water.lake.append("t", water.frame("SELECT 1 id, 'x' v"))
+    for column, value in (("v", "nothing"), ("v", "sum(id)"), ("id", "'text'"), ("id.x", "1")):
+        with pytest.raises((InvalidArgumentError, InvalidDataError)):
+            water.lake.update("t", {column: value}, "id = 77")
+        path = tuple(column.split("."))
+        values = {path: value.replace("nothing", "s.nothing")}
+        with pytest.raises((InvalidArgumentError, InvalidDataError)):
+            water.lake.merge(
+                "t",
+                water.frame("SELECT 77L id"),
+                "t.id = s.id",
+                [Clause(When.MATCHED, Do.UPDATE, values=values)],
+                target_alias="t",
+                source_alias="s",
+            )
+    assert water.lake.update("t", {"v": "'y'"}, "id = 77").committed is None
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -215,7 +254,7 @@ def test_fields_within_a_struct_are_set_alone(water: Water) -> None:
     vectored(water, "copy-on-write", "id long, s struct<a: int, b: struct<c: string, d: int>>")
     row = "named_struct('a', 1, 'b', named_struct('c', 'x', 'd', 2))"
     water.lake.append("t", water.frame(f"SELECT id, {row} s FROM range(0, 3, 1, 1)"))
-    water.lake.update("t", {"s.b.c": "'new'", "s.a": "s.a + 10"}, "id = 1")
+    water.lake.update("t", {"s.b.c": "'new'", "S.A": "s.a + 10"}, "id = 1")
     water.lake.sql("UPDATE t SET t.s.b = named_struct('d', 9, 'c', 'q') WHERE id = 2")
     told = water.lake.read("t").select("id", "s.a", "s.b.c", "s.b.d")
     assert rows(told) == [(0, 1, "x", 2), (1, 11, "new", 2), (2, 1, "q", 9)]
@@ -279,6 +318,22 @@ def test_by_cost_few_rows_are_marked_and_many_are_written_anew(water: Water) -> 
     assert [row[0] for row in water.rows()] == [0, *range(2, 10), 18, 19]
 
 
+def test_a_file_with_deleted_rows_is_written_anew_without_them(water: Water) -> None:
+    table = vectored(water, "deletion-vectors")
+    fill(water)
+    water.lake.delete("t", "id IN (1, 6)")
+    table.set_properties({"headgate.dml": "copy-on-write"})
+    water.sql("MERGE INTO t USING (SELECT 2L id) s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    water.sql("DELETE FROM t WHERE id IN (SELECT 7L)")
+    assert not any(file.deletion_vector for file in water.files())
+    assert water.rows() == [(n, f"v{n}") for n in (0, 3, 4, 5, 8, 9)]
+    table.set_properties({"headgate.dml": "deletion-vectors"})
+    water.lake.delete("t", "id = 3")
+    table.set_properties({"headgate.dml": "copy-on-write"})
+    water.sql("UPDATE t SET v = 'new' WHERE id IN (SELECT 4L)")
+    assert water.rows() == [(n, "new" if n == 4 else f"v{n}") for n in (0, 4, 5, 8, 9)]
+
+
 def test_a_file_without_the_number_of_its_rows_is_written_anew(water: Water) -> None:
     table = vectored(water, "auto")
     content = pa.table({"id": pa.array(range(10), pa.int64()), "v": ["a"] * 10})
@@ -286,3 +341,52 @@ def test_a_file_without_the_number_of_its_rows_is_written_anew(water: Water) -> 
     water.lake.delete("t", "id = 4")
     assert [row[0] for row in water.rows()] == [0, 1, 2, 3, *range(5, 10)]
     assert not any(file.deletion_vector for file in water.files())
+
+
+def test_rows_of_long_files_are_marked_where_they_lie(
+    water: Water, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark counts them in bitmaps of 32,768 rows, and each file of vectors is for one file."""
+    monkeypatch.setattr(statement, "_VECTORS_PER_FILE", 1)
+    vectored(water, "deletion-vectors")
+    fill(water, 200_000)
+    ends = [0, 32_767, 32_768, 65_535, 65_536, 99_999]
+    changed = [row for end in ends for row in (end, end + 100_000)]
+    water.lake.update("t", {"v": "'new'"}, f"id IN ({', '.join(map(str, changed))})")
+    merged = [row + by for row in (1, 32_766, 32_770) for by in (0, 100_000)]
+    water.sql(
+        f"MERGE INTO t USING (SELECT explode(array({', '.join(map(str, merged))})) id) s"
+        " ON t.id = s.id WHEN MATCHED AND t.id % 2 = 0 THEN UPDATE SET v = 'merged'"
+        " WHEN MATCHED THEN DELETE"
+    )
+    gone = [row for row in merged if row % 2]
+    read = water.lake.read("t")
+    found = {v: [id for id, _ in rows(read.where(f"v = '{v}'"))] for v in ("new", "merged")}
+    assert found == {"new": sorted(changed), "merged": sorted(set(merged) - set(gone))}
+    assert read.selectExpr("count(*)", "count(distinct id)", "sum(id)").first() == (
+        200_000 - len(gone),
+        200_000 - len(gone),
+        sum(range(200_000)) - sum(gone),
+    )
+
+
+class Fickle(Condition):
+    """A condition that no row fails when it is asked for the others."""
+
+    def others(self, rows: DataFrame) -> DataFrame:
+        return rows
+
+
+def test_rows_that_a_condition_chose_otherwise_the_second_time_are_not_committed(
+    water: Water,
+) -> None:
+    table = vectored(water, "copy-on-write")
+    fill(water)
+    kept = listed(table)
+    with (
+        water.lake._engine.statement("t") as mine,
+        pytest.raises(InvariantError, match="5 rows were written in the place of 3"),
+    ):
+        dml.delete(mine, Fickle("id < 2", "id < 2", is_repeatable=True))
+    assert listed(table) == kept
+    assert water.session.table("t").version == 2

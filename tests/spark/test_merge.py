@@ -335,6 +335,17 @@ def test_a_table_is_merged_with_itself_and_its_past(water: Water) -> None:
     assert [row[0] for row in water.rows()] == list(range(5))
 
 
+def test_fields_of_one_struct_are_set_together(water: Water) -> None:
+    water.make(schema="id long, s struct<a: int, b: int, c: int>")
+    water.lake.append("t", water.frame("SELECT 1L id, named_struct('a', 1, 'b', 2, 'c', 3) s"))
+    water.sql(
+        "MERGE INTO t USING (SELECT 1L id UNION ALL SELECT 2L) o ON t.id = o.id"
+        " WHEN MATCHED THEN UPDATE SET s.a = t.s.b + 10, S.B = t.s.a + 20"
+        " WHEN NOT MATCHED THEN INSERT (id, s) VALUES (o.id, NULL)"
+    )
+    assert water.rows() == [(1, (12, 21, 3)), (2, None)]
+
+
 def test_partitioned_rows_move_between_partitions(water: Water) -> None:
     water.make(schema="id long, p string", by=["p"])
     water.lake.append("t", water.frame("SELECT id, if(id < 3, 'a', 'b') p FROM range(6)"))

@@ -41,7 +41,7 @@ def shifted(key: int | None, by: int) -> int | None:
 ON: dict[str, tuple[list[Row], Condition]] = {
     "t.k = s.k": (SOURCE, lambda t, s: equal(t.k, s.k)),
     "t.k <=> s.k": (SOURCE, lambda t, s: t.k == s.k),
-    "t.k = s.k AND t.v = 'x'": (SOURCE, lambda t, s: both(equal(t.k, s.k), t.v == "x")),
+    "t.k = s.k AND t.p = 'a'": (SOURCE, lambda t, s: both(equal(t.k, s.k), t.p == "a")),
     "t.k = s.k AND s.v = 'u'": (SOURCE, lambda t, s: both(equal(t.k, s.k), s.v == "u")),
     "t.k = s.k AND t.p = s.p": (SOURCE, lambda t, s: both(equal(t.k, s.k), t.p == s.p)),
     "t.p = s.p": (ONE, lambda t, s: t.p == s.p),

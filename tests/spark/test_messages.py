@@ -65,6 +65,13 @@ def test_a_parse_error_in_an_argument_points_at_the_place_in_it(water: Water) ->
     ("text", "error", "meant"),
     [
         ("SELECT * FROM ordres", SyntaxRefusedError, "Did you mean 'orders'?"),
+        ("SELECT * FROM main.Default.ordres", SyntaxRefusedError, "Did you mean 'orders'?"),
+        (
+            "MERGE INTO orders USING main.default.ordres s ON true WHEN MATCHED THEN DELETE",
+            SyntaxRefusedError,
+            "Did you mean 'orders'?",
+        ),
+        ("SELECT * FROM defualt.orders", SyntaxRefusedError, "There is no namespace main.defualt."),
         ("INSERT INTO ordres VALUES (1, 2)", NotFoundError, "Did you mean 'orders'?"),
         ("DROP TABLE ordres", NotFoundError, "Did you mean 'orders'?"),
         ("DESCRIBE HISTORY ordres", NotFoundError, "Did you mean 'orders'?"),
@@ -101,6 +108,18 @@ def test_a_misspelled_name_is_refused_and_the_right_one_named(
     with pytest.raises(error) as refused:
         water.lake.sql(text)
     assert meant in str(refused.value)
+
+
+def test_a_wrong_name_of_three_parts_is_pointed_at(water: Water) -> None:
+    water.make("orders", "id long")
+    for text in (
+        "SELECT id\nFROM orders NATURAL JOIN main.default.ordres",
+        "DELETE FROM orders\nWHERE id IN (SELECT id FROM main.default.ordres)",
+    ):
+        with pytest.raises(SyntaxRefusedError, match=r"no table main\.default\.ordres") as refused:
+            water.lake.sql(text)
+        at = text.index("main") - text.index("\n")
+        assert (refused.value.line, refused.value.column) == (2, at)
 
 
 def test_show_catalogs_lists_the_catalogs_of_the_lake(water: Water) -> None:

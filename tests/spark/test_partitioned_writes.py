@@ -1,5 +1,8 @@
 """Partition values: of every type, in any time zone, of any characters, spelled as the log does."""
 
+import re
+
+import pyarrow as pa
 import pytest
 
 from headgate.data.writer import NULL_FOLDER
@@ -9,11 +12,12 @@ from headgate.errors import (
     SyntaxRefusedError,
     UnavailableError,
 )
-from headgate.spark import write
+from headgate.protocol.encoding import replaced
+from headgate.spark import scan, write
 from headgate.spark.insert import Insertion, insert
 from headgate.spark.statement import Statement
 from headgate.storage import locations
-from tests.spark.conftest import Water, listed, rows
+from tests.spark.conftest import Water, commit, listed, put_file, rows
 
 TYPES = {
     "boolean": ("true", "true"),
@@ -138,6 +142,31 @@ def test_partition_columns_may_stand_anywhere_and_be_renamed(water: Water) -> No
     assert table.to_arrow().num_rows == 2
 
 
+@pytest.mark.parametrize("name", ["id", "ID"])
+def test_a_partition_column_may_have_the_name_that_another_has_in_files(
+    water: Water, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an engine gave a table with files column mapping, and columns were renamed."""
+    schema = f"q long, {name} string, v string"
+    table = water.make("t", schema, [name], delta__columnMapping__mode="name")
+    base, names = table.snapshot(), iter(["id", "p", "v"])
+    renamed = re.sub('"col-[^"]*"', lambda _: f'"{next(names)}"', base.metadata.schema_string)
+    commit(table, replaced(base.metadata, schema_string=renamed))
+    for text in ("a", "b"):
+        content = pa.table({"id": pa.array([1], pa.int64()), "v": ["x"]})
+        commit(table, put_file(table, f"{name}={text}/{text}.parquet", content, {"p": text}))
+    with monkeypatch.context() as patch:  # as if there were more partitions
+        patch.setattr(scan, "_MOST_GROUPS", 1)
+        assert water.rows() == [(1, "a", "x"), (1, "b", "x")]
+    water.lake.delete("t")
+    water.lake.append("t", water.frame(f"SELECT id q, string(id % 9) {name}, 'x' v FROM range(20)"))
+    water.lake.update("t", {"v": "'y'"}, f"q = 3 AND {name} = '3'")
+    water.lake.overwrite("t", water.frame(f"SELECT 30 q, '8' {name}, 'z' v"), dynamic=True)
+    wanted = [(n, str(n % 9), "y" if n == 3 else "x") for n in range(20) if n % 9 != 8]
+    assert water.rows() == [*wanted, (30, "8", "z")]
+    assert table.to_arrow().num_rows == len(water.rows())
+
+
 @pytest.mark.parametrize("value", ["float('NaN')", "double('Infinity')", "double('-Infinity')"])
 def test_numbers_that_are_none_come_back(water: Water, value: str) -> None:
     water.make(schema="id int, p double", by=["p"])
@@ -210,6 +239,29 @@ def test_two_who_replace_partitions_of_their_own_do_not_disturb_each_other(water
         with pytest.raises(ConflictError):
             replacing(mine, "SELECT 12L id, 1 p, DATE'2026-01-01' day")
     assert [row[0] for row in water.rows()] == [3, 10, 11, 20]
+
+
+def test_a_partition_is_known_by_its_value_however_it_is_spelled(water: Water) -> None:
+    table = water.make("t", "id long, p double", ["p"])
+    for number, text in enumerate(("1.50", "NaN", "-0.5")):
+        content = pa.table({"id": pa.array([number], pa.int64())})
+        commit(table, put_file(table, f"{number}.parquet", content, {"p": text}))
+    water.lake.append("t", water.frame("SELECT 3L id, double('NaN') p"))
+    new = "VALUES (7L, 1.5D), (8L, double('NaN')) AS t(id, p)"
+    water.lake.overwrite("t", water.frame(f"SELECT * FROM {new}"), dynamic=True)
+    assert [row[0] for row in water.rows()] == [2, 7, 8]
+
+
+def test_who_replaces_partitions_that_no_predicate_names_has_read_all(water: Water) -> None:
+    table = water.make("t", "id long, p double", ["p"])
+    table.set_properties({"delta.isolationLevel": "Serializable"})
+    water.sql("INSERT INTO t VALUES (1, 1.5), (2, NULL)")
+    new = water.frame("SELECT * FROM VALUES (10L, 1.5D), (20L, NULL) AS t(id, p)")
+    with water.lake._engine.statement("t") as mine:
+        water.other().append("t", water.frame("SELECT 3L id, 1.5D p"))
+        with pytest.raises(ConflictError):
+            insert(mine, new, Insertion(replaces=True, dynamic=True))
+    assert [row[0] for row in water.rows()] == [1, 2, 3]
 
 
 def test_rows_that_replace_others_are_judged_as_they_are_stored(water: Water) -> None:

@@ -1,5 +1,6 @@
 """Writing: rows come, rows are put in others' place, columns are added; no file is unaccounted."""
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,6 +24,7 @@ from headgate.protocol.actions import AddFile
 from headgate.protocol.encoding import replaced
 from headgate.spark import write
 from headgate.storage import locations
+from headgate.storage.memory import MemoryStore
 from tests.spark.conftest import Water, listed, local, rows
 
 
@@ -183,6 +185,9 @@ def test_a_write_may_bring_columns_and_fields_within_them(water: Water, mapping:
     water.lake.append("t", water.frame(old.replace("1 id", "3 id")))
     water.lake.overwrite("t", water.frame("SELECT 4 id, 'n' newest"), merge_schema=True)
     assert rows(water.lake.read("t").select("id", "newest", "extra")) == [(4, "n", None)]
+    last = water.frame("SELECT 4 id, 'n' newest, 9 last")
+    water.lake.overwrite("t", last, where="id = 4", merge_schema=True)
+    assert rows(water.lake.read("t").select("id", "newest", "last")) == [(4, "n", 9)]
     assert water.session.table("t").to_arrow().num_rows == 1
 
 
@@ -398,6 +403,19 @@ def test_a_table_may_ask_for_all_small_files_to_be_gathered(water: Water) -> Non
     water.lake.append("t", water.frame("SELECT id, int(id % 3) p FROM range(0, 90, 1, 4)"))
     assert len(water.files()) == 3
     assert len(water.rows()) == 90
+
+
+@pytest.mark.parametrize("tail", [8, 200, 64 << 10])
+def test_a_footer_is_read_from_a_store_that_is_elsewhere(
+    tail: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "_TAIL", tail)
+    content = io.BytesIO()
+    pq.write_table(pa.table({f"c{n}": [n] for n in range(50)}), content)
+    store = MemoryStore()
+    store.put("x.parquet", content.getvalue())
+    footer = write._footer(store, "x.parquet", len(content.getvalue()))
+    assert footer.equals(pq.read_metadata(content))
 
 
 def test_what_a_task_that_was_given_up_writes_is_no_data(water: Water) -> None:

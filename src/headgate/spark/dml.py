@@ -101,6 +101,8 @@ def update(
         found = condition.matching(statement.frame(files, located=True)).select(FILE, ROW)
     hits = find_hits(found, Files(statement.base, files))
     if not hits:
+        with translated():  # a wrong value is refused all the same
+            resolved(updating.no_rows())
         return Outcome(None, {"num_affected_rows": 0})
     parts = split(statement.base, hits)
     new: list[DataFrame] = []
@@ -162,6 +164,10 @@ class _Updating:
         else:
             found = self._statement.rows_of(hits)
         return self._changed(found.withColumn(_HIT, F.lit(True))).drop(_HIT)
+
+    def no_rows(self) -> DataFrame:
+        """Give no rows, in the table's columns: making them refuses what no row could be given."""
+        return self._changed(self._statement.frame([]).withColumn(_HIT, F.lit(True)))
 
     def _changed(self, rows: DataFrame) -> DataFrame:
         wide, names = self._values.beside(rows)

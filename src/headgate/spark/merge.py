@@ -315,15 +315,16 @@ class _Merging:
         with translated():
             if self._makes(When.MATCHED, When.NOT_MATCHED):
                 how = "right" if self._makes(When.NOT_MATCHED) else "inner"
-                if how == "right" or found.matched:
-                    # Rows without a partner need not be brought together with it once more.
-                    rows = (
-                        self._statement.frame(files, located=True)
-                        if found.matched is None
-                        else self._statement.rows_of(found.matched)
-                    )
-                    joined = self._joined(rows, how)
-                    frames.append(self._new_rows(joined, When.MATCHED, When.NOT_MATCHED))
+                # Rows without a partner need not be brought together with it once more.
+                rows = (
+                    self._statement.frame(files, located=True)
+                    if found.matched is None
+                    else self._statement.rows_of(found.matched)
+                )
+                joined = self._joined(rows, how)
+                made = self._new_rows(joined, When.MATCHED, When.NOT_MATCHED)
+                if how == "right" or found.matched:  # else wrong values are refused all the same
+                    frames.append(made)
             if self._makes(When.NOT_MATCHED_BY_SOURCE):
                 target = self._statement.frame(files, located=True).withColumn(_TARGET, F.lit(1))
                 source = self._merge.source.alias(self._merge.source_alias)

@@ -22,14 +22,14 @@ from headgate.errors import (
     UnsupportedByCatalogError,
     UnsupportedFeatureError,
 )
-from headgate.names import TableName
+from headgate.names import TableName, fold
 from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
 from headgate.spark.failures import first_line, offset_of, quietly
 from headgate.spark.sessions import is_remote, resolved
 from headgate.spark.statement import Statement
-from headgate.spark.types import quoted
+from headgate.spark.types import parts_of, quoted
 from headgate.sql import positions, statements
 from headgate.sql.condition_analysis import contents, table_predicate
 from headgate.sql.count_queries import find_count
@@ -41,6 +41,12 @@ from headgate.table.snapshot import Snapshot
 Answer = TypeVar("Answer")
 
 _ALONE: Final = "t0"
+# What Spark says of a name it knows no table by, and the parameter that has the name. The second
+# is of names of three parts: in its own catalog they have two.
+_UNKNOWN: Final = {
+    "TABLE_OR_VIEW_NOT_FOUND": "relationName",
+    "REQUIRES_SINGLE_PART_NAMESPACE": "identifier",
+}
 _REMOTE_WIDTH: Final = 59  # of the name that a DataFrame gets over Spark Connect
 
 
@@ -78,13 +84,21 @@ class Resolver:
         self._remember = remember
         self._scans_of = scans_of
         self._external: set[tuple[str, str, str]] = set()  # tables that are only read
+        self._foreign: list[Name] = []  # of the statement: left to Spark
 
     def begin(self) -> None:
         """Begin a statement: all that tells the time in it tells this moment."""
         self.moment = moment_of(self._session.clock.now_ms())
+        self._foreign.clear()
 
     def table_name(self, name: Name) -> TableName | None:
         """Say which table of ours a name means; None if it is Spark's, or nobody's."""
+        found = self._table_name(name)
+        if found is None:
+            self._foreign.append(name)
+        return found
+
+    def _table_name(self, name: Name) -> TableName | None:
         if len(name.parts) == 1 and self._spark.catalog.tableExists(quoted(name.parts[0])):
             return None  # a view of the session hides what lies behind it
         text = ".".join(name.parts)
@@ -250,17 +264,28 @@ class Resolver:
                 at = told.piece.start if offset is None else told.origin(offset, width)
             else:
                 at = told.start + (offset or 0)
-            raise self.refused(at, first_line(error).rstrip("."), self._hint(error)) from error
+            why = first_line(error).rstrip(".")
+            named = self._unknown(error)
+            if named is not None and offset is None:  # Spark says neither where nor what is wrong
+                at, why = named.piece.start, f"there is no table {named}"
+            remedy = None if named is None else self._hint(named)
+            raise self.refused(at, why, remedy) from error
 
-    def _hint(self, error: AnalysisException) -> str | None:
-        """Return a remedy that names a table, where Spark knows none of the name in the text."""
-        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
-            return None
-        named = (error.getMessageParameters() or {}).get("relationName", "")
+    def _unknown(self, error: AnalysisException) -> Name | None:
+        """Return the name in the text that Spark knows no table by, if that is the fault."""
+        key = _UNKNOWN.get(error.getCondition() or "")
+        said = (error.getMessageParameters() or {}).get(key or "", "")
+        parts = tuple(map(fold, parts_of(said) or ()))
+        return next((n for n in self._foreign if tuple(map(fold, n.parts)) == parts), None)
+
+    def _hint(self, name: Name) -> str | None:
+        """Return a remedy that names the table that is meant."""
         try:
-            hint = self._session.suggestion(named.replace("`", ""))
+            hint = self._session.suggestion(".".join(name.parts))
         except InvalidNameError:
             return None
+        except NotFoundError as error:  # there is no such namespace
+            return error.message
         return f"{hint.strip()} SHOW TABLES lists the tables." if hint else None
 
     def refused(self, at: int, why: str, remedy: str | None = None) -> Exception:

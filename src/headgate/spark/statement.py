@@ -105,8 +105,7 @@ class Statement:
     ) -> None:
         for folder in self._asides:
             take_away(self.base.store, folder)
-        # Of an unknown outcome every file stays: it may have been ratified.
-        if not self._is_kept and not isinstance(error, OutcomeUnknownError):
+        if not self._is_kept:
             take_away(self.base.store, self.folder)
 
     @property
@@ -228,7 +227,7 @@ class Statement:
         told = self._timed(operation)
         try:
             return self.table.commit(self.base, actions, told, self._scans, txn_id=self._txn_id)
-        except OutcomeUnknownError:
+        except OutcomeUnknownError:  # it may have been ratified: every file stays
             raise
         except HeadgateError:
             self._is_kept = False

@@ -150,9 +150,10 @@ class _Writing:
         self._staging = staging
         self._schema = target.schema
         self._partitioned = target.partitioned
-        self._names = [item.name for item in self._partitioned]
+        self._names = _folder_names(self._schema, self._partitioned)
         properties = target.metadata.configuration
-        self._leaves = indexed_columns(self._schema, self._names, properties)
+        partitioned = [item.name for item in self._partitioned]
+        self._leaves = indexed_columns(self._schema, partitioned, properties)
         self._target_size = _target_size(properties)
         self._spark = rows.sparkSession
         with translated():
@@ -187,10 +188,11 @@ class _Writing:
 
     def _in_files_columns(self, rows: DataFrame) -> DataFrame:
         columns = []
+        folders = dict(zip(self._partitioned, self._names, strict=True))
         for item in self._schema.fields:
             column = F.col(quoted(item.name))
-            if item.name in self._names:
-                columns.append(_partition_column(column, item).alias(item.name))
+            if (folder := folders.get(item)) is not None:
+                columns.append(_partition_column(column, item, folder).alias(folder))
             elif item.type != VOID:
                 stored = to_stored(item.type)
                 renamed = column if stored == to_spark(item.type) else column.cast(stored)
@@ -239,9 +241,6 @@ class _Writing:
         for item in found:
             if item.size < below and item.metadata.num_rows:
                 folders.setdefault(item.folder, []).append(item)
-        stored = {fold(name) for name in self._stored.names}
-        if any(fold(name) in stored for name in self._names):  # which of the two would be read?
-            return {}
         return {folder: items for folder, items in folders.items() if len(items) >= many}
 
     def _gather(self, small: Mapping[str, Sequence[_Written]]) -> None:
@@ -366,7 +365,15 @@ def _target_size(properties: Mapping[str, str]) -> int:
 _UNITS: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def _partition_column(column: Column, item: StructField) -> Column:
+def _folder_names(schema: StructType, partitioned: Sequence[StructField]) -> list[str]:
+    """Choose the columns by which Spark makes folders, apart from all that are in files."""
+    stored = {fold(physical_name(item)) for item in schema.fields if item not in partitioned}
+    if any(fold(item.name) in stored for item in partitioned):  # after a change of names
+        return [physical_name(item) for item in partitioned]
+    return [item.name for item in partitioned]
+
+
+def _partition_column(column: Column, item: StructField, folder: str) -> Column:
     """Write partition values as texts, whatever the session's time zone."""
     text = _partition_text(column, item.type)
     guarded = F.when(
@@ -379,7 +386,7 @@ def _partition_column(column: Column, item: StructField) -> Column:
         guarded = guarded.when(lost, F.raise_error(refusal(F.lit(said))))
     if item.type in (STRING, BINARY):  # of a disk; what is written of other types is short
         length = F.octet_length(text) + 2 * F.length(F.regexp_replace(text, _UNESCAPED, ""))
-        room = _LONGEST_FOLDER - len(f"{item.name}=".encode())
+        room = _LONGEST_FOLDER - len(f"{folder}=".encode())
         long = (3 * F.octet_length(text) > room) & (length > room)
         said = f"A value of column {item.name!r} is too long for the name of a folder"
         guarded = guarded.when(long, F.raise_error(refusal(F.lit(said))))

@@ -281,6 +281,21 @@ def test_a_scan_of_an_older_version_counts_winners_from_there() -> None:
     assert rules(attempt(APPENDS), rewritten) == []
 
 
+@pytest.mark.parametrize("added", [(file("a%20b", 5, 5),), None])
+def test_rows_that_a_blind_append_brought_are_not_replaced_by_what_was_read_before_it(
+    added: tuple[FileSummary, ...] | None,
+) -> None:
+    append = winner(Changes(added=added, data_change=True, blind=True), BASE)
+    older = scan(P, "F1", version=BASE - 1)
+    replaces = Changes(removed=(("F1", None), ("a%20b", None)), data_change=True)
+    assert rules(attempt(replaces, older), append) == ["R7"]
+    assert rules(attempt(replaces, scan(P, "F1", "a b")), append) == []
+    # One that takes none of them out may have come before the append.
+    assert rules(attempt(APPENDS, older), append) == []
+    later = replace(append, version=Version(BASE + 1))
+    assert rules(attempt(replaces, older), later) == []
+
+
 def test_two_metadata_changes_always_collide_and_a_neutral_one_disturbs_nobody_else() -> None:
     neutral = winner(Changes(metadata=True, neutral=True))
     for name, ours in ATTEMPTS.items():

@@ -255,7 +255,7 @@ def conflicts(attempt: Attempt, winners: Iterable[Winner]) -> list[Conflict]:
     for winner in winners:
         theirs = winner.changes
         ran_before = [scan for scan in scans if scan.version < winner.version]
-        hits = list(_reads_disturbed(attempt, ran_before, theirs))
+        hits = list(_reads_disturbed(attempt, ran_before, winner))
         if ran_before or (attempt.is_written and attempt.base < winner.version):
             hits.extend(_ground_moved(attempt, theirs))
         if attempt.base < winner.version:
@@ -301,7 +301,8 @@ def _writes_collide(attempt: Attempt, theirs: Changes) -> Iterator[_Hit]:
         yield _Hit("R6", "removed files that we remove", gone)
 
 
-def _reads_disturbed(attempt: Attempt, scans: Many[Scan], theirs: Changes) -> Iterator[_Hit]:
+def _reads_disturbed(attempt: Attempt, scans: Many[Scan], winner: Winner) -> Iterator[_Hit]:
+    theirs = winner.changes
     if attempt.changes.rearranges or not theirs.data_change:
         return  # no row changes on one side: what was read still holds
     reading = [scan for scan in scans if scan.files != ()]
@@ -309,7 +310,8 @@ def _reads_disturbed(attempt: Attempt, scans: Many[Scan], theirs: Changes) -> It
         yield _Hit("R5", "removed so many files that some we read may be among them")
     elif gone := {path for scan in reading for path in _read_and_gone(scan, theirs)}:
         yield _Hit("R5", "removed files that we read", gone)
-    seeing = [scan for scan in scans if _counts_new_files(scan, attempt, theirs)]
+    is_taken_out = winner.version <= attempt.base and _removes_new_files(attempt, theirs)
+    seeing = [scan for scan in scans if is_taken_out or _counts_new_files(scan, attempt, theirs)]
     if seeing and theirs.added is None:
         yield _Hit("R7", "added so many files that we would have read some")
     elif came := {
@@ -341,6 +343,18 @@ def _counts_new_files(scan: Scan, attempt: Attempt, theirs: Changes) -> bool:
         or attempt.changes.metadata
         or attempt.isolation is Isolation.SERIALIZABLE
     )
+
+
+def _removes_new_files(attempt: Attempt, theirs: Changes) -> bool:
+    """Say whether the attempt takes out a file that the winner added, and so came after it.
+
+    It is built on the winner, and reads of before the winner feed it: an overwrite with rows that
+    were computed meanwhile.
+    """
+    if theirs.added is None:
+        return bool(attempt.removed)
+    removed = set(map(normal_path, attempt.removed))
+    return any(normal_path(file.path) in removed for file in theirs.added)
 
 
 def _read_and_gone(scan: Scan, theirs: Changes) -> set[str]:
