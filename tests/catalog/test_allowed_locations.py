@@ -121,8 +121,33 @@ def test_a_database_outside_of_the_root_is_not_inside_a_table(tmp_path: Path) ->
     init(lake, root=str(tmp_path / "data"))
     catalog = opened(lake, any_location=True)
     try:
-        for place in (lake, lake.parent, lake / "headgate.db-journal"):
+        data = lake.with_name("data")
+        for place in (lake, lake.parent, lake / "headgate.db-journal", data, data / "tables"):
             assert refusals(catalog, str(place)) == {AlreadyExistsError}
+    finally:
+        catalog.close()
+
+
+@pytest.mark.parametrize("linked", ["root", "database"])
+def test_the_lakes_own_files_are_known_however_the_lake_was_opened(
+    tmp_path: Path, linked: str
+) -> None:
+    tmp_path = tmp_path.resolve()
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    lake = tmp_path / ("link" if linked == "database" else "real") / "lake"
+    init(lake, root=str(tmp_path / ("link" if linked == "root" else "real") / "data"))
+    catalog = opened(lake, any_location=True)
+    try:
+        for place in ("data", "data/tables/x", "lake", "lake/headgate.db-wal"):
+            assert refusals(catalog, str(tmp_path / "real" / place)) == {AlreadyExistsError}
+    finally:
+        catalog.close()
+    catalog = opened(lake, any_location=False)
+    try:
+        for way in ("real", "link"):
+            found = catalog.check_location(str(tmp_path / way / "data" / "mine"))
+            assert found == locations.normalize(str(tmp_path / "real" / "data" / "mine"))
     finally:
         catalog.close()
 
@@ -200,10 +225,11 @@ def test_two_spellings_of_one_folder_are_one_location(lake: Path) -> None:
 
 
 def test_no_table_is_put_into_another_one(catalog: Catalog, lake: Path) -> None:
-    catalog.stage_table(str(lake / "mine"))
-    for place in ("mine", "mine/below"):
+    catalog.stage_table(str(lake / "outer" / "mine"))
+    for place in ("outer/mine", "outer/mine/below", "outer"):
         with pytest.raises(AlreadyExistsError, match="overlaps"):
             catalog.register_external(NAME, str(lake / place))
+    catalog.register_external(NAME, str(lake / "outer" / "mine-2"))
 
 
 def test_locations_are_listed_added_once_and_removed(catalog: Catalog, lake: Path) -> None:

@@ -152,6 +152,24 @@ def test_a_dropped_table_is_noted_and_a_purge_cut_short_is_ended(house: House) -
         house.catalog.purge_table(table_id)
 
 
+def test_a_purge_removes_a_link_in_the_place_of_the_table_and_nothing_behind_it(
+    house: House,
+) -> None:
+    table_id = house.catalog.resolve(TableName.parse("t")).table_id
+    house.catalog.drop_table(table_id)
+    folder = house.root / "main" / "default" / "t"
+    mine = folder.with_name("mine")
+    mine.mkdir()
+    (mine / "x").write_bytes(b"mine")
+    folder.rename(folder.with_name("aside"))
+    folder.symlink_to("mine")
+    assert house.catalog.purge_table(table_id) == 0
+    assert not folder.is_symlink()
+    assert (mine / "x").read_bytes() == b"mine"
+    with pytest.raises(NotFoundError):
+        house.catalog.purge_table(table_id)
+
+
 def test_a_tombstone_that_names_nothing_is_told_and_breaks_nothing_else(house: House) -> None:
     house.create("other")
     (house.root / "main" / "default" / "t.dropped").write_bytes(b"{")

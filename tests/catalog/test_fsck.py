@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
+from threading import Thread
+from uuid import UUID, uuid4
 
 import apsw
 import pyarrow as pa
@@ -27,7 +28,14 @@ from headgate.catalog.publisher import Publisher
 from headgate.errors import LogAheadError, LogDivergedError, UnavailableError
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit.content import Staged, Way
-from headgate.protocol.paths import LOG, STAGED, PublishedCommit, StagedCommit
+from headgate.protocol.encoding import replaced
+from headgate.protocol.paths import (
+    LOG,
+    STAGED,
+    ClassicCheckpoint,
+    PublishedCommit,
+    StagedCommit,
+)
 from headgate.storage import locations
 from headgate.table.log_files import DeltaLog
 from tests.catalog.conftest import House
@@ -38,6 +46,7 @@ from tests.kit.builders import (
     file_content,
     new_table_id,
     new_txn_id,
+    protocol,
     remove,
 )
 
@@ -133,6 +142,22 @@ def test_of_what_lies_above_an_older_copy_only_what_follows_on_is_the_catalogs(
     ]
 
 
+def test_what_follows_on_a_commit_that_cannot_be_ratified_is_not_said_to_be_wrong(
+    inline_lake: House,
+) -> None:
+    table = inline_lake.create()
+    inline_lake.catalog.publish(table.table_id)
+    store = locations.store_for(table.location)
+    handed_over = replaced(protocol(), reader_features=(), writer_features=("inCommitTimestamp",))
+    for version, action in ((1, handed_over), (2, add())):
+        content = file_content(action, txn_id=new_txn_id(), timestamp_ms=START_MS + 10**4 * version)
+        store.put(PublishedCommit(Version(version)).path, content)
+    found = problems(inline_lake, repair=True)
+    assert ("AU-01", 1) in {(f.rule, f.version) for f in found}
+    assert {f.rule for f in found if f.version == 2} == {"FS3"}
+    assert inline_lake.catalog.resolve(table.table_id).latest == 0
+
+
 @shows("FS3")
 def test_an_older_copy_with_a_tail_it_cannot_publish_is_told_so_and_loses_nothing(
     inline_lake: House, monkeypatch: pytest.MonkeyPatch
@@ -180,6 +205,10 @@ def test_a_file_proposed_by_name_gets_its_answer_after_an_older_copy_was_repaire
         return lake.database.propose_staged(before, Version(1), staged).answer
 
     commit, staged = stage()
+    for number in range(9):  # other attempts at the version, of the same size
+        rival = file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 10**4)
+        assert len(rival) == staged.size
+        lake.log(table_id).stage(StagedCommit(Version(1), UUID(int=number)), rival)
     first = propose(staged)
     assert isinstance(first, Ratified)
     lake.catalog.publish(table_id)
@@ -498,6 +527,7 @@ def test_a_diverged_table_is_repaired_and_the_intruders_file_kept(lake: House, t
     [(path, kept)] = set_aside(lake, table.table_id).items()
     assert kept == INTRUDER
     assert [path in f.says for f in repaired if f.rule == "S10"] == [True]
+    assert lake.log(table.table_id).is_published(Version(2))  # without waiting for a publisher
     assert lake.catalog.publish(table.table_id) == 2
     assert problems(lake) == []
     assert isinstance(lake.propose(table.table_id, 3, add()), Ratified)
@@ -596,6 +626,30 @@ def test_bytes_that_are_nowhere_any_more_leave_the_other_file_where_it_is(lake: 
     assert path.read_bytes() == content
 
 
+@req("PB-02")
+def test_a_diverged_table_stays_diverged_while_a_version_cannot_be_restored(lake: House) -> None:
+    lake.way = Way.STAGED
+    table = lake.create()
+    answer = lake.propose(table.table_id, 1, add())
+    assert isinstance(answer, Ratified)
+    lake.catalog.publish(table.table_id)
+    lake.propose(table.table_id, 2, add())
+    published = path_on_disk(lake, table.table_id, PublishedCommit(Version(1)).path)
+    content = published.read_bytes()
+    name = answer.commits[table.table_id].file_name
+    path_on_disk(lake, table.table_id, f"{STAGED}/{name}").unlink()
+    published.unlink()
+    path_on_disk(lake, table.table_id, PublishedCommit(Version(2)).path).write_bytes(INTRUDER)
+    with pytest.raises(LogDivergedError):
+        lake.catalog.publish(table.table_id)
+    repaired = {(f.rule, f.version): f.repaired for f in problems(lake, repair=True)}
+    assert repaired == {("S10", 2): True, ("S11", 1): False, ("PB-02", None): False}
+    published.write_bytes(content)
+    problems(lake, repair=True)
+    assert problems(lake) == []
+    assert lake.catalog.publish(table.table_id) == 2
+
+
 def test_intruders_files_above_the_latest_version_are_set_aside(lake: House) -> None:
     table = lake.create()
     lake.propose(table.table_id, 1, add())
@@ -613,6 +667,41 @@ def test_intruders_files_above_the_latest_version_are_set_aside(lake: House) -> 
     assert problems(lake) == []
     assert isinstance(lake.propose(table.table_id, 2, add()), Ratified)
     assert lake.catalog.publish(table.table_id) == 2
+
+
+def test_a_repair_does_not_bring_back_what_was_cleaned_away(lake: House) -> None:
+    table = lake.create()
+    for version in range(1, 6):
+        lake.propose(table.table_id, version, add())
+    lake.catalog.publish(table.table_id)
+    published = [
+        path_on_disk(lake, table.table_id, PublishedCommit(Version(version)).path)
+        for version in range(6)
+    ]
+    lake.log(table.table_id).store.put(ClassicCheckpoint(Version(3)).path, b"stands for them")
+    for path in published[:3]:
+        path.unlink()
+    published[4].write_bytes(INTRUDER)
+    [finding] = [f for f in problems(lake, repair=True) if f.rule != "damaged-file"]
+    assert (finding.rule, finding.version, finding.repaired) == ("S10", 4, True)
+    assert [path.exists() for path in published] == [False] * 3 + [True] * 3
+
+
+def test_a_repair_waits_for_the_publisher_that_works_on_the_table(inline_lake: House) -> None:
+    table = inline_lake.create()
+    inline_lake.propose(table.table_id, 1, add())
+    inline_lake.catalog.publish(table.table_id)
+    path = path_on_disk(inline_lake, table.table_id, PublishedCommit(Version(1)).path)
+    content = path.read_bytes()
+    path.write_bytes(INTRUDER)
+    repair = Thread(target=lambda: inline_lake.database.fsck(repair=True))
+    with inline_lake.database._publisher.exclusive(table.table_id):
+        repair.start()
+        repair.join(0.5)
+        assert repair.is_alive()
+        assert path.read_bytes() == INTRUDER
+    repair.join(30)
+    assert path.read_bytes() == content
 
 
 @shows("S10")
@@ -795,6 +884,48 @@ def test_a_transaction_is_ratified_again_as_a_whole_and_gets_its_answer(
         one.table_id: 1,
         two.table_id: 1,
     }
+
+
+@shows("S7", "FS3")
+def test_all_that_a_table_was_committed_together_with_is_ratified_again_with_it(
+    inline_lake: House,
+) -> None:
+    copy = inline_lake.root.parent / "copy.db"
+    tables = {name: inline_lake.create(name).table_id for name in ("a", "b", "m", "z", "alone")}
+    inline_lake.close()
+    shutil.copy(inline_lake.root / "headgate.db", copy)
+    inline_lake.catalog = inline_lake._open()
+    # Of `m` there is the last one alone. It needs `z`, which needs `a`, which needs `b`.
+    proposals = []
+    for versions in ({"a": 1, "b": 1}, {"z": 1, "a": 2}, {"m": 1, "z": 2}, {"alone": 1}):
+        txn_id = new_txn_id()
+        parts = tuple(
+            inline_lake.part(tables[name], version, add(), txn_id=txn_id)
+            for name, version in versions.items()
+        )
+        proposals.append(Proposal(txn_id=txn_id, parts=parts))
+        assert isinstance(inline_lake.catalog.propose(proposals[-1]), Ratified)
+    for table_id in tables.values():
+        inline_lake.catalog.publish(table_id)
+    inline_lake.close()
+    for suffix in ("", "-wal", "-shm"):
+        (inline_lake.root / f"headgate.db{suffix}").unlink(missing_ok=True)
+    shutil.copy(copy, inline_lake.root / "headgate.db")
+    inline_lake.catalog = inline_lake._open()
+    repaired = inline_lake.database.fsck(tables["m"], repair=True)
+    assert [(f.table.rpartition(".")[2], f.version) for f in repaired if f.repaired] == [
+        *(("a", 1), ("b", 1)),
+        *(("a", 2), ("z", 1)),
+        *(("m", 1), ("z", 2)),
+    ]
+    assert {f.rule for f in problems(inline_lake)} == {"FS3"}  # of the table that is alone
+    assert inline_lake.catalog.resolve(tables["alone"]).latest == 0
+    for proposal in proposals[:3]:
+        again = inline_lake.catalog.propose(proposal)
+        assert isinstance(again, Ratified)
+        assert {part.table_id: part.version for part in proposal.parts} == {
+            table_id: commit.version for table_id, commit in again.commits.items()
+        }
 
 
 # What does not belong into a log

@@ -33,6 +33,8 @@ NOT_PUBLIC = [
     "192.168.1.1",
     "169.254.169.254",  # metadata services of clouds
     "100.100.100.200",
+    "168.63.129.16",
+    "192.0.0.192",
     "224.0.0.1",
     "255.255.255.255",
     "[::1]",
@@ -42,6 +44,11 @@ NOT_PUBLIC = [
     "[2002:7f00:1::]",
     "[fd00:ec2::254]",
     "[fe80::1]",
+    "[fe80::1%1]",
+    "[fec0::1]",
+    "[::127.0.0.1]",
+    "[64:ff9b:1::7f00:1]",
+    "[3fff::1]",
 ]
 
 
@@ -62,7 +69,18 @@ def test_a_listener_at_an_address_that_is_not_public_is_refused(host: str) -> No
     Receivers("*").check_host(host_of(host))
 
 
-@pytest.mark.parametrize("host", ["8.8.8.8", "[2606:4700::1111]", "example.com", "jobs.internal"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "8.8.8.8",
+        "[2606:4700::1111]",
+        "[::ffff:8.8.8.8]",
+        "[64:ff9b::808:808]",
+        "[2002:808:808::1]",
+        "example.com",
+        "jobs.internal",
+    ],
+)
 def test_public_addresses_and_names_can_be_registered(host: str) -> None:
     Receivers("").check_host(host_of(host))
 
@@ -71,6 +89,7 @@ def test_networks_can_be_allowed_one_by_one() -> None:
     receivers = Receivers("10.0.0.0/8, fd00::/8")
     receivers.check_host("10.1.2.3")
     receivers.check_host("fd00::1")
+    receivers.check_host("::ffff:10.1.2.3")
     with pytest.raises(PermissionDeniedError):
         receivers.check_host("127.0.0.1")
 
@@ -113,6 +132,15 @@ def test_a_name_that_resolves_to_a_private_address_is_not_posted_to(
     assert receiver.posted == []
 
 
+@pytest.mark.parametrize("addresses", [("8.8.8.8", "127.0.0.1"), ("127.0.0.1", "8.8.8.8")])
+def test_a_name_of_which_one_address_is_private_is_refused(
+    monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, str]
+) -> None:
+    resolves_to(monkeypatch, *addresses)
+    with pytest.raises(PermissionDeniedError):
+        Receivers("").resolve("receiver.example", 80)
+
+
 def test_the_address_that_was_checked_is_the_one_connected_to(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +155,23 @@ def test_the_address_that_was_checked_is_the_one_connected_to(
     assert receiver.headers[0]["host"] == httpx.URL(url).netloc.decode()
 
 
+def test_a_receiver_shows_the_certificate_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolves_to(monkeypatch, "127.0.0.1")
+    sent: list[httpx.Request] = []
+
+    def acknowledge(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200)
+
+    transport = httpx.MockTransport(acknowledge)
+    Webhook("https://receiver.example:8443/x", Receivers("*"), transport)(EVENT)
+    [request] = sent
+    assert str(request.url) == "https://127.0.0.1:8443/x"
+    assert request.headers["host"] == "receiver.example:8443"
+    # The name that is asked for, and that the certificate is checked against.
+    assert request.extensions["sni_hostname"] == "receiver.example"
+
+
 def test_the_next_address_of_a_host_is_tried_when_one_refuses(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +179,16 @@ def test_the_next_address_of_a_host_is_tried_when_one_refuses(
     url = receiver.url.replace("127.0.0.1", "receiver.example")
     Webhook(url, Receivers("127.0.0.0/8"))(EVENT)
     assert receiver.sequences == [1]
+
+
+def test_a_proxy_in_the_environment_is_not_used(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiving() as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        Webhook(receiver.url, Receivers("*"))(EVENT)
+        assert (receiver.sequences, proxy.posted) == ([1], [])
 
 
 def test_a_redirect_is_not_followed(receiver: Receiver) -> None:

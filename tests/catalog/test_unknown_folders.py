@@ -95,6 +95,37 @@ def test_the_locations_of_schemas_are_searched_too(tmp_path: Path) -> None:
     assert finding.table == f"{table.location.rpartition('/')[0]}/copy%20of%20it"
 
 
+def test_a_location_that_cannot_be_listed_is_reported_and_the_others_are_searched(
+    tmp_path: Path,
+) -> None:
+    with headgate.connect(tmp_path / "lake", publisher=False) as session:
+        session.create_namespace("sales", storage_root=str(tmp_path / "lake" / "sales"))
+        own = Path(session.create_table("sales.orders", "id long").location[len("file://") :])
+        (tmp_path / "elsewhere").mkdir()
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.parent.rename(tmp_path / "aside")
+        own.parent.symlink_to(tmp_path / "elsewhere")
+        stranger = tmp_path / "lake" / "tables" / "stranger"
+        stranger.mkdir(parents=True)
+        (stranger / "x").write_bytes(b"")
+        os.utime(stranger / "x", (0, 0))
+        found = [finding for finding in session.fsck() if finding.rule == "unknown-folder"]
+    assert {(finding.table, "cannot be listed" in finding.says) for finding in found} == {
+        (locations.normalize(str(own.parent)), True),
+        (locations.normalize(str(stranger)), False),
+    }
+
+
+def test_folders_are_searched_for_when_the_whole_catalog_is_checked(lake: House) -> None:
+    table_id = lake.create().table_id
+    lake.catalog.publish(table_id)
+    folder = folder_of(lake, table_id).with_name(new_table_id())
+    shutil.copytree(folder_of(lake, table_id), folder)
+    age(folder)
+    assert [f for f in lake.database.fsck(table_id) if f.rule == "unknown-folder"] == []
+    assert len(unknown(lake)) == 1
+
+
 def test_a_table_in_a_folder_that_is_no_namespace_is_reported_by_a_filesystem_catalog(
     tmp_path: Path,
 ) -> None:

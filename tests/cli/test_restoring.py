@@ -12,7 +12,9 @@ import pytest
 import headgate
 from headgate.api.messages import Part, Proposal, Ratified
 from headgate.catalog.service import Catalog
+from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.client.session import Session
+from headgate.clock import SystemClock
 from headgate.errors import LogAheadError
 from headgate.protocol.actions import encode, join
 from headgate.protocol.commit.content import Inline
@@ -223,6 +225,15 @@ def test_what_is_no_backup_is_refused_and_leaves_nothing(
     ran = run("restore", "bad.db", "lake")
     assert ran.code in (1, 3), ran
     assert sorted(path.name for path in lake.iterdir()) == before
+
+
+def test_a_database_in_which_no_catalog_was_made_is_no_backup(
+    run: Run, lake: Path, tmp_path: Path
+) -> None:
+    SQLiteStore(str(tmp_path / "empty.db"), SystemClock()).close()
+    ran = run("restore", "empty.db", "new")
+    assert (ran.code, "holds no catalog" in ran.err) == (1, True)
+    assert not (tmp_path / "new" / "headgate.db").exists()
 
 
 def test_only_a_database_in_a_file_is_restored(run: Run, lake: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import headgate
 from headgate import _connect
+from headgate.catalog import server_lock
 from headgate.errors import DamagedError, HeadgateError
 from tests.faults.serving import rows, serving, session_at, until, values_in
 from tests.kit import postgres
@@ -88,7 +89,9 @@ def test_a_server_whose_database_is_lost_acknowledges_nothing_and_says_so(
             return  # to a new worker the file is the same, and a sound database
         # A new worker does not take another file for the lost one.
         server.kill_worker()
-        until(lambda: is_refusing(server))
+        until(lambda: is_refusing(server) and "not ready" in health(server).text)
+        if damage in (delete, rename_over):
+            assert "deleted or replaced while it was served" in health(server).text
         with pytest.raises(HeadgateError):
             table.append(rows(23))
         assert server.process is not None
@@ -113,8 +116,15 @@ def test_a_second_server_on_one_database_is_refused_and_told_who_serves_it(tmp_p
             assert second.returncode == 1
             assert f"process {server.process.pid} at {server.address}" in second.stderr
         assert health(server).status_code == 200
-        server.process.send_signal(signal.SIGKILL)  # its lock ends with it
+        [worker] = server.workers
+        os.kill(worker, signal.SIGSTOP)
+        server.process.send_signal(signal.SIGKILL)
         server.process.wait()
+        # Its lock ends with it, also where its worker lives on for a while.
+        with server_lock.held(lake / "headgate.db", "elsewhere"):
+            os.kill(worker, signal.SIGCONT)
+            holder = (lake / "headgate.db-served").read_text()
+            assert holder == f"process {os.getpid()} at elsewhere\n"
         until(lambda: not server.is_ready())
     with serving(lake) as server:
         assert health(server).status_code == 200

@@ -22,6 +22,8 @@ SPELLINGS = [
     ["/a b/c", "/a%20b/c", "file:/a%20b/c", "file:///a%20b//c"],
     ["s3://b/k/x", "s3a://b/k/x", "s3n://b/k/x", "S3://b/k//x", "s3://b/k%2Fx", "s3://b/k%2fx"],
     ["abfss://c@a/x", "abfs://c@a/x"],
+    ["gs://b/x", "gcs://b/x", "GCS://b//x"],
+    ["az://c/x", "azure://c/x"],
     ["p=1:2/x", "p=1%3A2/x", "p=1%3a2/x", "./p=1:2/x", "p=1:2//x"],
     ["p=ä/x", "p=%C3%A4/x", "p=%c3%a4/x"],
     ["p=a%2520b/x", "p=a%25%32%30b/x"],

@@ -19,6 +19,20 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 ANY: Final = "*"
 _LOCAL_NAME: Final = "localhost"
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 behind NAT64
+# What `is_global` takes for public, at least in some versions of Python.
+_NOT_PUBLIC: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            "168.63.129.16/32",  # of the host of a machine in Azure
+            "192.0.0.0/24",  # protocol assignments; clouds have metadata services there
+            "::/96",  # IPv4-compatible, deprecated
+            "64:ff9b:1::/48",  # NAT64 into local networks
+            "3fff::/20",  # documentation
+            "fec0::/10",  # site-local, deprecated
+        ),
+    )
+)
 _REMEDY: Final = (
     "Use a public address, or allow its network in HEADGATE_LISTENER_NETWORKS, where the server "
     "runs."
@@ -63,7 +77,8 @@ class Receivers:
             )
 
     def _is_allowed(self, address: _Address) -> bool:
-        if address.is_global and not address.is_multicast:
+        is_special = any(address in network for network in _NOT_PUBLIC)
+        if address.is_global and not address.is_multicast and not is_special:
             return True
         return any(address in network for network in self._networks)
 

@@ -128,9 +128,23 @@ def test_a_storage_root_that_is_not_allowed_is_refused_and_nothing_made(
 
 
 def test_a_storage_root_within_a_table_is_refused(served: Served, table: Stock) -> None:
-    within = {"name": "x", "storage_root": f"{table.location}/inner"}
-    refused = served.http.post(f"{BASE}/catalogs", json=within)
-    assert refused.status_code == 400, refused.text
+    place = "file:///elsewhere/mine"
+    served.http.post("/v1/tables", json={"name": "ext", "external": {"location": place}})
+    for location in (table.location, place):
+        within = {"name": "x", "storage_root": f"{location}/inner"}
+        refused = served.http.post(f"{BASE}/catalogs", json=within)
+        assert refused.status_code == 400, refused.text
+    assert [name.catalog for name in served.catalog.namespaces()] == ["main"]
+
+
+def test_a_storage_root_within_the_folder_of_all_tables_is_refused(served: Served) -> None:
+    root = f"{served.catalog.status().root}/tables/x"
+    for kind, body in (
+        ("catalogs", {"name": "other"}),
+        ("schemas", {"name": "sales", "catalog_name": "main"}),
+    ):
+        refused = served.http.post(f"{BASE}/{kind}", json={**body, "storage_root": root})
+        assert refused.status_code == 400, refused.text
 
 
 def test_catalogs_and_schemas_tell_when_they_were_made(http: httpx.Client) -> None:
@@ -417,8 +431,10 @@ def test_a_catalog_and_a_schema_are_renamed_and_keep_id_tables_and_remarks(
 
 def test_a_schema_with_stock_tables_is_renamed(table: Stock) -> None:
     assert table.commit(1).status_code == 200
+    before = table.http.get(f"{BASE}/schemas/main.default").json()
     renamed = table.http.patch(f"{BASE}/schemas/main.default", json={"new_name": "other"})
     assert renamed.status_code == 200, renamed.text
+    assert renamed.json()["schema_id"] == before["schema_id"]  # although it came with the lake
     told = table.http.get(f"{BASE}/tables/main.other.t").json()
     assert told["table_id"] == table.table_id
     assert older_error(table.http.get(f"{BASE}/tables/main.default.t"))[0] == 404
@@ -436,9 +452,12 @@ def test_a_name_that_is_taken_or_cannot_change_is_refused_with_all_that_comes_wi
         ("catalogs/a", "B", (400, "CATALOG_ALREADY_EXISTS")),
         ("catalogs/main", "other", (400, "INVALID_ARGUMENT")),
         ("catalogs/none", "other", (404, "CATALOG_NOT_FOUND")),
+        ("catalogs/none", "a", (404, "CATALOG_NOT_FOUND")),
+        ("catalogs/a", "Main", (400, "CATALOG_ALREADY_EXISTS")),
         ("catalogs/a", "a.b", (400, "INVALID_ARGUMENT")),
         ("schemas/main.a", "B", (400, "SCHEMA_ALREADY_EXISTS")),
         ("schemas/main.none", "other", (404, "SCHEMA_NOT_FOUND")),
+        ("schemas/main.none", "a", (404, "SCHEMA_NOT_FOUND")),
         ("schemas/main.a", "", (400, "INVALID_ARGUMENT")),
     ]
     for path, name, expected in cases:
@@ -446,6 +465,27 @@ def test_a_name_that_is_taken_or_cannot_change_is_refused_with_all_that_comes_wi
         changed = http.patch(f"{BASE}/{path}", json={"new_name": name, "comment": "x"})
         assert older_error(changed) == expected
         assert http.get(f"{BASE}/{path}").json() == before
+
+
+def test_no_catalog_takes_the_name_of_an_empty_main(http: httpx.Client) -> None:
+    http.post(f"{BASE}/catalogs", json={"name": "a"})
+    assert http.delete(f"{BASE}/schemas/main.default").content == b"200"
+    refused = http.patch(f"{BASE}/catalogs/a", json={"new_name": "main"})
+    assert older_error(refused) == (400, "CATALOG_ALREADY_EXISTS")
+
+
+def test_a_rename_that_another_carried_out_is_no_replay(http: httpx.Client) -> None:
+    for name in ("a", "b"):
+        http.post(f"{BASE}/catalogs", json={"name": name})
+        http.post(f"{BASE}/schemas", json={"name": name, "catalog_name": "main"})
+    for kind, prefix, code in (
+        ("catalogs", "", "CATALOG_NOT_FOUND"),
+        ("schemas", "main.", "SCHEMA_NOT_FOUND"),
+    ):
+        http.patch(f"{BASE}/{kind}/{prefix}a", json={"new_name": "c"})
+        http.delete(f"{BASE}/{kind}/{prefix}b", params={"force": "true"})
+        refused = http.patch(f"{BASE}/{kind}/{prefix}b", json={"new_name": "c"})
+        assert older_error(refused) == (404, code)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import httpx
 import msgspec
 import pytest
 
+from headgate.catalog import tables
 from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, TableId, encode, join
 from headgate.settings import Settings
@@ -380,6 +381,26 @@ def test_another_creation_at_a_staging_table_that_is_a_table_already_is_refused(
     assert table.commit(1).status_code == 200
     refused = table.http.post(f"{IN_DEFAULT}/tables", json={**table.create, **other})
     assert error(refused) == (400, "InvalidParameterValueException")
+
+
+def test_of_two_creations_at_once_at_a_staging_table_another_one_is_refused(
+    http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = stage(http, "t")
+    first: list[httpx.Response] = []
+    is_overtaken = False
+
+    def overtake(point: str) -> None:
+        nonlocal is_overtaken
+        if point == "registry.before_register" and not is_overtaken:
+            is_overtaken = True
+            first.append(http.post(f"{IN_DEFAULT}/tables", json=stock.create))
+
+    monkeypatch.setattr(tables, "fail_point", overtake)
+    other = {**stock.create, "comment": "another"}
+    second = http.post(f"{IN_DEFAULT}/tables", json=other)
+    assert [answer.status_code for answer in first] == [200]
+    assert error(second) == (400, "InvalidParameterValueException")
 
 
 @pytest.mark.parametrize("form", ["file:{}", "file://{}", "{}", "file://{}/", "file:////{}"])
