@@ -2,8 +2,8 @@
 
     python examples/append_from_two_processes.py [LAKE]
 
-Each process runs the catalog itself, on the same database. Nobody waits for a lock of ours, and
-no commit is lost or written over: a blind append that comes second moves to the next version.
+Each process runs the catalog itself, on the same database. No commit is lost or overwritten: an
+append whose version is taken moves to the next one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def append(lake: str, writer: str) -> None:
 
 
 def main(lake: str) -> None:
-    """Start both, wait for both, look at what is there."""
+    """Run both writers, then show rows and versions."""
     with headgate.connect(lake) as session:
         session.create_table("events", "writer string, number long")
 

@@ -1,8 +1,8 @@
 """A tour of Headgate, and what `make run` does: a pipeline on Spark over a lake in ./lake-demo.
 
-A few hundred thousand orders go from bronze to silver to gold; some come late, a customer asks to
-be forgotten, two people write at once. Every total is computed once more without Spark, and the
-tour ends with an error if one differs. Its parts are in `shop/`.
+A few hundred thousand orders go from bronze to silver to gold. Some arrive late, a customer's data
+is deleted, two writers conflict. Every total is computed again without Spark, and the demo fails if
+one differs. Its parts are in `shop/`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from shop import catalogs, orders, pipeline
+from shop.output import log, step, title
 from shop.report import report
-from shop.telling import step, tell, title
 
 import headgate
 import headgate.spark
@@ -25,58 +25,58 @@ from headgate.errors import UnavailableError
 from headgate.settings import Settings
 
 LAKE = Path("lake-demo")
-MARK = LAKE / "made-by-the-demo"  # only what the demo made, the demo removes
+MARK = LAKE / "made-by-the-demo"  # the demo deletes only a folder with this file
 
 
 def main() -> None:
-    """Tell the whole story."""
-    make_room()
+    """Run all parts."""
+    create_lake()
     title("Spark, and a week of deliveries")
-    with step("making up a week of orders"):
+    with step("generating a week of orders"):
         files = orders.deliver(LAKE / "deliveries")
-    with step("starting Spark"), java_speaks_into(LAKE / "spark.log"):
+    with step("starting Spark"), stderr_to(LAKE / "spark.log"):
         spark = start_spark()
-    tell(f"{len(files)} deliveries, and Spark {spark.version}")
+    log(f"{len(files)} deliveries, and Spark {spark.version}")
     with (
         headgate.connect(LAKE) as ann,
-        # Bea's commits are too large to travel inline, or so she says: hers are staged.
+        # With a limit of 0 bytes all commits of Bea are staged.
         headgate.connect(LAKE, settings=Settings(inline_limit_bytes=0)) as bea,
     ):
         lake = headgate.spark.Lake(spark, ann)
-        pipeline.make_tables(lake)
+        pipeline.create_tables(lake)
         pipeline.load_the_week(lake, bea, files)
-        pipeline.clean(lake, files)
-        pipeline.merge_late_ones(lake, files)
-        pipeline.forget(lake, files)
+        pipeline.fill_silver_and_gold(lake, files)
+        pipeline.merge_late_orders(lake, files)
+        pipeline.delete_customer(lake, files)
         catalogs.conflict(lake, bea, files)
-        catalogs.the_same_again(ann)
-        pipeline.travel(lake, files)
+        catalogs.repeat_a_proposal(ann)
+        pipeline.time_travel(lake, files)
     spark.stop()
-    catalogs.no_database(LAKE / "filesystem-catalog")
+    catalogs.filesystem_catalog(LAKE / "filesystem-catalog")
     report(LAKE)
 
 
 def start_spark() -> SparkSession:
-    """Start Spark, or say what is missing."""
-    own = {"spark.sql.warehouse.dir": str(LAKE.resolve() / "spark-warehouse")}
+    """Start Spark, or exit with the reason why it cannot start."""
+    config = {"spark.sql.warehouse.dir": str(LAKE.resolve() / "spark-warehouse")}
     try:
-        return headgate.spark.session("demo", config=own)
+        return headgate.spark.session("demo", config=config)
     except UnavailableError as error:
         sys.exit(f"{error.message} {error.remedy}")
 
 
-def make_room() -> None:
-    """Remove what an earlier run left, and nothing else; make the lake anew."""
+def create_lake() -> None:
+    """Delete the lake of an earlier run and create a new one."""
     if LAKE.exists() and not MARK.exists():
-        sys.exit(f"{LAKE} is there and was not made by this demo: move it away first.")
+        sys.exit(f"{LAKE} exists and was not created by this demo: move it away first.")
     shutil.rmtree(LAKE, ignore_errors=True)
-    headgate.connect(LAKE).close()  # a lake is made in a folder that is empty
+    headgate.connect(LAKE).close()  # before the mark: a new lake needs an empty folder
     MARK.touch()
 
 
 @contextmanager
-def java_speaks_into(log: Path) -> Iterator[None]:
-    """Give the process that is started inside a file for what it says on stderr."""
+def stderr_to(log: Path) -> Iterator[None]:
+    """Redirect stderr of processes that are started inside to a file."""
     before = os.dup(2)
     with log.open("w") as sink:
         os.dup2(sink.fileno(), 2)

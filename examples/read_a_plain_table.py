@@ -1,9 +1,9 @@
-"""Read a plain Delta table by its path: no catalog, the same reader.
+"""Read a plain Delta table by its path, without a catalog.
 
     python examples/read_a_plain_table.py [PATH [VERSION]]
 
-Without a path it makes a small table by hand, which is also the shortest way to see what a Delta
-table is: Parquet files, and a log that says which of them count.
+Without a path it creates a small table by hand, which also shows what a Delta table is: Parquet
+files, and a log that lists those that belong to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import headgate
 
 
 def main(path: str, version: int | None = None) -> None:
-    """Tell what there is."""
+    """Show location, columns, history and rows."""
     table = headgate.open(path, version=version)
     print(f"{table.location} at version {table.version}")
     for column in table.schema.fields:
@@ -31,8 +31,8 @@ def main(path: str, version: int | None = None) -> None:
         print(row)
 
 
-def make_one(folder: Path) -> str:
-    """Write one file of rows, and the commit that adds it."""
+def create_table(folder: Path) -> str:
+    """Write a file with rows and the commit that adds it."""
     pq.write_table(pa.table({"id": [1, 2], "item": ["bolt", "nut"]}), folder / "rows.parquet")
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
@@ -43,7 +43,7 @@ def make_one(folder: Path) -> str:
         {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
         {
             "metaData": {
-                "id": "made-by-hand",
+                "id": "created-by-hand",
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": json.dumps({"type": "struct", "fields": fields}),
                 "partitionColumns": [],
@@ -71,4 +71,4 @@ if __name__ == "__main__":
         main(sys.argv[1], *map(int, sys.argv[2:3]))
     else:
         with tempfile.TemporaryDirectory() as temporary:
-            main(make_one(Path(temporary)))
+            main(create_table(Path(temporary)))

@@ -1,4 +1,4 @@
-"""What the catalog does while the pipeline runs: conflicts, repeated proposals, no database."""
+"""Features of the catalog: conflicts, repeated proposals, a catalog without a database."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from headgate.errors import ConflictError
 from headgate.protocol.commit.content import Inline
 from headgate.spark import Lake
 from shop import orders
+from shop.output import check, log, note, step, title
 from shop.pipeline import DAILY, check_gold
-from shop.telling import check, note, step, tell, title
 
 
 def conflict(lake: Lake, bea: headgate.Session, files: list[Path]) -> None:
-    """Replace the totals twice at once: one wins, and the other is told by whom it was beaten."""
+    """Replace the totals twice at once: one writer wins, the other learns which commit won."""
     title("A conflict and its winner")
     gold, beas = lake.session.table("gold.daily"), bea.table("gold.daily")
-    stale = beas.to_arrow()  # the forgotten customer is still in these
+    stale = beas.to_arrow()  # still contains the deleted customer
 
-    def while_ann_is_faster() -> Iterator[pa.RecordBatch]:
-        # Bea has read the table and is still writing her rows.
+    def rows_while_ann_commits() -> Iterator[pa.RecordBatch]:
+        # Bea has read the table and is still writing.
         with step("gold: INSERT OVERWRITE while Bea writes"):
             lake.sql(f"INSERT OVERWRITE gold.daily {DAILY}")
-        won = gold.log()[-1].commit
-        tell(f"Ann replaced the totals: version {won.version}, txnId {won.txn_id}")
+        commit = gold.log()[-1].commit
+        log(f"Ann replaced the totals: version {commit.version}, txnId {commit.txn_id}")
         yield from stale.to_batches()
 
-    rows = pa.RecordBatchReader.from_batches(stale.schema, while_ann_is_faster())
+    rows = pa.RecordBatchReader.from_batches(stale.schema, rows_while_ann_commits())
     try:
         beas.overwrite(rows)
     except ConflictError as error:
-        tell(f"Bea was refused: {error.message}")
+        log(f"Bea was refused: {error.message}")
         winner = gold.log()[-1].commit.txn_id
-        check("the loser is told the winner", error.conflicts[0].txn_id, winner)
+        check("the error names the winner", error.conflicts[0].txn_id, winner)
     else:
-        check("of two that replace a table one is refused", "both won", "one won")
-    check_gold(lake, orders.sales(orders.without_forgotten(orders.newest(files))))
+        check("one of two overwrites is refused", "both were ratified", "one was ratified")
+    check_gold(lake, orders.sales(orders.without_deleted_customer(orders.newest(files))))
 
 
-def the_same_again(session: headgate.Session) -> None:
-    """Propose the same twice, as a client does whose answer was lost."""
-    title("The same txnId again, answered as the first time")
+def repeat_a_proposal(session: headgate.Session) -> None:
+    """Propose the same commit twice, like a client whose answer was lost."""
+    title("The same txnId again gets the same answer")
     table = session.table("bronze.orders")
-    seen = b'{"txn":{"appId":"deliveries","version":8}}\n'  # "delivery 8 has been loaded"
-    content = Inline(commit_info={"operation": "STREAMING UPDATE"}, actions=seen)
+    actions = b'{"txn":{"appId":"deliveries","version":8}}\n'  # "delivery 8 has been loaded"
+    content = Inline(commit_info={"operation": "STREAMING UPDATE"}, actions=actions)
     proposal = Proposal(
         txn_id=str(RandomIds().ordered()),
         parts=(Part(table_id=table.id, version=table.version + 1, content=content),),
@@ -58,11 +58,11 @@ def the_same_again(session: headgate.Session) -> None:
     check("the same proposal gets the same answer", second, first)
     assert isinstance(first, Ratified)
     version = first.commits[table.id].version
-    tell(f"asked twice, ratified once: version {version}, sequence {first.sequence}, both times")
+    log(f"proposed twice, ratified once: version {version}, sequence {first.sequence}, both times")
 
 
-def no_database(folder: Path) -> None:
-    """Do without a database: who puts the next file into the log has won that version."""
+def filesystem_catalog(folder: Path) -> None:
+    """Use a catalog without a database: writing the next file of the log wins the version."""
     title("A filesystem catalog: commits by put-if-absent")
     address = f"{folder.resolve().as_uri()}?catalog=filesystem"
     with headgate.connect(address) as ann, headgate.connect(address) as bea:
@@ -72,5 +72,6 @@ def no_database(folder: Path) -> None:
         beas.append(pa.table({"id": [2], "text": ["Bea too, one version later"]}))
         for entry in beas.log():
             commit = entry.commit
-            note(f"{commit.version}  {commit.way.value}  {commit.state.value}  {commit.txn_id}")
+            state = "published" if commit.is_published else "ratified"
+            note(f"{commit.version}  {commit.way.value}  {state}  {commit.txn_id}")
         check("both rows are there", sorted(beas.to_arrow()["id"].to_pylist()), [1, 2])

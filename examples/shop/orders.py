@@ -1,7 +1,7 @@
-"""Orders of a made-up shop, always the same ones, and what must come of them.
+"""Generated orders of a shop, always the same, and the expected results.
 
-They are written as Parquet files, as another system would deliver them. What the pipeline has to
-arrive at is computed here once more, with Arrow and without Spark.
+Orders are written as Parquet files, like deliveries of another system. The expected results of the
+pipeline are computed here with Arrow, without Spark.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 DAYS = [date(2026, 3, day) for day in range(1, 7)]
-FORGOTTEN = 4711  # the customer who asked to be forgotten
+DELETED_CUSTOMER = 4711
 _PER_DAY = 50_000
-_LATE = 15_000  # orders of earlier days that come with the last delivery
-_CORRECTED = 5_000  # orders that are delivered again, changed
-_TWICE = 1_000  # orders that are delivered again, as they were
+_LATE = 15_000  # orders of earlier days in the last delivery
+_CORRECTED = 5_000  # orders that are delivered again with changes
+_TWICE = 1_000  # orders that are delivered again without changes
 _BY_PHONE = 500
 _CUSTOMERS = 6_000
 _PRICES = {
@@ -48,18 +48,18 @@ _SCHEMA = pa.schema(
 
 
 def deliver(folder: Path) -> list[Path]:
-    """Write a week of deliveries: one file a day, what came by phone, and what came late."""
-    chance = random.Random(2026)
+    """Write a week of deliveries: one file per day, one by phone, and a late one."""
+    rng = random.Random(2026)
     folder.mkdir(parents=True)
-    made = 0
+    count = 0
     days = []
     for day in DAYS:
-        days.append(_orders(chance, made, [day] * _PER_DAY))
-        made += _PER_DAY
-    phone = _orders(chance, made, chance.choices(DAYS, k=_BY_PHONE))
-    late = _orders(chance, made + _BY_PHONE, chance.choices(DAYS[:-1], k=_LATE))
+        days.append(_orders(rng, count, [day] * _PER_DAY))
+        count += _PER_DAY
+    phone = _orders(rng, count, rng.choices(DAYS, k=_BY_PHONE))
+    late = _orders(rng, count + _BY_PHONE, rng.choices(DAYS[:-1], k=_LATE))
     known = pa.concat_tables(days)
-    again = known.take(chance.sample(range(len(known)), _CORRECTED + _TWICE))
+    again = known.take(rng.sample(range(len(known)), _CORRECTED + _TWICE))
     late = pa.concat_tables([late, _corrected(again[:_CORRECTED]), again[_CORRECTED:]])
     files = []
     for name, rows in [*zip(map(str, DAYS), days, strict=True), ("phone", phone), ("late", late)]:
@@ -69,7 +69,7 @@ def deliver(folder: Path) -> list[Path]:
 
 
 def newest(files: list[Path]) -> pa.Table:
-    """Give every order once, as it was delivered last."""
+    """Return every order once, in its last revision."""
     rows = pa.concat_tables(pq.read_table(file) for file in files)
     rows = rows.sort_by([("order_id", "ascending"), ("revision", "descending")])
     ids = rows["order_id"].combine_chunks()
@@ -77,13 +77,13 @@ def newest(files: list[Path]) -> pa.Table:
     return rows.filter(is_first)
 
 
-def without_forgotten(orders: pa.Table) -> pa.Table:
-    """Leave out whoever asked for it."""
-    return orders.filter(pc.not_equal(orders["customer_id"], FORGOTTEN))
+def without_deleted_customer(orders: pa.Table) -> pa.Table:
+    """Return the orders of all other customers."""
+    return orders.filter(pc.not_equal(orders["customer_id"], DELETED_CUSTOMER))
 
 
 def sales(orders: pa.Table) -> dict[date, tuple[int, Decimal]]:
-    """Count and sum up by day what was not cancelled."""
+    """Return number and amount of the orders of each day, without cancelled ones."""
     orders = orders.filter(pc.not_equal(orders["status"], "cancelled"))
     amount = pc.multiply(orders["quantity"].cast(pa.decimal128(10, 0)), orders["price"])
     by_day = pa.table({"day": orders["ordered_at"].cast(pa.date32()), "amount": amount})
@@ -94,29 +94,29 @@ def sales(orders: pa.Table) -> dict[date, tuple[int, Decimal]]:
     }
 
 
-def _orders(chance: random.Random, first: int, days: list[date]) -> pa.Table:
+def _orders(rng: random.Random, first: int, days: list[date]) -> pa.Table:
     many = len(days)
-    items = chance.choices(list(_PRICES), weights=range(len(_PRICES), 0, -1), k=many)
+    items = rng.choices(list(_PRICES), weights=range(len(_PRICES), 0, -1), k=many)
     midnights = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days]
     columns = {
         "order_id": range(first + 1, first + many + 1),
         "revision": [1] * many,
-        "customer_id": [chance.randint(1, _CUSTOMERS) for _ in range(many)],
+        "customer_id": [rng.randint(1, _CUSTOMERS) for _ in range(many)],
         "item": items,
-        "quantity": chance.choices(range(1, 10), k=many),
+        "quantity": rng.choices(range(1, 10), k=many),
         "price": [Decimal(_PRICES[item]) for item in items],
-        "ordered_at": [m + timedelta(seconds=chance.randrange(86_400)) for m in midnights],
-        "status": chance.choices(["open", "paid", "sent"], k=many),
+        "ordered_at": [m + timedelta(seconds=rng.randrange(86_400)) for m in midnights],
+        "status": rng.choices(["open", "paid", "sent"], k=many),
     }
     return pa.table([pa.array(columns[f.name], f.type) for f in _SCHEMA], schema=_SCHEMA)
 
 
 def _corrected(orders: pa.Table) -> pa.Table:
-    """Cancel every third order, and double the others."""
+    """Cancel every third order, and double the quantity of the others."""
     rows = orders.to_pylist()
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         row["revision"] = 2
-        if place % 3:
+        if index % 3:
             row["quantity"] *= 2
         else:
             row["status"] = "cancelled"

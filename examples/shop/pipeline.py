@@ -1,4 +1,4 @@
-"""The pipeline: bronze as it was delivered, silver each order once, gold what people look at."""
+"""The pipeline: bronze has deliveries, silver each order once, gold daily totals."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import headgate
 from headgate.errors import InvalidDataError
 from headgate.spark import Lake
 from shop import orders
-from shop.telling import check, note, step, tell, title
+from shop.output import check, log, note, step, title
 
 TABLES = ("bronze.orders", "silver.orders", "gold.daily")
 Sales = dict[date, tuple[int, Decimal]]
 
-_MAKE = """
+_CREATE = """
     CREATE SCHEMA bronze;
     CREATE TABLE bronze.orders (
         order_id BIGINT NOT NULL, revision INT NOT NULL, customer_id BIGINT, item STRING,
         quantity INT, price DECIMAL(10,2), ordered_at TIMESTAMP, status STRING, delivery STRING
-    ) COMMENT 'Orders as they were delivered, late ones and repeated ones included';
+    ) COMMENT 'Orders as delivered, including late and repeated ones';
 
     CREATE SCHEMA silver;
     CREATE TABLE silver.orders (
         order_id BIGINT NOT NULL, revision INT NOT NULL, customer_id BIGINT, item STRING,
         quantity INT, price DECIMAL(10,2), ordered_at TIMESTAMP, status STRING, day DATE
     ) PARTITIONED BY (day)
-      COMMENT 'Each order once, as it was told last'
+      COMMENT 'Each order once, in its last revision'
       TBLPROPERTIES ('delta.enableDeletionVectors' = 'true');
     ALTER TABLE silver.orders ADD CONSTRAINT sold CHECK (quantity > 0);
 
     CREATE SCHEMA gold;
     CREATE TABLE gold.daily (day DATE, orders BIGINT, amount DECIMAL(18,2))
-      COMMENT 'What was sold on each day';
+      COMMENT 'Sales per day';
 """
-_EACH_ONCE = """
+_LATEST_REVISIONS = """
     SELECT order_id, revision, customer_id, item, quantity, price, ordered_at, status,
            CAST(ordered_at AS DATE) AS day
     FROM bronze.orders
@@ -47,7 +47,7 @@ _EACH_ONCE = """
 """
 _MERGE = f"""
     MERGE INTO silver.orders AS known
-    USING ({_EACH_ONCE.format(deliveries="= 'late'")}) AS late
+    USING ({_LATEST_REVISIONS.format(deliveries="= 'late'")}) AS late
     ON known.order_id = late.order_id AND known.day = late.day
     WHEN MATCHED AND late.revision > known.revision THEN UPDATE SET *
     WHEN NOT MATCHED THEN INSERT *
@@ -58,104 +58,104 @@ DAILY = """
 """
 
 
-def make_tables(lake: Lake) -> None:
-    """Make the tables, in SQL."""
+def create_tables(lake: Lake) -> None:
+    """Create the tables with SQL."""
     title("A lake and three tables")
-    with step("making three tables"):
-        lake.sql(_MAKE)
+    with step("creating three tables"):
+        lake.sql(_CREATE)
     for name in TABLES:
-        tell(str(lake.session.table(name)))
+        log(str(lake.session.table(name)))
 
 
 def load_the_week(lake: Lake, bea: headgate.Session, files: list[Path]) -> None:
-    """Take deliveries into bronze: the large ones with Spark, a small one with Arrow."""
-    title("Bronze: deliveries as they come")
+    """Append deliveries to bronze: large ones with Spark, a small one with Arrow."""
+    title("Bronze: deliveries")
     *days, phone, _ = files
     for file in days:
         with step(f"bronze: append {file.stem}"):
             append(lake, file)
-    with step("bronze: append what came by phone, without Spark"):
+    with step("bronze: append orders by phone, without Spark"):
         rows = pq.read_table(phone)
         table = bea.table("bronze.orders")
         commit = table.append(rows.append_column("delivery", [[phone.stem] * len(rows)])).commits[
             table.id
         ]
-    tell(
-        f"Bea appended {len(rows)} orders with Arrow: version {commit.version}, {commit.way.value}"
-    )
+    log(f"Bea appended {len(rows)} orders with Arrow: version {commit.version}, {commit.way.value}")
 
 
 def append(lake: Lake, file: Path) -> None:
-    """Append one delivery to bronze with Spark."""
+    """Append a delivery to bronze with Spark."""
     rows = lake.spark.read.parquet(str(file)).withColumn("delivery", F.lit(file.stem))
     committed = lake.append("bronze.orders", rows).committed
     assert committed is not None
     [commit] = committed.commits.values()
-    tell(f"{file.name}: version {commit.version}, {commit.way.value}, txnId {committed.txn_id}")
+    log(f"{file.name}: version {commit.version}, {commit.way.value}, txnId {committed.txn_id}")
 
 
-def clean(lake: Lake, files: list[Path]) -> None:
-    """Fill silver and gold from bronze, for the first time."""
-    title("Silver: each order once. Gold: what was sold")
+def fill_silver_and_gold(lake: Lake, files: list[Path]) -> None:
+    """Fill silver and gold from bronze."""
+    title("Silver: each order once. Gold: daily totals")
     with step("silver: insert the week"):
         [row] = lake.sql(
-            "INSERT INTO silver.orders" + _EACH_ONCE.format(deliveries="<> 'late'")
+            "INSERT INTO silver.orders" + _LATEST_REVISIONS.format(deliveries="<> 'late'")
         ).collect()
-    tell(f"{row[0]:,} orders in silver, a constraint held for each")
+    log(f"{row[0]:,} orders in silver, each satisfies the constraint")
     refresh(lake, orders.sales(orders.newest(files[:-1])))
     try:
         lake.update("silver.orders", {"quantity": "0"}, where="order_id = 1")
     except InvalidDataError as error:
-        broken = error.message.partition(":")[0]
-        tell(f"what breaks the constraint is refused: {broken}")
+        message = error.message.partition(":")[0]
+        log(f"a violation of the constraint is refused: {message}")
     else:
-        check("a broken constraint is refused", "it was taken", "it is refused")
+        check("a violation of the constraint is refused", "accepted", "refused")
 
 
-def merge_late_ones(lake: Lake, files: list[Path]) -> None:
+def merge_late_orders(lake: Lake, files: list[Path]) -> None:
     """Merge late orders, corrections and repetitions into silver."""
-    title("Late arrivals: MERGE")
-    with step("bronze: append what came late"):
+    title("Late orders: MERGE")
+    with step("bronze: append late orders"):
         append(lake, files[-1])
-    with step("silver: MERGE what came late"):
+    with step("silver: MERGE late orders"):
         [row] = lake.sql(_MERGE).collect()
     counts = {name: count for name, count in row.asDict().items() if count}
-    tell("MERGE: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+    log("MERGE: " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
     expected = orders.newest(files)
-    check("MERGE leaves each order once", in_silver(lake), (len(expected), len(expected)))
+    check(
+        "after MERGE each order is there once", count_silver(lake), (len(expected), len(expected))
+    )
     refresh(lake, orders.sales(expected))
 
 
-def forget(lake: Lake, files: list[Path]) -> None:
-    """Delete all rows of a customer: vectors are written, data files stay as they are."""
-    title(f"Customer {orders.FORGOTTEN} asks to be forgotten: DELETE")
+def delete_customer(lake: Lake, files: list[Path]) -> None:
+    """Delete all rows of a customer with deletion vectors; data files are not rewritten."""
+    title(f"All data of customer {orders.DELETED_CUSTOMER}: DELETE")
     silver = lake.session.table("silver.orders")
     before = silver.snapshot()
     with step("silver: DELETE a customer"):
         [row] = lake.sql(
-            f"DELETE FROM silver.orders WHERE customer_id = {orders.FORGOTTEN}"
+            f"DELETE FROM silver.orders WHERE customer_id = {orders.DELETED_CUSTOMER}"
         ).collect()
     after = silver.snapshot()
     vectors = [file for file in after.files() if file.deletion_vector is not None]
-    tell(
+    log(
         f"{row[0]} rows deleted: {len(vectors)} of {after.num_files} files have a deletion vector,"
         f" {len({f.path for f in after.files()} - {f.path for f in before.files()})} were rewritten"
     )
     everything = orders.newest(files)
-    left = orders.without_forgotten(everything)
+    left = orders.without_deleted_customer(everything)
     check("DELETE found every row", row[0], len(everything) - len(left))
-    check("DELETE left all others", in_silver(lake), (len(left), len(left)))
-    seen = silver.to_arrow(columns=["customer_id"])["customer_id"].to_pylist()
-    check("Arrow sees no row of the forgotten", seen.count(orders.FORGOTTEN), 0)
+    check("DELETE kept all others", count_silver(lake), (len(left), len(left)))
+    customers = silver.to_arrow(columns=["customer_id"])["customer_id"].to_pylist()
+    check("Arrow reads no row of the customer", customers.count(orders.DELETED_CUSTOMER), 0)
 
 
-def travel(lake: Lake, files: list[Path]) -> None:
-    """Read silver as it was before the MERGE, by version and by time."""
+def time_travel(lake: Lake, files: list[Path]) -> None:
+    """Read silver before the MERGE, by version and by time."""
     title("Time travel")
     silver = lake.session.table("silver.orders")
     merged = next(entry for entry in silver.history() if entry.operation == "MERGE")
     then = merged.version - 1
-    with step("silver: read the past"):
+    with step("silver: read an earlier version"):
         [row] = lake.sql(
             f"SELECT count(*), sum(quantity) FROM silver.orders VERSION AS OF {then}"
         ).collect()
@@ -163,31 +163,33 @@ def travel(lake: Lake, files: list[Path]) -> None:
         frame = lake.read("silver.orders", as_of=by_time)
         counted = frame.count()
     week = orders.newest(files[:-1])
-    tell(f"before the MERGE, at version {then}: {row[0]:,} orders of {row[1]:,} pieces")
-    note(f"at the time of that version, as a DataFrame: {counted:,}; now: {in_silver(lake)[0]:,}")
+    log(f"before the MERGE, at version {then}: {row[0]:,} orders of {row[1]:,} pieces")
+    note(
+        f"at the time of that version, as a DataFrame: {counted:,}; now: {count_silver(lake)[0]:,}"
+    )
     check(
-        "the past is what it was",
+        "the earlier version is unchanged",
         (row[0], row[1], counted),
         (len(week), sum(week["quantity"].to_pylist()), len(week)),
     )
 
 
 def refresh(lake: Lake, expected: Sales) -> None:
-    """Compute gold anew from silver, and hold it against what Arrow makes of the deliveries."""
+    """Compute gold from silver, and compare it with totals computed by Arrow."""
     with step("gold: INSERT OVERWRITE the totals"):
         lake.sql(f"INSERT OVERWRITE gold.daily {DAILY}")
     check_gold(lake, expected)
     total = sum(amount for _, amount in expected.values())
-    tell(f"gold has {len(expected)} days, {total:,} in all: as Arrow computes it")
+    log(f"gold has {len(expected)} days, total {total:,}: the same as computed by Arrow")
 
 
 def check_gold(lake: Lake, expected: Sales) -> None:
-    """Hold gold against what it has to be."""
-    found = {row.day: (row.orders, row.amount) for row in lake.read("gold.daily").collect()}
-    check("gold is the sum of all deliveries", dict(sorted(found.items())), expected)
+    """Compare gold with the expected totals."""
+    actual = {row.day: (row.orders, row.amount) for row in lake.read("gold.daily").collect()}
+    check("gold is the sum of all deliveries", dict(sorted(actual.items())), expected)
 
 
-def in_silver(lake: Lake) -> tuple[int, int]:
-    """Count the rows of silver, and the orders they are about."""
+def count_silver(lake: Lake) -> tuple[int, int]:
+    """Count the rows and the distinct orders of silver."""
     [row] = lake.sql("SELECT count(*), count(DISTINCT order_id) FROM silver.orders").collect()
     return row[0], row[1]

@@ -1,4 +1,4 @@
-"""What came of it: tables, every commit's life, some rows, how long all took."""
+"""The final report: tables, commits, some rows, times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from time import perf_counter
 
 import headgate
 from headgate.client.table import HistoryEntry
+from shop.output import console, draw, log, note, passed, started, timings, title
 from shop.pipeline import TABLES
-from shop.telling import began, console, draw, held, note, tell, timings, title
 
 _METRICS = (
     ("numTargetRowsInserted", "inserted"),
@@ -21,8 +21,8 @@ _METRICS = (
 
 
 def report(lake: Path) -> None:
-    """Open the lake anew, as anyone would tomorrow, and look."""
-    title("What came of it")
+    """Open the lake again and show what it contains."""
+    title("Result")
     opened = perf_counter()
     with headgate.connect(lake) as session:
         tables = [session.table(name) for name in TABLES]
@@ -34,12 +34,12 @@ def report(lake: Path) -> None:
             counted = table.to_arrow(columns=[table.schema.fields[0].name]).num_rows
             size = f"{snapshot.size_in_bytes / 1000:,.0f} kB"
             rows.append((table.name, table.version, counted, snapshot.num_files, size))
-        tell(f"opened and counted in {1000 * (perf_counter() - opened):.0f} ms, without Spark:")
+        log(f"opened and counted in {1000 * (perf_counter() - opened):.0f} ms, without Spark:")
         draw(("table", "version", "rows", "files", "size"), rows)
 
         title("Every commit: proposed, ratified, published")
         draw(
-            ("table", "version", "way", "proposed", "ratified", "published", "what"),
+            ("table", "version", "way", "proposed", "ratified", "published", "operation"),
             [row for table in tables for row in _timeline(table)],
         )
 
@@ -47,9 +47,9 @@ def report(lake: Path) -> None:
         daily = session.table("gold.daily").to_arrow().sort_by("day")
         draw(daily.column_names, [tuple(row.values()) for row in daily.to_pylist()])
 
-    title("How long it took")
-    draw(("step", "seconds"), [(doing, f"{took:.1f}") for doing, took in timings])
-    console.print(f"\n{len(held)} checks held; all of it took {perf_counter() - began:.1f} s.")
+    title("Times")
+    draw(("step", "seconds"), [(step, f"{seconds:.1f}") for step, seconds in timings])
+    console.print(f"\n{len(passed)} checks passed in {perf_counter() - started:.1f} s.")
 
     title("Try next")
     command = Path(sys.executable).with_name("headgate")
@@ -60,7 +60,7 @@ def report(lake: Path) -> None:
 
 
 def _timeline(table: headgate.Table) -> list[tuple[object, ...]]:
-    told = {entry.version: entry for entry in table.history()}
+    history = {entry.version: entry for entry in table.history()}
     return [
         (
             table.name.partition(".")[2],
@@ -69,19 +69,19 @@ def _timeline(table: headgate.Table) -> list[tuple[object, ...]]:
             _moment(entry.proposed_ms),
             _later(entry.ratified_ms, entry.proposed_ms),
             _later(entry.commit.published_ms, entry.proposed_ms),
-            _what(told[entry.commit.version]),
+            _summary(history[entry.commit.version]),
         )
         for entry in table.log()
     ]
 
 
-def _what(told: HistoryEntry) -> str:
+def _summary(entry: HistoryEntry) -> str:
     metrics = [
-        f"{int(told.metrics[metric]):,} {word}"
+        f"{int(entry.metrics[metric]):,} {word}"
         for metric, word in _METRICS
-        if told.metrics.get(metric, "0") != "0"
+        if entry.metrics.get(metric, "0") != "0"
     ]
-    return " ".join([told.operation or "-", *metrics[:2]])
+    return " ".join([entry.operation or "-", *metrics[:2]])
 
 
 def _moment(milliseconds: int) -> str:
