@@ -34,7 +34,7 @@ def operations(settings: Settings) -> list[Operation]:
             "GET",
             "/v1/events",
             "events",
-            "Give what happened after a sequence, in order; wait for the next if asked to.",
+            "Return events after a sequence in order, and wait for the next one on request.",
             lambda call: EventPage(
                 events=call.catalog.events(call.sequence("after"), _limit(call))
             ),
@@ -53,7 +53,7 @@ def operations(settings: Settings) -> list[Operation]:
             "GET",
             "/v1/listeners",
             "listeners",
-            "List who is told of events, and how far each one is.",
+            "List listeners and their positions.",
             lambda call: ListenerList(listeners=call.catalog.listeners()),
             answer=ListenerList,
         ),
@@ -61,7 +61,7 @@ def operations(settings: Settings) -> list[Operation]:
             "PUT",
             "/v1/listeners/{name}",
             "put_listener",
-            "Have every event posted to a URL, in order and at least once.",
+            "Register a URL that receives every event, in order and at least once.",
             lambda call: call.catalog.put_listener(
                 call.path["name"], call.body.url, call.body.after, key=call.key
             ),
@@ -74,7 +74,7 @@ def operations(settings: Settings) -> list[Operation]:
             "DELETE",
             "/v1/listeners/{name}",
             "delete_listener",
-            "Tell a listener no more, and forget how far it was.",
+            "Delete a listener and its position.",
             lambda call: call.catalog.delete_listener(call.path["name"], key=call.key),
             pool=Pool.CHANGES,
         ),
@@ -82,7 +82,7 @@ def operations(settings: Settings) -> list[Operation]:
             "GET",
             "/v1/status",
             "status",
-            "Say how the catalog stands.",
+            "Return the state of the catalog.",
             lambda call: call.catalog.status(),
             answer=Status,
         ),
