@@ -67,9 +67,9 @@ def settings(folder: Path) -> dict[str, str]:
         "spark.default.parallelism": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.memory": "1g",
-        # What runs once is not worth a compiler's best.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        "spark.driver.extraJavaOptions": f"{java.QUICK_START}"
         f" -Dderby.system.home={folder / 'derby'}",
+        "spark.executor.extraJavaOptions": java.QUICK_START,
         "spark.log.level": "OFF",
         "spark.sql.adaptive.enabled": "false",
     }

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests.kit import java
 from tests.spark.conftest import HERE, WHERE, settings
 
 ROOT = HERE.parents[1]
@@ -75,6 +76,7 @@ def started(command: Sequence[str], folder: Path, port: int) -> Iterator[None]:
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_DAEMON_MEMORY": "512m",
     }
+    java.start_quickly(environment)
     said = folder / "said.txt"
     with said.open("wb") as output:
         process = subprocess.Popen(
