@@ -290,17 +290,21 @@ class Explorer:
         path: list[tuple[Shared, tuple[int, ...], int, int, list[str]]]
         path = [(start, first, -1, 0, [])]
         seen: set[tuple[Any, ...]] = set()
+        checked: set[tuple[Any, ...]] = set()  # a state is reached with several counts of switches
         while path:
             shared, at, last, switched, story = path.pop()
             self.states += 1
             nodes = [self._nodes[number][node] for number, node in enumerate(at)]
-            results = [node.result if node.step is None else None for node in nodes]
-            try:
-                self._check(shared, results)
-            except AssertionError as error:
-                raise AssertionError("\n".join([str(error), *story])) from error
-            if all(node.step is None for node in nodes):
-                ends.setdefault(repr(results), results)
+            state = (shared.seal, shared.objects, at)
+            if state not in checked:
+                checked.add(state)
+                results = [node.result if node.step is None else None for node in nodes]
+                try:
+                    self._check(shared, results)
+                except AssertionError as error:
+                    raise AssertionError("\n".join([str(error), *story])) from error
+                if all(node.step is None for node in nodes):
+                    ends.setdefault(repr(results), results)
             for number, node in enumerate(nodes):
                 if node.step is None:
                     continue

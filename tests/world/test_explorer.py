@@ -5,6 +5,7 @@ The names of what must hold are those of `model/CatalogCommits.tla`. Each broken
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -154,10 +155,20 @@ class Look:
             if held is not None:
                 self.tracked[table_id].add(version)
             self.contents[table_id].append(held or self.published[table_id].get(version, b""))
+        self._added = {
+            table_id: [_added_by(content) for content in contents]
+            for table_id, contents in self.contents.items()
+        }
 
     def added(self, table_id: TableId, upto: int | None = None) -> list[str]:
-        lines = b"".join(self.contents[table_id][: None if upto is None else upto + 1]).splitlines()
-        return [json.loads(line)["add"]["path"] for line in lines if b'"add"' in line]
+        commits = self._added[table_id][: None if upto is None else upto + 1]
+        return [path for paths in commits for path in paths]
+
+
+@functools.cache
+def _added_by(content: bytes) -> list[str]:
+    """Return the paths of the files that a commit adds."""
+    return [json.loads(line)["add"]["path"] for line in content.splitlines() if b'"add"' in line]
 
 
 def at_most_once(look: Look, results: Sequence[Any]) -> None:
