@@ -6,8 +6,6 @@ for take `full_world`, which the toys are not.
 
 from __future__ import annotations
 
-import itertools
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +21,7 @@ from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.transaction import Patience
-from headgate.clock import Clock, Ids, RandomIds, SystemClock, uuid7
+from headgate.clock import Clock, Ids, RandomIds, SystemClock
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
 from headgate.protocol.commit.content import Way
@@ -36,48 +34,13 @@ from headgate.storage.memory import MemoryStore
 from headgate.storage.port import ObjectStore
 from tests.http.conftest import serving
 from tests.kit import req
+from tests.kit.builders import CountedIds, ManualClock
 from tests.kit.faulty import CountingStore
 from tests.kit.postgres import Postgres
 from tests.kit.server import RunningServer
 from tests.kit.toy import LosingCatalog, ToyCatalog
 
-START_MS = 1_772_000_000_000
 SCHEMA = "id long, day date"
-
-
-class SetClock:
-    """Time that passes only by waiting."""
-
-    def __init__(self) -> None:
-        self.ms = START_MS
-        self.waited_s = 0.0
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.waited_s
-
-    def sleep(self, seconds: float) -> None:
-        self.waited_s += seconds
-        self.ms += int(seconds * 1000)
-
-
-class CountedIds:
-    """Ids in order, so that a failure is the same twice."""
-
-    def __init__(self, clock: SetClock) -> None:
-        self._clock = clock
-        self._counter = itertools.count(1)
-
-    def random(self) -> uuid.UUID:
-        return uuid.UUID(int=next(self._counter) | 4 << 76 | 2 << 62)
-
-    def ordered(self) -> uuid.UUID:
-        return uuid7(self._clock.now_ms(), next(self._counter).to_bytes(10, "big"))
-
-    def secret(self) -> bytes:
-        return next(self._counter).to_bytes(32, "big")
 
 
 @dataclass
@@ -240,11 +203,11 @@ def worlds(kind: str, tmp_path: Path) -> Iterator[World]:
     if kind == "filesystem":
         yield filesystem_world(tmp_path)
         return
-    clock = SetClock()
+    clock = ManualClock(sleep_moves_date=True)
     ways = (Way.PUT_IF_ABSENT,) if kind == "toy-put" else (Way.INLINE, Way.STAGED)
     world: World
     catalog = ToyCatalog(lambda location: world.store_for(location), clock.now_ms, ways)
-    world = World(kind, catalog, clock, CountedIds(clock), lambda url: MemoryStore(url))
+    world = World(kind, catalog, clock, CountedIds(clock=clock), lambda url: MemoryStore(url))
     yield world
 
 

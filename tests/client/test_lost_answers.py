@@ -33,9 +33,10 @@ from headgate.names import SchemaName
 from headgate.protocol.actions import TxnId
 from headgate.settings import Settings
 from headgate.storage import locations
-from tests.client.conftest import SetClock, World, ids_in, rows
+from tests.client.conftest import World, ids_in, rows
 from tests.http.conftest import Served, serving
 from tests.kit import req, shows
+from tests.kit.builders import ManualClock
 from tests.kit.faulty import CountingStore
 from tests.kit.toy import Fault, ScriptedCatalog, unavailable, unknown
 
@@ -277,7 +278,7 @@ class Wire:
 
     def __init__(self, served: Served) -> None:
         self.served = served
-        self.clock = SetClock()
+        self.clock = ManualClock(sleep_moves_date=True)
         self.sender = ScriptedSender(served.transport)
         self.store: CountingStore | None = None
         ids = RandomIds()

@@ -37,8 +37,9 @@ from headgate.storage.memory import MemoryStore
 from headgate.storage.port import ObjectMeta
 from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import Snapshot
-from tests.client.conftest import SetClock, World, ids_in, rows
+from tests.client.conftest import World, ids_in, rows
 from tests.kit import req, shows
+from tests.kit.builders import ManualClock
 from tests.kit.toy import LosingCatalog, ToyCatalog, unavailable, unknown
 
 LOG = "_delta_log"
@@ -401,7 +402,7 @@ class TestRaces:
     ) -> None:
         """The winner's clock is ahead; at the next version the first timestamp would not rise."""
         clock = toy_world.clock
-        assert isinstance(clock, SetClock)
+        assert isinstance(clock, ManualClock)
         toy_world.make()
         table, winner = (toy_world.staging_session().table("orders") for _ in range(2))
         clock.ms += 200_000
@@ -416,7 +417,7 @@ class TestRaces:
         a, b = full_world.make("a"), full_world.make("b")
         for number in range(3):
             b.append(rows(number))
-        behind = SetClock()
+        behind = ManualClock(sleep_moves_date=True)
         committer = Committer(full_world.catalog, behind, full_world.ids, Patience(inline_bytes=0))
         committed = committer.commit(
             [appending(a, 1), appending(b, 2)], txn_id=TxnId(str(full_world.ids.ordered()))

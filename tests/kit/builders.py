@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping
 
-from headgate.clock import uuid7
+from headgate.clock import Clock, uuid7
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -35,11 +35,15 @@ _READER_FEATURES = frozenset(
 
 
 class ManualClock:
-    """Time that a test sets. Waiting passes it, for everybody who waits."""
+    """A clock that a test sets. `sleep` returns at once and moves the monotonic time.
 
-    def __init__(self, now_ms: int = START_MS) -> None:
+    With `sleep_moves_date`, it moves the date as well.
+    """
+
+    def __init__(self, now_ms: int = START_MS, *, sleep_moves_date: bool = False) -> None:
         self.ms = now_ms
         self.waited_s = 0.0
+        self._sleep_moves_date = sleep_moves_date
 
     def now_ms(self) -> int:
         return self.ms
@@ -49,21 +53,25 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         self.waited_s += seconds
+        if self._sleep_moves_date:
+            self.ms += int(seconds * 1000)
 
 
 class CountedIds:
-    """Ids in order, so that a failure is the same twice."""
+    """Ids in order, so that a failure can be repeated; with a clock, ordered ids have its time."""
 
-    def __init__(self, salt: int = 0) -> None:
+    def __init__(self, salt: int = 0, clock: Clock | None = None) -> None:
         self._numbers = itertools.count(1)
         self._salt = salt
+        self._clock = clock
 
     def random(self) -> uuid.UUID:
         return uuid.UUID(int=self._salt << 64 | next(self._numbers), version=4)
 
     def ordered(self) -> uuid.UUID:
         number = self._salt << 32 | next(self._numbers)
-        return uuid7(START_MS, number.to_bytes(10, "big"))
+        now_ms = START_MS if self._clock is None else self._clock.now_ms()
+        return uuid7(now_ms, number.to_bytes(10, "big"))
 
     def secret(self) -> bytes:
         return (self._salt << 32 | next(self._numbers)).to_bytes(32, "big")

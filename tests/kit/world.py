@@ -12,7 +12,6 @@ import enum
 import hashlib
 import json
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ from headgate.api.messages import Answer, Proposal, Ratified, Rejected
 from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.sqlite import SQLiteStore
-from headgate.clock import Clock, uuid7
+from headgate.clock import Clock
 from headgate.errors import (
     ConflictError,
     HeadgateError,
@@ -47,7 +46,7 @@ from headgate.storage import locations
 from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
 from headgate.storage.port import Folder, ObjectStore, PutUnknownError
-from tests.kit.builders import START_MS, ManualClock
+from tests.kit.builders import START_MS, CountedIds, ManualClock
 from tests.kit.faulty import FailingStore, PowerLossError
 
 _T = TypeVar("_T")
@@ -90,28 +89,6 @@ class WorldClock(ManualClock):
         super().sleep(seconds)
         self.naps += 1
         self.ms += max(1, round(seconds * 1000)) << min(self.naps // 100, 16)
-
-
-class WorldIds:
-    """Ids in order, with the world's time in those that carry one."""
-
-    def __init__(self, clock: Clock, salt: int = 1) -> None:
-        self._clock = clock
-        self._salt = salt
-        self._last = 0
-
-    def random(self) -> uuid.UUID:
-        return uuid.UUID(int=self._salt << 64 | self._next(), version=4)
-
-    def ordered(self) -> uuid.UUID:
-        return uuid7(self._clock.now_ms(), (self._salt << 32 | self._next()).to_bytes(10, "big"))
-
-    def secret(self) -> bytes:
-        return (self._salt << 32 | self._next()).to_bytes(32, "big")
-
-    def _next(self) -> int:
-        self._last += 1
-        return self._last
 
 
 # The model: what was wished, what was told, what was seen
@@ -409,7 +386,7 @@ class World:
         has_database: bool = True,
     ) -> None:
         self.clock = WorldClock(START_MS)
-        self.ids = WorldIds(self.clock)
+        self.ids = CountedIds(1, self.clock)
         self.place = place_at(self.clock)
         self.settings = settings or Settings(verify_staged=0)
         self.has_database = has_database
