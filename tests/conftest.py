@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import secrets
 from collections.abc import Iterator
 
 import hypothesis
@@ -9,19 +10,25 @@ import obstore.store
 import pytest
 from moto.server import ThreadedMotoServer
 
-from tests.kit import postgres
+from tests.kit import java, postgres
 
 pytest.register_assert_rewrite(
     "tests.catalog.store_contract", "tests.storage.object_store_contract"
 )
 
 _numbers = itertools.count()
+java.start_quickly(os.environ)
 
-# The gate says the same of the same change twice; everywhere else chance goes on looking.
-hypothesis.settings.register_profile("gate", derandomize=True)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("gate")
-    os.environ.setdefault("HEADGATE_SEED", "1")
+# Every run draws new cases. A failure prints what repeats it: the blob of an example, or the seed.
+# Loaded explicitly, because Hypothesis derandomizes by itself where CI is set.
+hypothesis.settings.register_profile("gate", derandomize=False, print_blob=True, deadline=None)
+hypothesis.settings.load_profile("gate")
+# One seed for all workers, which must collect the same tests.
+os.environ.setdefault("HEADGATE_SEED", str(secrets.randbelow(2**31)))
+
+
+def pytest_report_header() -> str:
+    return f"HEADGATE_SEED={os.environ['HEADGATE_SEED']} repeats what this run draws by seed"
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,6 @@ def take_step(story: Story, what: str, number: int, way: Way) -> None:
 @settings(
     max_examples=12,
     deadline=None,
-    derandomize=True,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -44,7 +44,6 @@ HISTORIES = st.lists(st.one_of(WRITES, WRITES, UPKEEP), min_size=1, max_size=14)
 BOUNDED = settings(
     max_examples=12,
     deadline=None,
-    derandomize=True,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
