@@ -243,7 +243,7 @@ class TestReading:
         assert ids_in(table.to_arrow(sequence=first)) == [1]
 
     def test_only_one_moment_can_be_asked_for(self, toy_world: World) -> None:
-        with pytest.raises(InvalidArgumentError, match="of one"):
+        with pytest.raises(InvalidArgumentError, match="more than one of"):
             toy_world.make().to_arrow(version=0, as_of=0)
 
 

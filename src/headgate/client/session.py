@@ -36,7 +36,7 @@ from headgate.api.port import (
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.arguments import When, checked, milliseconds
 from headgate.client import event_stream
-from headgate.client.table import PlainTable, Table, open_path
+from headgate.client.table import PlainTable, Table, refuse_several
 from headgate.client.table_definition import (
     AnySchema,
     Fill,
@@ -81,6 +81,7 @@ from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache
 
 _CREATE = "CREATE TABLE"
+_REPLACE = "REPLACE TABLE"
 _CREATE_OR_REPLACE = "CREATE OR REPLACE TABLE"
 
 
@@ -205,14 +206,49 @@ class Session:
         """Give the table of this name. Spec: CM-21, RD-01."""
         return self._open(self._table_name(name))
 
+    def snapshot(
+        self,
+        name: str,
+        version: int | None = None,
+        as_of: When | None = None,
+        sequence: int | None = None,
+    ) -> Snapshot:
+        """Load a managed table: its latest version, or an earlier one. Spec: RD-01, CM-38.
+
+        This resolves the table once; `table(name).snapshot()` resolves it twice.
+        """
+        refuse_several(version, as_of, sequence)
+        resolved = self._resolved(self._table_name(name), sequence)
+        _refuse_external(resolved)
+        return self.load(resolved, version, as_of)
+
+    def load(
+        self, resolved: Resolved, version: int | None = None, as_of: When | None = None
+    ) -> Snapshot:
+        """Load a table that is resolved already, managed or external. Spec: RD-01, RD-02."""
+        refuse_several(version, as_of)
+        if resolved.format.lower() != "delta":
+            raise UnsupportedFeatureError(
+                f"{resolved.name} is a {resolved.format} table at {resolved.location}.",
+                remedy="Read it with a tool for that format.",
+            )
+        return snapshot_loader.load_resolved(
+            self.catalog,
+            resolved,
+            version=None if version is None else Version(version),
+            as_of_ms=None if as_of is None else milliseconds(as_of),
+            cache=self._cache,
+            store_for=self._store_for,
+        )
+
     def resolve(self, name: str) -> Resolved:
-        """Give all that the catalog tells of a name, in one call. Spec: CM-21."""
+        """Return everything a client needs to know about a table. Spec: CM-21."""
         return self._resolved(self._table_name(name))
 
-    def find(self, name: str) -> Resolved | None:
-        """Resolve a name; None if no table has it."""
+    def find(self, name: str, sequence: int | None = None) -> Resolved | None:
+        """Resolve a name, now or as of a sequence; return None if no table has it."""
         try:
-            return self.catalog.resolve(self._table_name(name))
+            return self._resolve(self._table_name(name), sequence)
         except NotFoundError:
             return None
 
@@ -231,8 +267,13 @@ class Session:
         return self._table_name(name) if found is not None and found.catalog_managed else None
 
     def table_by_id(self, table_id: str) -> Table:
-        """Give the table of this id, whatever its name is now."""
+        """Open the table that has this id, whatever its name is now."""
         return self._open(parse_table_id(table_id))
+
+    def open(self, resolved: Resolved) -> Table:
+        """Open a managed table that is resolved already."""
+        _refuse_external(resolved)
+        return Table(self._committer, self._store_for, resolved, self._cache)
 
     def tables(
         self, namespace: str | None = None, *, dropped: bool = False
@@ -260,9 +301,10 @@ class Session:
         try:
             return self._create(self._table_name(name), wanted, _CREATE, three_phase=three_phase)
         except AlreadyExistsError:
-            if not if_not_exists or self.find_name(name) is None:
+            existing = self.find(name) if if_not_exists else None
+            if existing is None or not existing.catalog_managed:
                 raise
-        return self.table(name)
+        return self.open(existing)
 
     def replace_table(
         self,
@@ -280,18 +322,17 @@ class Session:
         """
         wanted = Wanted.given(schema, partition_by, properties, comment)
         table_name = self._table_name(name)
-        if not or_create:
-            table = self._open(table_name)
-            table.replace(wanted)
-            return table
+        operation = _CREATE_OR_REPLACE if or_create else _REPLACE
         try:
             table = self._open(table_name)
         except NotFoundError:
+            if not or_create:
+                raise
             try:
-                return self._create(table_name, wanted, _CREATE_OR_REPLACE)
-            except AlreadyExistsError:  # another was faster
+                return self._create(table_name, wanted, operation)
+            except AlreadyExistsError:  # another client created it meanwhile
                 table = self._open(table_name)
-        table.replace(wanted, _CREATE_OR_REPLACE)
+        table.replace(wanted, operation, table.newest_seen)
         return table
 
     def create_filled(
@@ -326,12 +367,7 @@ class Session:
             raise InvalidArgumentError(
                 f"{name} is managed by this catalog.", remedy="Open it with session.table()."
             )
-        if resolved.format.lower() != "delta":
-            raise UnsupportedFeatureError(
-                f"{name} is a {resolved.format} table at {resolved.location}.",
-                remedy="Read it with a tool for that format.",
-            )
-        return open_path(resolved.location, version, as_of, store_for=self._store_for)
+        return PlainTable(self.load(resolved, version, as_of))
 
     def rename(self, name: str, to: str) -> None:
         """Give a table another name; handles of it go on. Spec: LC-04."""
@@ -383,12 +419,7 @@ class Session:
             at = cuts.sequence_at(milliseconds(as_of))
         asked = list(dict.fromkeys(names))
         resolved = cuts.resolve_many([self._table_name(name) for name in asked], at)
-        return {
-            name: snapshot_loader.load_resolved(
-                self.catalog, found, cache=self._cache, store_for=self._store_for
-            )
-            for name, found in zip(asked, resolved, strict=True)
-        }
+        return {name: self.load(found) for name, found in zip(asked, resolved, strict=True)}
 
     def outcome(self, txn_id: str) -> Ratified | Rejected | None:
         """Tell what became of a transaction; None if it was never decided. Spec: CM-43."""
@@ -551,9 +582,13 @@ class Session:
     def _id_of(self, name: str) -> TableId:
         return self._resolved(self._table_name(name)).table_id
 
-    def _resolved(self, ref: Ref) -> Resolved:
+    def _resolve(self, ref: Ref, sequence: int | None = None) -> Resolved:
+        at = None if sequence is None else SequenceNumber(sequence)
+        return snapshot_loader.resolve(self.catalog, ref, at)
+
+    def _resolved(self, ref: Ref, sequence: int | None = None) -> Resolved:
         try:
-            return self.catalog.resolve(ref)
+            return self._resolve(ref, sequence)
         except NotFoundError as error:
             hint = self.suggestion(str(ref)) if isinstance(ref, TableName) else ""
             if not hint:
@@ -561,16 +596,7 @@ class Session:
             raise NotFoundError(f"{error.message}{hint}") from None
 
     def _open(self, ref: Ref) -> Table:
-        resolved = self._resolved(ref)
-        if not resolved.catalog_managed:
-            raise InvalidArgumentError(
-                f"{ref} is an external {resolved.format} table at {resolved.location}.",
-                remedy="Read it with session.open_external(), or by its location.",
-            )
-        return self._as_table(resolved)
-
-    def _as_table(self, resolved: Resolved) -> Table:
-        return Table(self._committer, self._store_for, resolved, self._cache)
+        return self.open(self._resolved(ref))
 
     def _gone(self, registry: Registry, table: str, *states: TableStatus) -> list[TableEntry]:
         entries = [e for e in registry.tables(dropped=True) if e.state in states]
@@ -607,7 +633,7 @@ class Session:
         resolved = self._committer.settle(
             txn_id, lambda: registry.create_table(name, table_id, txn_id, content)
         )
-        return self._as_table(resolved)
+        return self.open(resolved)
 
     def _create_in_three(
         self,
@@ -644,7 +670,16 @@ class Session:
         resolved = self._committer.settle(
             txn_id, lambda: registry.register_table(name, staging.table_id)
         )
-        return self._as_table(resolved)
+        return self.open(resolved)
+
+
+def _refuse_external(resolved: Resolved) -> None:
+    if not resolved.catalog_managed:
+        label = resolved.name or resolved.table_id
+        raise InvalidArgumentError(
+            f"{label} is an external {resolved.format} table at {resolved.location}.",
+            remedy="Read it with session.open_external(), or by its location.",
+        )
 
 
 def _version_zero(operation: Operation, *actions: Action) -> Inline:

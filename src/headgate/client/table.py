@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from headgate.api.messages import RatifiedCommit, Resolved, TimelineEntry
-from headgate.api.port import Progress, Publishing, Timelines, require
+from headgate.api.port import ManagingCatalog, Progress, Publishing, Timelines, require
 from headgate.arguments import When, checked, milliseconds
 from headgate.client import arrow_io, maintenance, table_changes
 from headgate.client.detail import TableDetail, detail_of
@@ -167,6 +167,11 @@ class Table:
     def properties(self) -> dict[str, str]:
         return dict(self._known().metadata.configuration)
 
+    @property
+    def newest_seen(self) -> Snapshot:
+        """The newest snapshot this handle has loaded; reading it sends no request."""
+        return self._latest
+
     # Reading
 
     def snapshot(
@@ -176,10 +181,8 @@ class Table:
         sequence: int | None = None,
     ) -> Snapshot:
         """Give the table at its latest version, or as it was. Spec: RD-01, CM-38."""
-        asked = [value for value in (version, as_of, sequence) if value is not None]
-        if len(asked) > 1:
-            raise InvalidArgumentError("A snapshot is of a version, a time or a sequence: of one.")
-        if not asked:
+        refuse_several(version, as_of, sequence)
+        if version is None and as_of is None and sequence is None:
             return self._refreshed()
         return snapshot_loader.load(
             self._catalog,
@@ -208,10 +211,7 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Tell what each commit says of itself, newest first, as far back as the log goes."""
-        snapshot = self.snapshot()
-        first = 0 if limit is None else max(0, snapshot.version - limit + 1)
-        held = self._catalog.ratified_commits(self._id, Version(first), snapshot.version)
-        return _history(snapshot, {commit.version: commit for commit in held.commits}, limit)
+        return history_of(self._catalog, self.snapshot(), limit)
 
     def detail(self) -> TableDetail:
         """Describe the table as it is now."""
@@ -415,15 +415,20 @@ class Table:
             lambda base: table_changes.drop_constraint(base, name, if_exists=if_exists), base
         )
 
-    def replace(self, wanted: Wanted, operation: str = "REPLACE TABLE") -> Committed:
-        """Make another table of this one, without rows: same id, and the versions go on."""
+    def replace(
+        self, wanted: Wanted, operation: str = "REPLACE TABLE", base: Snapshot | None = None
+    ) -> Committed:
+        """Replace this table by an empty one with the same id, in one more version.
+
+        `base` is the snapshot to start from, by default the latest.
+        """
 
         def change(base: Snapshot) -> Change:
             made = replacement(base, wanted, self.committer.ids, self.committer.clock.now_ms())
             told = making(operation, made.metadata, _removed(made.removed))
             return self._change(base, made.actions, told, made.scans)
 
-        return self._anew(change, self.snapshot())
+        return self._anew(change, base or self.snapshot())
 
     def commit(
         self,
@@ -631,8 +636,7 @@ def open_path(
     store_for: Callable[[str], ObjectStore] = locations.store_for,
 ) -> PlainTable:
     """Open a plain Delta table by its path; a catalog-managed one is refused. Spec: RD-02."""
-    if version is not None and as_of is not None:
-        raise InvalidArgumentError("A table is opened at a version or at a time: at one.")
+    refuse_several(version, as_of)
     return PlainTable(
         snapshot_loader.load_path(
             path,
@@ -641,6 +645,27 @@ def open_path(
             store_for=store_for,
         )
     )
+
+
+def history_of(
+    catalog: ManagingCatalog, snapshot: Snapshot, limit: int | None = None
+) -> list[HistoryEntry]:
+    """Return what the commits of a managed table record of themselves, newest first."""
+    assert snapshot.table_id is not None
+    first = 0 if limit is None else max(0, snapshot.version - limit + 1)
+    held = catalog.ratified_commits(snapshot.table_id, Version(first), snapshot.version)
+    return _history(snapshot, {commit.version: commit for commit in held.commits}, limit)
+
+
+def refuse_several(
+    version: int | None, as_of: When | None = None, sequence: int | None = None
+) -> None:
+    """Refuse more than one of the ways to choose a snapshot."""
+    if sum(value is not None for value in (version, as_of, sequence)) > 1:
+        raise InvalidArgumentError(
+            "A snapshot is chosen by more than one of `version`, `as_of` and `sequence`.",
+            remedy="Pass only one of them.",
+        )
 
 
 def _history(

@@ -10,6 +10,8 @@ from typing import assert_never
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate.api.messages import Resolved
+from headgate.client.table import Table
 from headgate.client.table_changes import RowCheck
 from headgate.client.table_definition import NewTable, Wanted, added_metrics, making, replacement
 from headgate.errors import (
@@ -71,7 +73,8 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
     if statement.cluster_by:
         raise UnsupportedFeatureError("Tables cannot be clustered yet.")
     name, creation = _text(statement.name), statement.creation
-    is_there = engine.session.find_name(name) is not None
+    found = engine.session.find(name)
+    is_there = found is not None and found.catalog_managed
     if is_there and creation is Creation.IF_NOT_EXISTS:
         return
     if is_there and creation is Creation.CREATE:
@@ -79,11 +82,15 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
     if not is_there and creation is Creation.REPLACE:
         raise NotFoundError(f"There is no table {name} to replace.")
     if statement.query is None:
-        if is_there:
-            refuse_followed(engine.session.table(name).snapshot())
-        _create_empty(engine, name, statement)
-    elif is_there:
-        _replace_filled(engine, find, name, statement, statement.query)
+        if found is not None and is_there:
+            table = engine.session.open(found)
+            refuse_followed(table.newest_seen)
+            wanted = _wanted(statement, None)
+            table.replace(wanted, f"{_WORDS[creation]} TABLE", table.newest_seen)
+        else:
+            _create_empty(engine, name, statement)
+    elif found is not None and is_there:
+        _replace_filled(engine, find, found, statement, statement.query)
     else:
         relations = find.relations(statement.query)
         rows = find.ask(relations)
@@ -115,8 +122,8 @@ def create_filled(
 def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) -> None:
     wanted = _wanted(statement, None)
     told = (name, wanted.schema, wanted.partition_by, wanted.properties, wanted.comment)
-    if statement.creation in (Creation.OR_REPLACE, Creation.REPLACE):
-        engine.session.replace_table(*told, or_create=statement.creation is Creation.OR_REPLACE)
+    if statement.creation is Creation.OR_REPLACE:
+        engine.session.replace_table(*told, or_create=True)
     else:
         engine.session.create_table(*told)
 
@@ -124,18 +131,18 @@ def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) 
 def _replace_filled(
     engine: Engine,
     find: Resolver,
-    name: str,
+    found: Resolved,
     create: statements.CreateTable,
     query: statements.Piece,
 ) -> None:
     def run(statement: Statement) -> None:
-        relations = find.relations(query, sequence=statement.sequence)
+        relations = find.relations(query, sources=statement.sources)
         find.record(statement, relations)
         rows = find.ask(relations)
         operation = f"{_WORDS[create.creation]} TABLE AS SELECT"
         replace(statement, _wanted(create, rows), rows, operation)
 
-    engine.redo(name, run)
+    engine.redo(str(found.name), run, found)
 
 
 def replace(
@@ -196,8 +203,7 @@ def _field(column: statements.Column) -> StructField:
 
 def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> None:
     """Change a table."""
-    name = str(find.target(statement.name))
-    table = engine.session.table(name)
+    table = engine.session.open(find.target(statement.name))
     match statement.change:
         case statements.AddColumns(columns):
             table.add_columns([_added(column) for column in columns])
@@ -206,7 +212,7 @@ def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> N
         case statements.UnsetProperties(keys, if_exists):
             table.unset_properties(keys, if_exists=if_exists)
         case statements.RenameTable(to):
-            engine.session.rename(name, _text(to))
+            engine.session.rename(str(find.full_name(statement.name)), _text(to))
         case statements.AddConstraint(check):
             condition = check.condition.text
             table.add_constraint(check.name, condition, check=_holds(engine, condition))
@@ -214,7 +220,7 @@ def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> N
             table.drop_constraint(constraint, if_exists=if_exists)
         case statements.AlterColumns(columns):
             for column in columns:
-                _alter_column(engine, name, column)
+                _alter_column(engine, table, column)
         case statements.RenameColumn(column, to):
             table.rename_column(column, to)
         case statements.DropColumns(columns, if_exists):
@@ -225,8 +231,8 @@ def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> N
             assert_never(statement.change)
 
 
-def _alter_column(engine: Engine, name: str, column: statements.AlterColumn) -> None:
-    table, path = engine.session.table(name), column.column
+def _alter_column(engine: Engine, table: Table, column: statements.AlterColumn) -> None:
+    path = column.column
     match column.change:
         case statements.SetComment(comment):
             table.alter_column(path, comment=comment)
@@ -283,21 +289,22 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
     session = engine.session
     match statement:
         case statements.DropTable(name=name, if_exists=if_exists, purge=purge):
-            found = session.find(_text(name))
-            if if_exists and found is None:
-                return
-            # An external table is dropped like any other: its files stay where they are.
-            is_external = found is not None and not found.catalog_managed
-            table_id = session.drop(_text(name) if is_external else str(find.target(name)))
+            try:
+                table_id = session.drop(_text(name))
+            except NotFoundError:
+                if if_exists:
+                    return
+                find.target(name)  # raises an error that points at the name in the script
+                raise
             if purge:
                 session.purge(table_id)
         case statements.UndropTable(name=name):
             session.undrop(_text(name))
         case statements.CommentOn(on=Commented.TABLE, name=name, comment=comment):
-            session.table(str(find.target(name))).comment(comment)
+            session.open(find.target(name)).comment(comment)
         case statements.CommentOn(on=Commented.COLUMN, name=name, comment=comment):
             table = Name(name.parts[:-1], name.piece)
-            session.table(str(find.target(table))).alter_column(name.parts[-1:], comment=comment)
+            session.open(find.target(table)).alter_column(name.parts[-1:], comment=comment)
         case statements.CommentOn():
             raise UnsupportedFeatureError("A comment on a schema cannot be kept.")
         case statements.CreateSchema(name=name, if_not_exists=if_not_exists) as create:

@@ -10,7 +10,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headgate.client.table import Table
+from headgate.client.detail import detail_of
+from headgate.client.table import Table, history_of
 from headgate.client.table_definition import ROW_TRACKING_PREFIX
 from headgate.errors import NotFoundError, UnsupportedFeatureError
 from headgate.names import SchemaName, fold
@@ -69,7 +70,8 @@ class _Teller:
                 return [_detail(self._table(statement.name))], _DETAIL
             case Described.HISTORY:
                 table = self._table(statement.name)
-                return [_commit(entry) for entry in table.history(statement.limit)], _HISTORY
+                found = history_of(self._session.catalog, table.newest_seen, statement.limit)
+                return [_commit(entry) for entry in found], _HISTORY
             case Described.TABLE | Described.EXTENDED:
                 table = self._table(statement.name)
                 if statement.column:
@@ -111,11 +113,11 @@ class _Teller:
                 rows = [pair for pair in known if statement.key in (None, pair[0])]
                 return rows, "key string, value string"
             case Shown.CREATE_TABLE:
-                text = create_text(table.name, table.snapshot().metadata)
+                text = create_text(table.name, table.newest_seen.metadata)
                 return [(text,)], "createtab_stmt string"
 
     def _table(self, name: statements.Name) -> Table:
-        return self._session.table(str(self._find.target(name)))
+        return self._session.open(self._find.target(name))
 
     def _schema(self, name: statements.Name | None) -> SchemaName:
         return self._session.schema_name(None if name is None else ".".join(name.parts))
@@ -142,7 +144,7 @@ def _columns(table: Table) -> Iterable[Row]:
 
 
 def _extended(table: Table) -> Iterable[Row]:
-    snapshot = table.snapshot()
+    snapshot = table.newest_seen
     yield "", "", ""
     yield "# Detailed Table Information", "", ""
     yield "Name", table.name, ""
@@ -173,7 +175,7 @@ _DETAIL = (
 
 
 def _detail(table: Table) -> Row:
-    told = table.detail()
+    told = detail_of(table.newest_seen, table.name)
     return (
         told.format,
         told.id,

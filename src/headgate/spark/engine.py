@@ -12,12 +12,14 @@ from typing import Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate.api.messages import Resolved
 from headgate.client.session import Session
 from headgate.errors import ConflictError
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan, sessions
 from headgate.spark.conditions import Condition, Expression, condition_of, is_utc, moment_of
+from headgate.spark.cuts import Cut
 from headgate.spark.failures import translated
 from headgate.spark.file_names import urls_of
 from headgate.spark.sessions import resolved
@@ -74,28 +76,33 @@ class Engine:
         alias = snapshot.label.rpartition(".")[2] or None
         return condition_of(where, snapshot, moment=moment, alias=alias, is_utc=is_utc(self.spark))
 
-    def statement(self, name: str) -> Statement:
-        """Begin a statement that writes to a table, on its newest version."""
+    def statement(self, name: str, resolved: Resolved | None = None) -> Statement:
+        """Begin a statement that writes to a table, on its latest version or as resolved."""
         sessions.check(self.spark)
-        return Statement(self.spark, self.session.table(name), self._writing)
+        resolved = resolved or self.session.resolve(name)
+        table = self.session.open(resolved)
+        return Statement(self.spark, table, self._writing, Cut(self.session, resolved))
 
     def staging(self) -> Staging:
         """Give where files of a table that is being made go, inside it."""
         now_ms = self.session.clock.now_ms()
         return self._writing.staging(str(self.session.ids.ordered()), now_ms)
 
-    def redo(self, name: str, run: Callable[[Statement], Result]) -> Result:
-        """Run a statement, and again on the newest version where others came in between.
+    def redo(
+        self, name: str, run: Callable[[Statement], Result], resolved: Resolved | None = None
+    ) -> Result:
+        """Run a statement; after a conflict, run it again on the latest version.
 
-        Only for one whose every source is read anew each time.
+        Every source must be read again each time. The first run uses `resolved`, if given.
         """
         for _ in range(_TRIES - 1):
             try:
-                with self.statement(name) as statement:
+                with self.statement(name, resolved) as statement:
                     return run(statement)
             except ConflictError:
                 if statement.reads_views:  # they stay as they were, and so would the conflict
                     raise
+            resolved = None
         with self.statement(name) as statement:
             return run(statement)
 

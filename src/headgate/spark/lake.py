@@ -61,9 +61,8 @@ class Lake:
         where: Expression | None = None,
     ) -> DataFrame:
         """Give a table's rows, of now or as they were; `where` keeps files from being read."""
-        table = self.session.table(name)
         is_past = (version, as_of, sequence) != (None, None, None)
-        snapshot = table.snapshot(version, as_of, sequence)
+        snapshot = self.session.snapshot(name, version, as_of, sequence)
         return self._engine.read(snapshot, where, is_past=is_past)
 
     def append(self, name: str, rows: AnyRows, *, merge_schema: bool = False) -> Outcome:

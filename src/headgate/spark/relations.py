@@ -15,17 +15,18 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate.api.messages import Resolved
 from headgate.client.session import Session
 from headgate.errors import (
     InvalidNameError,
     NotFoundError,
-    UnsupportedByCatalogError,
     UnsupportedFeatureError,
 )
 from headgate.names import TableName, fold
 from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan
 from headgate.spark.conditions import is_utc, moment_of
+from headgate.spark.cuts import Cut
 from headgate.spark.failures import first_line, offset_of, quietly
 from headgate.spark.sessions import is_remote, resolved
 from headgate.spark.statement import Statement
@@ -83,38 +84,37 @@ class Resolver:
         self._session = session
         self._remember = remember
         self._scans_of = scans_of
-        self._external: set[tuple[str, str, str]] = set()  # tables that are only read
+        self._sources = Cut(session)  # of a statement that writes nothing
         self._foreign: list[Name] = []  # of the statement: left to Spark
 
     def begin(self) -> None:
-        """Begin a statement: all that tells the time in it tells this moment."""
+        """Begin a statement: functions of the time return this moment."""
         self.moment = moment_of(self._session.clock.now_ms())
+        self._sources = Cut(self._session)
         self._foreign.clear()
 
-    def table_name(self, name: Name) -> TableName | None:
-        """Say which table of ours a name means; None if it is Spark's, or nobody's."""
-        found = self._table_name(name)
+    def full_name(self, name: Name) -> TableName:
+        """Return the full name of a table, whether it exists or not."""
+        return self._session.table_name(".".join(name.parts))
+
+    def table_name(self, name: Name, sources: Cut | None = None) -> TableName | None:
+        """Return the full name of a table of the catalog; None if it is not one."""
+        found = self._table_name(name, sources or self._sources)
         if found is None:
             self._foreign.append(name)
         return found
 
-    def _table_name(self, name: Name) -> TableName | None:
+    def _table_name(self, name: Name, sources: Cut) -> TableName | None:
         if len(name.parts) == 1 and self._spark.catalog.tableExists(quoted(name.parts[0])):
             return None  # a view of the session hides what lies behind it
-        text = ".".join(name.parts)
         try:
-            found = self._session.find(text)
+            full = self.full_name(name)
         except InvalidNameError:
             return None
-        if found is None:
-            return None
-        full = self._session.table_name(text)
-        if not found.catalog_managed:
-            self._external.add(full.key)
-        return full
+        return None if sources.find(full) is None else full
 
-    def target(self, name: Name) -> TableName:
-        """Give the full name of a table that is written to or looked at."""
+    def target(self, name: Name) -> Resolved:
+        """Resolve a managed table that is written to or described."""
         text, at = ".".join(name.parts), name.piece.start
         try:
             found = self._session.find(text)
@@ -132,7 +132,7 @@ class Resolver:
                 f"{positions.pointed(self.script, at)}\n",
                 remedy="Read it with SELECT; change it with the engine that owns it.",
             )
-        return self._session.table_name(text)
+        return found
 
     def relations(
         self,
@@ -141,16 +141,16 @@ class Resolver:
         within: Piece | None = None,
         target: TableName | None = None,
         first: int = 0,
-        sequence: int | None = None,
+        sources: Cut | None = None,
     ) -> Relations:
         """Splice a query, or an expression on the rows of a table, and read what it names.
 
-        All tables are read as of one moment: of `sequence`, where a statement has begun already.
+        All tables are read as of one sequence: that of `sources`, in a statement that writes.
         """
         foreign: list[Name] = []
 
         def ours(name: Name) -> TableName | None:
-            found = self.table_name(name)
+            found = self.table_name(name, sources)
             if found is None:
                 foreign.append(name)
             return found
@@ -165,7 +165,7 @@ class Resolver:
             moment=self.moment,
         )
         has_subqueries = bool(spliced.stand_ins) or contents(piece.text).has_subquery
-        frames, scans = self._read(spliced.stand_ins, sequence)
+        frames, scans = self._read(spliced.stand_ins, sources or self._sources)
         return Relations(spliced, has_subqueries, tuple(foreign), frames, scans)
 
     def record(self, statement: Statement, relations: Relations) -> None:
@@ -181,14 +181,12 @@ class Resolver:
         statement.add_scans(scans)
         statement.reads_views |= bool(scans)
 
-    def table(
-        self, reference: TableReference, sequence: int | None
-    ) -> tuple[DataFrame, list[Scan]] | None:
+    def table(self, reference: TableReference, sources: Cut) -> tuple[DataFrame, list[Scan]] | None:
         """Read a table of ours that stands by itself, outside any query; None if it is Spark's."""
-        alone = self._alone(reference)
+        alone = self._alone(reference, sources)
         if alone is None:
             return None
-        frames, scans = self._read([alone], sequence)
+        frames, scans = self._read([alone], sources)
         return frames[_ALONE], scans
 
     def count(self, query: Piece) -> DataFrame | None:
@@ -197,10 +195,10 @@ class Resolver:
         None if it is another query, the table Spark's, or a file without statistics.
         """
         count = find_count(self.script, query)
-        alone = None if count is None else self._alone(count.table)
+        alone = None if count is None else self._alone(count.table, self._sources)
         if count is None or alone is None:
             return None
-        [snapshot] = self._pinned([alone], None)
+        [snapshot] = self._snapshots([alone], self._sources)
         file = None if snapshot.num_rows is None else snapshot.some_file()
         if file is None:
             return None
@@ -211,29 +209,28 @@ class Resolver:
         number = F.lit(snapshot.num_rows).cast("bigint").alias(count.column)
         return scan.dataframe(self._spark, snapshot, [file]).limit(1).select(number)
 
-    def _alone(self, reference: TableReference) -> StandIn | None:
-        name = self.table_name(reference.name)
+    def _alone(self, reference: TableReference, sources: Cut) -> StandIn | None:
+        name = self.table_name(reference.name, sources)
         if name is None:
             return None
         alone = Reference(reference, None, None, (), frozenset(), reference.piece)
         return StandIn(_ALONE, name, alone)
 
     def _read(
-        self, stand_ins: Sequence[StandIn], sequence: int | None
+        self, stand_ins: Sequence[StandIn], sources: Cut
     ) -> tuple[dict[str, DataFrame], list[Scan]]:
         frames: dict[str, DataFrame] = {}
         scans: list[Scan] = []
-        snapshots = self._pinned(stand_ins, sequence)
+        snapshots = self._snapshots(stand_ins, sources)
         for stand_in, snapshot in zip(stand_ins, snapshots, strict=True):
             where = table_predicate(stand_in, snapshot.schema, is_utc=is_utc(self._spark))
             files = snapshot.files(where)
             frames[stand_in.name] = scan.dataframe(self._spark, snapshot, files)
             if stand_in.reference.table.as_of is not None:
                 continue  # the past does not change: nothing that comes could disturb this read
-            if stand_in.table.key in self._external:
-                continue  # no commit of this catalog changes it
+            if snapshot.table_id is None:
+                continue  # an external table: no commit of this catalog changes it
             self._remember(snapshot)
-            assert snapshot.table_id is not None  # a cut is of the catalog's own tables
             scans.append(
                 Scan(table_id=snapshot.table_id, version=snapshot.version, predicate=where)
             )
@@ -292,51 +289,34 @@ class Resolver:
         """Make the error that points at a place in the script."""
         return positions.refused(self.script, min(at, len(self.script)), why, remedy)
 
-    def _pinned(self, stand_ins: Sequence[StandIn], sequence: int | None) -> list[Snapshot]:
-        """Give the snapshot of each table: of the past where asked, else all of one sequence."""
-        ours = [s for s in stand_ins if s.table.key not in self._external]
-        now = {str(s.table) for s in ours if s.reference.table.as_of is None}
-        cut = self._cut(now, sequence) if now else {}
-        several = len({s.table.key for s in stand_ins}) > 1
+    def _snapshots(self, stand_ins: Sequence[StandIn], sources: Cut) -> list[Snapshot]:
+        """Load each table: at the version or time it names, or as of the sequence of all."""
+        names = {stand_in.table.key for stand_in in stand_ins}
+        managed_now = {
+            stand_in.table.key
+            for stand_in in stand_ins
+            if stand_in.reference.table.as_of is None
+            and sources.resolved(stand_in.table).catalog_managed
+        }
+        if len(managed_now) > 1:
+            sources.require_sequence()
         found = []
         for stand_in in stand_ins:
-            name = str(stand_in.table)
-            if stand_in.table.key in self._external:
-                found.append(self._external_snapshot(name, stand_in.reference.table.as_of))
-                continue
+            resolved = sources.resolved(stand_in.table)
             match stand_in.reference.table.as_of:
                 case statements.VersionAsOf(version):
-                    found.append(self._session.table(name).snapshot(version))
+                    found.append(self._session.load(resolved, version))
                 case statements.TimestampAsOf(piece):
                     at = self._moment(piece)
-                    # Of several tables a moment is one cut; one alone goes by its own commits.
-                    found.append(
-                        self._session.read_cut([name], as_of=at)[name]
-                        if several
-                        else self._session.table(name).snapshot(as_of=at)
-                    )
+                    if len(names) > 1 and resolved.catalog_managed:
+                        # Of several tables a time is one cut; one alone goes by its own commits.
+                        name = str(stand_in.table)
+                        found.append(self._session.read_cut([name], as_of=at)[name])
+                    else:
+                        found.append(self._session.load(resolved, as_of=at))
                 case None:
-                    found.append(cut[name])
+                    found.append(sources.snapshot(stand_in.table))
         return found
-
-    def _external_snapshot(self, name: str, as_of: statements.AsOf | None) -> Snapshot:
-        match as_of:
-            case statements.VersionAsOf(version):
-                return self._session.open_external(name, version).snapshot()
-            case statements.TimestampAsOf(piece):
-                return self._session.open_external(name, as_of=self._moment(piece)).snapshot()
-            case None:
-                return self._session.open_external(name).snapshot()
-
-    def _cut(self, names: set[str], sequence: int | None) -> dict[str, Snapshot]:
-        try:
-            return self._session.read_cut(names, sequence)
-        except UnsupportedByCatalogError:
-            if len(names) > 1:
-                raise
-            # A catalog without one order over all tables still has a latest version of each.
-            [name] = names
-            return {name: self._session.table(name).snapshot()}
 
     def _moment(self, piece: Piece) -> int:
         """Compute a time, which Spark reads in its own zone."""

@@ -122,12 +122,13 @@ class _Script:
     # INSERT
 
     def _insert(self, inserting: statements.Insert) -> Outcome:
-        target = self._find.target(inserting.target)
+        found = self._find.target(inserting.target)
+        target = self._find.full_name(inserting.target)
 
         def rows(statement: Statement) -> DataFrame:
             schema = statement.base.schema
             if isinstance(inserting.source, Piece):
-                relations = self._find.relations(inserting.source, sequence=statement.sequence)
+                relations = self._find.relations(inserting.source, sources=statement.sources)
                 self._find.record(statement, relations)
                 return self._in_columns(inserting, self._find.ask(relations), schema)
             return self._in_columns(
@@ -147,7 +148,7 @@ class _Script:
             )
             return insert(statement, rows(statement), how)
 
-        return self._engine.redo(str(target), run)
+        return self._engine.redo(str(target), run, found)
 
     def _is_dynamic(self, inserting: statements.Insert, statement: Statement) -> bool:
         """Whether an INSERT OVERWRITE is of the partitions that get rows, as Spark is set."""
@@ -227,7 +228,8 @@ class _Script:
     # DELETE and UPDATE
 
     def _delete(self, delete: statements.Delete) -> Outcome:
-        target = self._find.target(delete.target)
+        found = self._find.target(delete.target)
+        target = self._find.full_name(delete.target)
 
         def run(statement: Statement) -> Outcome:
             condition = delete.condition
@@ -237,10 +239,11 @@ class _Script:
                 statement, self._condition(statement, condition, target, delete.alias)
             )
 
-        return self._engine.redo(str(target), run)
+        return self._engine.redo(str(target), run, found)
 
     def _update(self, update: statements.Update) -> Outcome:
-        target = self._find.target(update.target)
+        found = self._find.target(update.target)
+        target = self._find.full_name(update.target)
         alias = update.alias or target.table
         columns = [_column(item.column, update.target, alias) for item in update.assignments]
 
@@ -251,7 +254,7 @@ class _Script:
             values = self._assigned(statement, update, target, columns)
             return dml.update(statement, columns, values, condition)
 
-        return self._engine.redo(str(target), run)
+        return self._engine.redo(str(target), run, found)
 
     def _assigned(
         self,
@@ -270,7 +273,7 @@ class _Script:
                 continue
             refuse_nondeterministic(contents(assignment.value.text))
             relations = self._find.relations(
-                assignment.value, target=target, first=first, sequence=statement.sequence
+                assignment.value, target=target, first=first, sources=statement.sources
             )
             first += len(relations.frames)
             self._resolve(statement, relations, update.alias or target.table)
@@ -296,7 +299,7 @@ class _Script:
     ) -> Condition:
         """Read the condition of a DELETE or UPDATE, and the tables its subqueries read."""
         refuse_nondeterministic(contents(piece.text))
-        relations = self._find.relations(piece, target=target, sequence=statement.sequence)
+        relations = self._find.relations(piece, target=target, sources=statement.sources)
         self._resolve(statement, relations, alias or target.table)
         self._find.record(statement, relations)
         return Condition(
@@ -326,7 +329,8 @@ class _Script:
     # MERGE
 
     def _merge(self, merging: statements.Merge) -> Outcome:
-        target = self._find.target(merging.target)
+        found = self._find.target(merging.target)
+        target = self._find.full_name(merging.target)
         target_alias = merging.target_alias or target.table
         source_alias = merging.source_alias or _called(merging.source)
         refuse_nondeterministic(contents(merging.on.text))
@@ -360,7 +364,7 @@ class _Script:
                     self._point_at_fault(statement, merging, planned, target)
                 raise
 
-        return self._engine.redo(str(target), run)
+        return self._engine.redo(str(target), run, found)
 
     def _point_at_fault(
         self, statement: Statement, merging: statements.Merge, planned: Merge, target: TableName
@@ -383,7 +387,7 @@ class _Script:
     def _source(self, statement: Statement, merging: statements.Merge) -> DataFrame:
         if not isinstance(merging.source, Piece):
             return self._table(statement, merging.source)
-        relations = self._find.relations(merging.source, sequence=statement.sequence)
+        relations = self._find.relations(merging.source, sources=statement.sources)
         frame = self._find.ask(relations)
         self._find.record(statement, relations)
         # Read twice, rows must be the same twice: what may change is written down once.
@@ -394,7 +398,7 @@ class _Script:
             return statement.aside(frame)
 
     def _table(self, statement: Statement, reference: statements.TableReference) -> DataFrame:
-        if (ours := self._find.table(reference, statement.sequence)) is not None:
+        if (ours := self._find.table(reference, statement.sources)) is not None:
             frame, scans = ours
             statement.add_scans(scans)
             return frame

@@ -31,6 +31,7 @@ from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.features import is_active, unwritable
 from headgate.protocol.statistics import with_loose_bounds
 from headgate.spark import scan
+from headgate.spark.cuts import Cut
 from headgate.spark.hits import Hit
 from headgate.spark.write import (
     HANDLED,
@@ -69,20 +70,17 @@ class Writing:
 
 
 class Statement:
-    """A statement that writes to one table, built on its latest version."""
+    """A statement that writes to one table, built on the version it was opened at."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        table: Table,
-        writing: Writing,
-        base: Snapshot | None = None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, table: Table, writing: Writing, sources: Cut) -> None:
+        """Begin a statement on the version that `table` was opened at.
+
+        `sources` are the tables it reads, as of the same sequence.
+        """
         self.spark = spark
         self.table = table
-        self.base = base or table.snapshot()
-        # As of which the table is as it is here; other tables are read as of it too.
-        self.sequence = self.base.sequence
+        self.base = table.newest_seen
+        self.sources = sources
         self._committer = table.committer
         self._writing = writing
         self._txn_id = self._committer.new_txn_id()

@@ -59,18 +59,23 @@ def load(
 
     `base` and the snapshots in `cache` are earlier versions to start from. Spec: RD-01, RD-04.
     """
-    resolved = catalog.resolve(ref, sequence)
-    if sequence is not None and resolved.sequence != sequence:  # it would be another moment
-        raise UnsupportedByCatalogError("This catalog has no sequences.")
     return load_resolved(
         catalog,
-        resolved,
+        resolve(catalog, ref, sequence),
         version=version,
         as_of_ms=as_of_ms,
         base=base,
         cache=cache,
         store_for=store_for,
     )
+
+
+def resolve(catalog: ManagingCatalog, ref: Ref, sequence: SequenceNumber | None = None) -> Resolved:
+    """Resolve a table, now or as of a sequence."""
+    resolved = catalog.resolve(ref, sequence)
+    if sequence is not None and resolved.sequence != sequence:  # it would be another moment
+        raise UnsupportedByCatalogError("This catalog has no sequences.")
+    return resolved
 
 
 def load_resolved(
