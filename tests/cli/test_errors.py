@@ -54,7 +54,7 @@ CHANGING = {
         "no namespace main.x.\nCreate it: session.create_namespace(), or `headgate create-",
     ),
     "a type nobody knows": (["create", "t", "id lang"], "'lang' is not a type"),
-    "a column twice": (["create", "t", "id long, ID long"], "there twice"),
+    "a column twice": (["create", "t", "id long, ID long"], "given twice"),
     "no columns": (["create", "t", ""], "The schema"),
     "a partition that is no column": (
         ["create", "t", "id long", "--partition-by=day"],
@@ -66,7 +66,7 @@ CHANGING = {
     ),
     "a feature nobody knows": (
         ["create", "t", "id long", "--property=delta.feature.x=supported"],
-        "No table can be made with x",
+        "Tables with x",
     ),
     "a namespace that is taken": (["create-namespace", "default"], "main.default"),
     "a lake that is there": (["init"], "already a lake at lake"),
@@ -82,7 +82,7 @@ CHANGING = {
     "the catalog of every lake": (["rename-catalog", "main", "x"], "cannot be renamed"),
     "a drop of nothing": (["drop", "nothing"], "no table main.default.nothing"),
     "an undrop of nothing": (["undrop", "orders"], "`headgate show --dropped`"),
-    "a purge of what lives": (["purge", "orders", "--yes"], "No dropped table is or was orders"),
+    "a purge of what lives": (["purge", "orders", "--yes"], "There is no dropped table orders"),
     "a check of nothing": (["fsck", "nothing"], "no table main.default.nothing"),
 }
 READING = {
@@ -101,10 +101,10 @@ READING = {
         ["show", "orders", "--as-of=2345-06-07T08:09:10Z"],
         "has not reached 2345-06-07T08:09:10.000Z",
     ),
-    "two moments": (["show", "orders", "--version=0", "--sequence=1"], "of one"),
+    "two moments": (["show", "orders", "--version=0", "--sequence=1"], "more than one of"),
     "a column nobody has": (
         ["show", "orders", "--columns=x"],
-        "Name columns of the table: id, item",
+        "Use columns of the table: id, item",
     ),
     "an address of nothing": (["show", "--lake="], "address is empty"),
     "an address of no kind": (["show", "--lake=ftp://localhost/x"], "not the address of a catalog"),

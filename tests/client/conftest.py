@@ -1,7 +1,7 @@
-"""The client's suite runs on every kind of catalog that fits into a test.
+"""The suite of the client, on every kind of catalog.
 
-`world` is one catalog with a table in it. Tests that need more of a catalog than the port asks
-for take `full_world`, which the toys are not.
+`world` is one catalog with a table in it. Tests that need more than the smallest
+port of a catalog use `full_world`, which excludes the toys.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCHEMA = "id long, day date"
 
 @dataclass
 class World:
-    """A catalog, the stores it and its clients use, and sessions on it."""
+    """A catalog, its stores, and sessions on it."""
 
     kind: str
     catalog: ManagingCatalog
@@ -60,7 +60,7 @@ class World:
 
     @property
     def only_puts(self) -> bool:
-        """Whether the only way to commit is put-if-absent."""
+        """Whether put-if-absent is the only way to commit."""
         return self.kind in ("toy-put", "filesystem")
 
     def store_for(self, location: str) -> CountingStore:
@@ -69,7 +69,7 @@ class World:
         return self.stores[location]
 
     def session(self, catalog: ManagingCatalog | None = None, **patience: float) -> Session:
-        """Connect another client, perhaps over a bad line, perhaps an impatient one."""
+        """Connect another client, by default to the catalog of this world."""
         return Session(
             catalog or self.catalog,
             clock=self.clock,
@@ -79,7 +79,7 @@ class World:
         )
 
     def staging_session(self, catalog: ManagingCatalog | None = None) -> Session:
-        """Connect a client whose every commit is too large to go inline."""
+        """Connect a client that stages every commit."""
         return self.session(catalog, inline_bytes=0)
 
     def make(
@@ -91,7 +91,7 @@ class World:
         properties: Mapping[str, str] | None = None,
         features: Iterable[str] = (),
     ) -> Table:
-        """Make a table, whatever the catalog can do."""
+        """Create a table in any kind of catalog."""
         if not isinstance(self.catalog, ToyCatalog):
             asked = {f"delta.feature.{feature}": "supported" for feature in features}
             return self.session().create_table(
@@ -113,14 +113,14 @@ class World:
         return LosingCatalog(self.catalog, **how)  # type: ignore[arg-type]
 
     def publish(self, table: Table) -> None:
-        """Have everything published; the toy forgets it at once."""
+        """Publish all commits; the toy no longer holds them then."""
         if isinstance(self.catalog, ToyCatalog):
             self.catalog.publish_and_forget(table.id)
         else:
             table.publish()
 
 
-# One suite: that the small catalogs pass it, and the others, is what these clauses ask for.
+# One suite for all: these clauses require that small catalogs and full ones pass it.
 KINDS = [
     *(pytest.param(kind, marks=req("CA-02")) for kind in ("toy", "toy-put")),
     *(pytest.param(kind, marks=req("CA-01")) for kind in ("embedded", "filesystem", "server")),
@@ -134,7 +134,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def toy_world(tmp_path: Path) -> Iterator[World]:
-    """A world whose time is set by the test."""
+    """A world with a manual clock."""
     yield from worlds("toy", tmp_path)
 
 
@@ -149,7 +149,7 @@ SOCKET = "postgresql over a socket"
     ]
 )
 def full_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """A world whose catalog can do all that a catalog may, in process and behind a server."""
+    """A world whose catalog has every capability, in process and behind a server."""
     if request.param == SOCKET:
         yield from distant_worlds(request.getfixturevalue("distant_server"))
         return
@@ -158,7 +158,7 @@ def full_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World
 
 @pytest.fixture(params=["embedded", "server"])
 def near_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """A full world all of which is in this process, and whose lake is a directory."""
+    """A full world in this process, on a directory."""
     yield from worlds(request.param, tmp_path)
 
 
@@ -166,7 +166,7 @@ def near_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World
 def distant_server(
     postgres_server: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer]:
-    """A server in processes of its own, on PostgreSQL, which leaves publishing to its clients."""
+    """A server in its own processes, on PostgreSQL, that does not publish by itself."""
     address = postgres_server.new_database()
     _connect.init(address, root=str(tmp_path_factory.mktemp("distant") / "lake"))
     never = "3600000"
@@ -176,7 +176,7 @@ def distant_server(
 
 
 def distant_worlds(server: RunningServer) -> Iterator[World]:
-    """Give a world on a server that others had before, and will have after."""
+    """Yield a world on a server that other tests use before and after."""
     clock = SystemClock()
     remote = RemoteCatalog(server.address, clock=clock, ids=RandomIds(clock))
     yield World(SOCKET, remote, clock, RandomIds(clock), locations.store_for)
@@ -230,7 +230,7 @@ def filesystem_world(tmp_path: Path) -> World:
 
 
 def rows(*ids: int) -> pa.Table:
-    """Rows of the tables that `World.make` makes."""
+    """Return rows for tables that `World.make` creates."""
     return pa.table({"id": pa.array(ids, pa.int64()), "day": pa.nulls(len(ids), pa.date32())})
 
 

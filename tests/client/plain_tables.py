@@ -1,4 +1,4 @@
-"""Plain Delta tables made by hand: a log of one commit, files by our writer, readers of others."""
+"""Plain Delta tables without a catalog: a log of one commit, our writer, readers of others."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Plain:
 
 
 def table(columns: str, *partitioned_by: str, **properties: str) -> Plain:
-    """Make a table from columns in their short spelling; `__` in a property stands for a dot."""
+    """Create a table from the SQL text of its columns; `__` in a property is a dot."""
     named = {key.replace("__", "."): value for key, value in properties.items()}
     features = ["checkConstraints"] if any("constraints" in key for key in named) else []
     return Plain(parse_schema(columns), partitioned_by, named, features)
@@ -122,7 +122,7 @@ def read_by_duckdb(root: Path) -> pa.Table:
 
 
 def as_bag(rows: pa.Table) -> list[str]:
-    """Give rows as texts, in an order of their own: readers promise none."""
+    """Return rows as sorted texts, since readers return them in any order."""
     return sorted(told(row) for row in rows.to_pylist())
 
 
@@ -148,7 +148,7 @@ def whole(bits: int) -> st.SearchStrategy[int]:
 
 
 def values_of(data_type: DataType) -> st.SearchStrategy[Any]:
-    """Give a strategy for values of a type, nulls within nested ones included."""
+    """Return a strategy for values of a type, with nulls in nested values."""
     match data_type:
         case DecimalType(precision, scale):
             greatest = 10**precision - 1

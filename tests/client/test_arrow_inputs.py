@@ -1,4 +1,4 @@
-"""CSV, JSON lines and Parquet become rows of a table, or are refused at the place named."""
+"""CSV, JSON lines and Parquet are read as rows, or refused with the place of the fault."""
 
 import datetime as dt
 import json
@@ -64,7 +64,7 @@ def test_nothing_in_csv_is_null_and_an_empty_text_is_quoted(tmp_path: Path) -> N
     assert [(r["id"], r["s"]) for r in rows] == [(1, None), (None, ""), (3, "NULL")]
 
 
-def test_quotes_in_csv_hold_commas_and_lines(tmp_path: Path) -> None:
+def test_quotes_in_csv_contain_commas_and_line_breaks(tmp_path: Path) -> None:
     text = '\ufeffs,id\r\n"a, ""b""\nc",1\r\n'
     assert read(tmp_path, "csv", text, "id long, s string") == [{"id": 1, "s": 'a, "b"\nc'}]
 
@@ -169,7 +169,7 @@ def test_values_of_json_keep_every_digit(
         ('{"m": {"k": true, "k": false}}', "line 2: 'k' is given twice"),
     ],
 )
-def test_json_that_does_not_fit_is_refused_at_its_line_and_column(
+def test_invalid_json_is_refused_with_its_line_and_column(
     line: str, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidDataError, match=rf"rows\.json {said}"):

@@ -1,4 +1,4 @@
-"""Tables that others wrote, and files in any form, are read as the table's schema says."""
+"""Tables of other writers and files of any kind are read by the schema of the table."""
 
 import datetime as dt
 import json
@@ -69,7 +69,7 @@ def holding(
     store: ObjectStore | None = None,
     **options: Any,
 ) -> Path:
-    """Make a table of files that are what they are: nothing is brought to its schema."""
+    """Create a table of files that are not converted to its schema."""
     store = store or LocalStore(root)
     adds = []
     for number, rows in enumerate(files):
@@ -181,7 +181,7 @@ def test_rows_that_duckdb_inserted(tmp_path: Path) -> None:
     assert expected.num_rows == 3
 
 
-# Types of files beside types of the table
+# Files with other types than the table
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_int96_timestamps_are_utc(tmp_path: Path) -> None:
     assert read(tmp_path) == moments
 
 
-# Columns of files beside columns of the table
+# Files with other columns than the table
 
 
 def test_columns_are_found_by_name_in_any_order_and_case_and_strangers_ignored(
@@ -317,7 +317,7 @@ def test_columns_are_found_by_name_in_any_order_and_case_and_strangers_ignored(
     ]
 
 
-def test_a_name_spelled_exactly_comes_before_one_spelled_otherwise(tmp_path: Path) -> None:
+def test_an_exact_name_is_preferred_to_one_in_another_case(tmp_path: Path) -> None:
     holding(tmp_path, table("a long"), pa.table([[1], [2]], names=["A", "a"]))
     assert read(tmp_path).to_pylist() == [{"a": 2}]
 
@@ -396,7 +396,7 @@ def test_physical_names_find_columns_although_ids_say_otherwise(tmp_path: Path) 
     assert read(tmp_path).to_pylist() == [{"a": 20, "b": 10}]
 
 
-def test_names_that_were_swapped_within_a_struct_are_told_apart(tmp_path: Path) -> None:
+def test_names_that_were_swapped_within_a_struct_are_distinguished(tmp_path: Path) -> None:
     inner = mapped("name", a=(1, "b"), b=(2, "a")).schema
     metadata = {"delta.columnMapping.id": 3, "delta.columnMapping.physicalName": "s"}
     schema = StructType((StructField("s", inner, True, metadata),))
@@ -570,7 +570,7 @@ def test_partition_values_of_any_year_are_read(
         assert found.num_rows == is_kept
 
 
-# Where files lie
+# Locations of files
 
 
 def test_files_of_an_object_store_are_read_without_a_disk() -> None:
@@ -662,7 +662,7 @@ def test_a_predicate_keeps_the_rows_for_which_it_is_true(
     assert sorted(found) == [i for i in range(40) if expected(i)]
 
 
-def test_columns_come_in_the_order_they_are_asked_for(tmp_path: Path) -> None:
+def test_columns_are_returned_in_the_order_requested(tmp_path: Path) -> None:
     found = to_arrow(many(tmp_path), ["p", "ID"], limit=1)
     assert found.schema.names == ["p", "id"]
     assert found.num_rows == 1
@@ -692,7 +692,7 @@ def test_no_columns_are_rows_all_the_same(tmp_path: Path) -> None:
     assert sum(batch.num_rows for batch in to_batches(many(tmp_path), [])) == 40
 
 
-def test_reading_stops_when_nobody_wants_more(tmp_path: Path) -> None:
+def test_reading_stops_when_the_iterator_is_closed(tmp_path: Path) -> None:
     batches = to_batches(many(tmp_path))
     assert next(iter(batches)).num_rows > 0
     batches.close()  # type: ignore[attr-defined]

@@ -21,18 +21,18 @@ ALL = (
 )
 
 
-def test_every_type_comes_back_as_it_was() -> None:
+def test_every_type_survives_a_round_trip() -> None:
     schema = parse_schema(ALL)
     assert delta_schema(arrow_schema(schema)) == schema
 
 
 @given(types())
-def test_any_nesting_comes_back_as_it_was(kind: Any) -> None:
+def test_any_nesting_survives_a_round_trip(kind: Any) -> None:
     schema = StructType((StructField("x", kind, nullable=False),))
     assert delta_schema(arrow_schema(schema)) == schema
 
 
-def test_what_may_be_null_is_kept_at_each_level() -> None:
+def test_nullability_is_kept_at_each_level() -> None:
     inner = pa.field("value", pa.int64(), nullable=False)
     element = pa.field("element", pa.map_(pa.string(), inner), nullable=False)
     rows = pa.schema([pa.field("x", pa.list_(element), nullable=False)])

@@ -107,7 +107,7 @@ def test_awkward_partition_values_are_read_back_by_us_and_by_others(tmp_path: Pa
     adds = written(plain, rows, tmp_path)
     empty_is_null = [
         {**row, "part": row["part"] or None} for row in rows.to_pylist()
-    ]  # as the protocol says of partition values
+    ]  # as the protocol defines for partition values
     expected = as_bag(rows_of(plain, empty_is_null))
     assert len(adds) == len(SPECIAL)
     assert as_bag(to_arrow(load_path(str(tmp_path)))) == expected
@@ -152,7 +152,7 @@ def test_partition_columns_of_each_type(kind: str, value: Any, text: str, tmp_pa
     first, _ = written(plain, rows, tmp_path)
     assert first.partition_values == {"part": text}
     assert as_bag(to_arrow(load_path(str(tmp_path)))) == as_bag(rows)
-    # deltalake gives binary back in its own spelling, and stumbles over its negative decimals.
+    # deltalake returns binary in its own form, and fails on its own negative decimals.
     if not kind.startswith(("binary", "decimal")):
         assert as_bag(read_by_deltalake(tmp_path)) == as_bag(rows)
     assert as_bag(read_by_duckdb(tmp_path)) == as_bag(rows)
@@ -208,7 +208,7 @@ def test_any_partition_values_are_read_back(
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
-def test_mapped_columns_lie_under_physical_names_with_ids(mode: str, tmp_path: Path) -> None:
+def test_mapped_columns_are_stored_under_physical_names_with_ids(mode: str, tmp_path: Path) -> None:
     names = iter(f"col-{i}" for i in range(20))
     schema, last = with_mapping(
         parse_schema("`a b` int, s struct<x: int, y: array<struct<z: string>>>, p string"),
@@ -231,7 +231,7 @@ def test_mapped_columns_lie_under_physical_names_with_ids(mode: str, tmp_path: P
     assert [field.metadata[b"PARQUET:field_id"] for field in file] == [b"1", b"2"]
     assert set(json.loads(adds[0].stats or "")["nullCount"]) == set(physical[:2])
     assert as_bag(to_arrow(load_path(str(tmp_path)))) == as_bag(rows)
-    # DuckDB gives null for partition columns under column mapping, in Spark's tables as in ours.
+    # DuckDB returns null for partition columns under column mapping, also in Spark's tables.
     stored = ["a b", "s"]
     assert as_bag(read_by_duckdb(tmp_path).select(stored)) == as_bag(rows.select(stored))
 
@@ -646,7 +646,7 @@ def test_files_of_a_write_that_is_refused_later_are_taken_away(
     def batches() -> Any:
         yield pa.record_batch({"a": [1, 2]})
         yield pa.record_batch({"a": [3]})
-        deadline = time.monotonic() + 20  # files are put while the next rows come
+        deadline = time.monotonic() + 20  # files are written while the next rows are produced
         while not seen and time.monotonic() < deadline:
             seen.extend(1 for _ in store.list("", recursive=True))
         yield pa.record_batch({"a": pa.array([None], pa.int64())})

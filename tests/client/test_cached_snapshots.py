@@ -23,7 +23,7 @@ def log_reads(world: World, location: str) -> int:
 
 
 def filled(world: World, commits: int = 12) -> str:
-    """Make a table with so many commits that nobody holds any more; give where it lies."""
+    """Create a table with so many commits that the catalog no longer holds; return its location."""
     table = world.make()
     for number in range(commits):
         table.append(rows(number))
@@ -83,7 +83,7 @@ def test_a_table_made_again_under_the_same_name_is_another(full_world: World) ->
     assert ids_in(session.table("orders").to_arrow(version=0)) == []
 
 
-def test_a_dropped_table_that_comes_back_is_the_one_that_was_read(full_world: World) -> None:
+def test_an_undropped_table_is_the_one_that_was_read(full_world: World) -> None:
     location = filled(full_world)
     session = full_world.session()
     held = session.table("orders").snapshot()
@@ -124,7 +124,7 @@ def test_threads_may_share_a_session(full_world: World) -> None:
     assert found == [list(range(number % 13)) for number in range(52)]
 
 
-def test_after_an_older_database_came_back_nothing_that_was_lost_is_read(tmp_path: Path) -> None:
+def test_after_a_restore_of_a_backup_no_lost_commit_is_read(tmp_path: Path) -> None:
     lake, kept = tmp_path / "lake", tmp_path / "kept.db"
     with headgate.connect(lake) as session:
         session.create_table("t", "id long").append(pa.table({"id": [1]}))

@@ -1,4 +1,4 @@
-"""What the client makes of the bytes a server sends, and of lines that break."""
+"""How the client reads the bytes of a server, and handles connections that break."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scripted:
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listening.getsockname()[1]
-        self.answers: list[bytes | None] = []  # None: hang up
+        self.answers: list[bytes | None] = []  # None: close the connection
         self.requests: list[bytes] = []
         self.lines: list[socket.socket] = []
         threading.Thread(target=self._serve, daemon=True).start()
@@ -70,7 +70,7 @@ def sender(server: Scripted) -> Iterator[Connections]:
     connections.close()
 
 
-def test_a_request_goes_out_in_one_piece(server: Scripted, sender: Connections) -> None:
+def test_a_request_is_sent_in_one_piece(server: Scripted, sender: Connections) -> None:
     server.answers = [OK]
     assert sender.send("POST", "/v1/x?a=b", {"k": "v"}, b"body") == Reply(200, b"ok")
     [request] = server.requests
@@ -85,7 +85,7 @@ def test_a_request_goes_out_in_one_piece(server: Scripted, sender: Connections) 
     ]
 
 
-def test_a_change_without_a_body_says_so_and_a_question_has_none(
+def test_a_post_without_a_body_has_a_length_and_a_get_has_none(
     server: Scripted, sender: Connections
 ) -> None:
     server.answers = [OK, OK]
@@ -120,7 +120,7 @@ def test_a_change_without_a_body_says_so_and_a_question_has_none(
         (b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok", Reply(200, b"ok"), 2),
     ],
 )
-def test_an_answer_is_read_to_its_end_and_the_line_kept_if_it_has_one(
+def test_an_answer_is_read_to_its_end_and_the_connection_is_reused_if_possible(
     server: Scripted, sender: Connections, answer: bytes, reply: Reply, lines: int
 ) -> None:
     server.answers = [answer, OK]
@@ -148,24 +148,26 @@ def test_an_answer_is_read_to_its_end_and_the_line_kept_if_it_has_one(
         b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000 + b"\r\n\r\ncut",
     ],
 )
-def test_what_is_no_whole_answer_is_none_and_the_line_is_not_used_again(
+def test_an_incomplete_answer_is_lost_and_its_connection_is_closed(
     server: Scripted, sender: Connections, answer: bytes | None
 ) -> None:
     server.answers = [answer, OK]
     with pytest.raises(LostError):
         sender.send("POST", "/", {}, b"x")
-    assert len(server.requests) == 1  # and nobody sent it again
+    assert len(server.requests) == 1  # it was not sent again
     assert sender.send("GET", "/", {}, None) == Reply(200, b"ok")
 
 
-def test_who_does_not_answer_in_time_is_not_waited_for(server: Scripted) -> None:
+def test_an_answer_that_takes_too_long_is_lost(server: Scripted) -> None:
     server.answers = [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nkept"]
     impatient = Connections(f"http://127.0.0.1:{server.port}", connect_s=5, answer_s=0.05)
     with pytest.raises(LostError):
         impatient.send("GET", "/", {}, None)
 
 
-def test_a_line_the_server_has_closed_is_not_sent_on(server: Scripted, sender: Connections) -> None:
+def test_a_connection_that_the_server_closed_is_not_used(
+    server: Scripted, sender: Connections
+) -> None:
     server.answers = [OK, OK]
     sender.send("GET", "/", {}, None)
     server.lines[0].shutdown(socket.SHUT_RDWR)
@@ -173,7 +175,7 @@ def test_a_line_the_server_has_closed_is_not_sent_on(server: Scripted, sender: C
     assert len(server.lines) == 2
 
 
-def test_where_nobody_listens_nothing_was_sent() -> None:
+def test_a_port_without_a_server_is_unavailable() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # and does not listen
         sender = Connections(f"http://127.0.0.1:{silent.getsockname()[1]}", connect_s=5, answer_s=5)
@@ -182,7 +184,9 @@ def test_where_nobody_listens_nothing_was_sent() -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nx: y", "a\nx: y", "a\rb", "\u20ac"])
-def test_a_header_cannot_smuggle_another(server: Scripted, sender: Connections, value: str) -> None:
+def test_a_header_with_a_line_break_is_refused(
+    server: Scripted, sender: Connections, value: str
+) -> None:
     with pytest.raises(InvalidArgumentError):
         sender.send("GET", "/", {"authorization": value}, None)
     assert not server.lines
@@ -191,6 +195,6 @@ def test_a_header_cannot_smuggle_another(server: Scripted, sender: Connections, 
 @pytest.mark.parametrize(
     "address", ["http://", "http://u:p@host", "http://host?a=b", "http://host#x", "http://host:x"]
 )
-def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidArgumentError):
         Connections(address, connect_s=1, answer_s=1)

@@ -1,4 +1,4 @@
-"""Schemas, rows and filters in every form in which users have them."""
+"""Schemas, rows and filters in every supported form."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def test_a_table_is_created_from_a_schema_in_any_form(session: Session, schema: 
         (pa.table({"id": [1]}), InvalidArgumentError, "cannot be given as Table"),
         ({"id": int}, InvalidArgumentError, "Column 'id': A type cannot be given as type"),
         ({"id": "lnog"}, InvalidSchemaError, "Column 'id'.*'lnog' is not a type"),
-        ({5: "long"}, InvalidArgumentError, "cannot be named 5"),
+        ({5: "long"}, InvalidArgumentError, "5 is not a valid name of a column"),
         (spark_types.LongType(), InvalidArgumentError, "cannot be given as LongType"),
         (
             spark_types.StructType(

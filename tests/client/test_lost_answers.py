@@ -1,7 +1,7 @@
-"""An answer is lost, and the same request then meets something else: a refusal, a busy server.
+"""A lost answer, and then another one to the repeated request: a refusal, a busy server.
 
-Whatever follows a lost answer, the commit may have been ratified. So the client may only report it
-as ratified or as unknown, and may delete none of its files.
+After a lost answer the commit may be ratified. So the client may report it only as ratified or as
+unknown, and must not delete its files.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NEVER_ARRIVED = Fault(unavailable)
 
 
 def kinds_of_errors() -> list[type[HeadgateError]]:
-    """Every error there is, those that only stand for others included."""
+    """Return every class of errors, base classes included."""
     found = {
         kind
         for kind in vars(errors).values()
@@ -196,9 +196,9 @@ def _passes(kind: type[HeadgateError]) -> bool:
 
 
 class ScriptedSender:
-    """Carries requests of one method, each in its own way; what is not in the script, plainly.
+    """Sends the requests of one method by the steps of a script, and all others plainly.
 
-    A step gets the request as a function and gives the reply, or raises.
+    A step gets the request as a function, and returns the reply or raises.
     """
 
     def __init__(self, inner: Sender, method: str = "POST") -> None:

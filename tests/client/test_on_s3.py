@@ -1,4 +1,4 @@
-"""A lake whose tables lie in a bucket, and a catalog that is nothing but a bucket."""
+"""A lake with tables in a bucket, and a catalog that is only a bucket."""
 
 from __future__ import annotations
 

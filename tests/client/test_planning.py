@@ -1,4 +1,4 @@
-"""Planning from what the catalog tells: a table is opened and appended to without its log."""
+"""Planning from the catalog's answer: a table is opened and appended to without its log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_opening_a_table_and_appending_to_it_reads_nothing_of_a_long_log(
     assert table.snapshot().num_files == 5
     assert set(catalog.calls) == {"resolve", "propose"}
     others = [call for call in store.calls if not is_data(call)]
-    if way is Way.STAGED:  # the client stages, and the catalog looks at what was staged
+    if way is Way.STAGED:  # the client stages, and the catalog reads the staged file
         assert {path.rpartition("/")[0] for call in others for path in call.paths} == {STAGED}
     else:
         assert not others
@@ -75,7 +75,7 @@ def test_opening_a_table_and_appending_to_it_reads_nothing_of_a_long_log(
 
 
 @req("CM-22")
-def test_rows_are_held_against_the_constraints_the_catalog_tells(full_world: World) -> None:
+def test_rows_are_checked_by_the_constraints_in_the_catalogs_answer(full_world: World) -> None:
     made = full_world.make(schema="id long not null, day date")
     store = kept(full_world, made)
     table = full_world.session().table("orders")
@@ -87,7 +87,7 @@ def test_rows_are_held_against_the_constraints_the_catalog_tells(full_world: Wor
 
 @req("CM-22")
 def test_row_ids_go_on_without_a_look_at_the_log(full_world: World) -> None:
-    """Staged commits carry row ids that the client gives, from the mark the catalog tells."""
+    """Staged commits have row ids from the client, above the mark in the catalog's answer."""
     made = full_world.make(properties={"delta.enableRowTracking": "true"})
     made.append(rows(1, 2, 3))
     store = kept(full_world, made)
@@ -173,9 +173,7 @@ def steps(world: World, chance: random.Random) -> list[Callable[[Table], object]
 @req("CM-22", "RD-03")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_what_the_catalog_tells_is_what_the_log_says_after_every_step(
-    full_world: World, seed: int
-) -> None:
+def test_the_catalogs_answer_equals_the_log_after_every_step(full_world: World, seed: int) -> None:
     chance = random.Random(seed)
     table = full_world.make(
         properties={
@@ -218,7 +216,7 @@ def test_what_the_catalog_tells_is_what_the_log_says_after_every_step(
 
 
 @req("RD-06")
-def test_a_pinned_version_is_read_from_what_was_told_whatever_became_of_the_log(
+def test_a_loaded_version_is_read_from_the_answer_even_if_the_log_changes(
     full_world: World,
 ) -> None:
     made = full_world.make()

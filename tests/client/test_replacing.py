@@ -12,7 +12,12 @@ import pytest
 from headgate.client import arrow_io
 from headgate.client.session import Session
 from headgate.client.table import Table
-from headgate.client.table_definition import NewTable, Wanted, making, replacement
+from headgate.client.table_definition import (
+    PendingTable,
+    TableDefinition,
+    replacement,
+    table_operation,
+)
 from headgate.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -51,7 +56,7 @@ def last_said(table: Table) -> tuple[str | None, dict[str, object]]:
     return entry.operation, dict(entry.parameters)
 
 
-def written(world: World, place: NewTable, given: pa.Table) -> list[AddFile]:
+def written(world: World, place: PendingTable, given: pa.Table) -> list[AddFile]:
     """Write files as an engine does: for a table that is not yet what it will be."""
     shape = Shape(from_json(place.metadata.schema_string), place.metadata, place.protocol)
     return arrow_io.write_files(
@@ -121,7 +126,7 @@ class TestReplacingATable:
         assert deltalake_reads(copy) == ours
         assert duckdb_scans(copy) == ours
 
-    def test_one_that_is_not_there_is_refused_or_made(self, full_world: World) -> None:
+    def test_a_table_that_does_not_exist_is_refused_or_created(self, full_world: World) -> None:
         session = full_world.session()
         with pytest.raises(NotFoundError):
             session.replace_table("nowhere", "n int")
@@ -129,7 +134,7 @@ class TestReplacingATable:
         table = session.replace_table("nowhere", "n int", or_create=True)
         assert (table.version, last_said(table)[0]) == (0, "CREATE OR REPLACE TABLE")
 
-    def test_one_that_another_makes_meanwhile_is_replaced(self, full_world: World) -> None:
+    def test_a_table_that_is_created_concurrently_is_replaced(self, full_world: World) -> None:
         class Slow(Session):
             def _open(self, ref):  # type: ignore[no-untyped-def]
                 try:
@@ -171,7 +176,7 @@ class TestReplacingATable:
         assert ids_in(table.to_arrow()) == [2]
         assert ids_in(table.to_arrow(version=1)) == [1]
 
-    def test_partitions_of_the_same_name_lie_under_another(self, full_world: World) -> None:
+    def test_partition_folders_of_a_new_column_have_another_name(self, full_world: World) -> None:
         table = full_world.make(partition_by=["day"], properties=MAPPED)
         table.append(rows(1))
         full_world.session().replace_table("orders", "id long, day date", ["day"])
@@ -179,7 +184,7 @@ class TestReplacingATable:
         assert (table.version, ids_in(table.to_arrow())) == (3, [2])
         assert ids_in(table.to_arrow(version=1)) == [1]
 
-    def test_column_mapping_comes_and_does_not_go(self, full_world: World) -> None:
+    def test_column_mapping_can_be_added_and_not_removed(self, full_world: World) -> None:
         table, session = full_world.make(), full_world.session()
         session.replace_table("orders", "`a b` long", properties=MAPPED)
         for mode in ("none", "id"):
@@ -220,7 +225,7 @@ class TestReplacingATable:
             world.session().replace_table("orders", "n int")
         assert table.snapshot().version == 1
 
-    def test_a_file_that_comes_meanwhile_goes_too(self, world: World) -> None:
+    def test_a_file_that_is_added_concurrently_is_removed_too(self, world: World) -> None:
         table, catalog = world.make(), world.losing()
         table.append(rows(1))
         catalog.overtakers = [lambda: table.append(rows(2))]
@@ -233,7 +238,7 @@ class TestReplacingATable:
         domain = DomainMetadata(
             domain=DOMAIN, configuration='{"clusteringColumns":[["id"]]}', removed=False
         )
-        made = making("CLUSTER BY", table.snapshot().metadata)
+        made = table_operation("CLUSTER BY", table.snapshot().metadata)
         table.commit(table.snapshot(), [domain], made)
         assert table.detail().clustering_columns == ("id",)
         full_world.session().replace_table("orders", "n int")
@@ -246,25 +251,27 @@ class TestForAnEngine:
         table.append(rows(1))
         base = table.snapshot()
         made = replacement(
-            base, Wanted.like(base, "key long"), world.ids, table.committer.clock.now_ms()
+            base, TableDefinition.like(base, "key long"), world.ids, table.committer.clock.now_ms()
         )
-        place = NewTable(base.location, base.store, made.protocol, made.metadata)
+        place = PendingTable(base.location, base.store, made.protocol, made.metadata)
         added = written(world, place, pa.table({"key": [7]}))
-        operation = making("CREATE OR REPLACE TABLE AS SELECT", made.metadata)
+        operation = table_operation("CREATE OR REPLACE TABLE AS SELECT", made.metadata)
         committed = table.commit(base, [*made.actions, *added], operation, made.scans)
         assert committed.version == 2
         assert world.session().table("orders").to_arrow().to_pylist() == [{"key": 7}]
 
     def test_a_new_table_appears_with_its_rows(self, full_world: World, tmp_path: Path) -> None:
         session = full_world.session()
-        wanted = Wanted.given("id long, day date", ["day"], {"delta.enableRowTracking": True})
+        definition = TableDefinition.parse(
+            "id long, day date", ["day"], {"delta.enableRowTracking": True}
+        )
         seen: list[object] = []
 
-        def fill(place: NewTable) -> list[AddFile]:
+        def fill(place: PendingTable) -> list[AddFile]:
             seen.extend(session.tables())
             return written(full_world, place, rows(1, 2))
 
-        table = session.create_filled("orders", wanted, fill)
+        table = session.create_filled("orders", definition, fill)
         assert (seen, table.version, ids_in(table.to_arrow())) == ([], 0, [1, 2])
         [entry] = table.history()
         assert entry.operation == "CREATE TABLE AS SELECT"
@@ -280,31 +287,31 @@ class TestForAnEngine:
     def test_a_name_that_is_taken_meanwhile_stays_with_whose_it_is(self, full_world: World) -> None:
         session = full_world.session()
 
-        def fill(place: NewTable) -> list[AddFile]:
+        def fill(place: PendingTable) -> list[AddFile]:
             full_world.make().append(rows(1))
             return written(full_world, place, rows(2))
 
         with pytest.raises(AlreadyExistsError):
-            session.create_filled("orders", Wanted.given("id long, day date"), fill)
+            session.create_filled("orders", TableDefinition.parse("id long, day date"), fill)
         assert ids_in(session.table("orders").to_arrow()) == [1]
 
     def test_rows_that_cannot_be_made_make_no_table(self, full_world: World) -> None:
         session = full_world.session()
 
-        def fill(place: NewTable) -> list[AddFile]:
+        def fill(place: PendingTable) -> list[AddFile]:
             raise InvalidDataError("These are no rows.")
 
         with pytest.raises(InvalidDataError):
-            session.create_filled("orders", Wanted.given("id long"), fill)
+            session.create_filled("orders", TableDefinition.parse("id long"), fill)
         assert session.tables() == ()
 
     def test_an_append_meanwhile_is_a_conflict(self, world: World) -> None:
         table, other = world.make(), world.session().table("orders")
         base = table.snapshot()
-        made = replacement(base, Wanted.like(base, "key long"), world.ids, 1)
+        made = replacement(base, TableDefinition.like(base, "key long"), world.ids, 1)
         other.append(rows(1))
         with pytest.raises(ConflictError, match="R7"):
-            table.commit(base, made.actions, making("X", made.metadata), made.scans)
+            table.commit(base, made.actions, table_operation("X", made.metadata), made.scans)
 
     def test_partitions_change_only_while_every_file_goes(self, world: World) -> None:
         if world.is_toy:
@@ -313,8 +320,8 @@ class TestForAnEngine:
         table.append(rows(1))
         table.append(rows(2))
         base = table.snapshot()
-        made = replacement(base, Wanted.like(base, base.schema, ["day"]), world.ids, 1)
-        operation = making("X", made.metadata)
+        made = replacement(base, TableDefinition.like(base, base.schema, ["day"]), world.ids, 1)
+        operation = table_operation("X", made.metadata)
         with pytest.raises(InvalidCommitError, match="partition columns change"):
             table.commit(base, made.actions[:-1], operation, made.scans)
         assert table.snapshot().version == 2
@@ -326,14 +333,16 @@ class TestForAnEngine:
             "orders", "id long", (), {"mine": "1", **MAPPED}, "about"
         )
         base = table.snapshot()
-        made = replacement(base, Wanted.like(base, "a long, p int", ["p"]), full_world.ids, 1)
+        made = replacement(
+            base, TableDefinition.like(base, "a long, p int", ["p"]), full_world.ids, 1
+        )
         assert made.metadata.description == "about"
         assert made.metadata.partition_columns == ["p"]
         assert made.metadata.configuration == {**base.properties, MAX_COLUMN_ID: "3"}
 
 
 class TestColumnsWithValuesOfTheirOwn:
-    def test_comments_defaults_and_generated_columns_come_with_their_features(
+    def test_comments_defaults_and_generated_columns_add_their_features(
         self, full_world: World
     ) -> None:
         schema = StructType(
@@ -357,11 +366,11 @@ class TestColumnsWithValuesOfTheirOwn:
         [
             ({"delta.identity.start": 1}, UnsupportedFeatureError, "identityColumns"),
             ({DEFAULT: "1", GENERATION: "2"}, InvalidArgumentError, "generated and has"),
-            ({DEFAULT: ""}, InvalidArgumentError, "no SQL"),
-            ({GENERATION: 7}, InvalidArgumentError, "no SQL"),
+            ({DEFAULT: ""}, InvalidArgumentError, "not SQL"),
+            ({GENERATION: 7}, InvalidArgumentError, "not SQL"),
         ],
     )
-    def test_what_nobody_could_fill_is_refused(
+    def test_columns_whose_values_cannot_be_computed_are_refused(
         self,
         full_world: World,
         metadata: dict[str, object],
@@ -375,5 +384,5 @@ class TestColumnsWithValuesOfTheirOwn:
 
     def test_only_whole_columns_have_a_default(self, full_world: World) -> None:
         inner = StructType((StructField("n", LONG, metadata={DEFAULT: "1"}),))
-        with pytest.raises(InvalidArgumentError, match="only whole columns"):
+        with pytest.raises(InvalidArgumentError, match="only a whole column"):
             full_world.session().create_table("orders", StructType((StructField("s", inner),)))

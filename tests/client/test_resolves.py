@@ -8,7 +8,7 @@ import pytest
 
 from headgate.client.session import Session
 from headgate.client.table import Table
-from headgate.client.table_definition import Wanted
+from headgate.client.table_definition import TableDefinition
 from tests.client.conftest import World, ids_in, rows
 from tests.kit.resolves import count_resolves
 
@@ -30,7 +30,7 @@ ONCE: dict[str, Callable[[Table], object]] = {
     "detail": lambda table: table.detail(),
     "overwrite": lambda table: table.overwrite(rows(2)),
     "remove": lambda table: table.remove([table.newest_seen.files()[0].path]),
-    "replace": lambda table: table.replace(Wanted.given("v string")),
+    "replace": lambda table: table.replace(TableDefinition.parse("v string")),
     "not null": lambda table: table.alter_column("id", nullable=False),
     "add constraint": lambda table: table.add_constraint("positive", "id > 0"),
     "drop column if exists": lambda table: table.drop_columns(["nothing"], if_exists=True),

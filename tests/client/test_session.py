@@ -1,4 +1,4 @@
-"""Names, tables made and unmade, cuts over several tables; and what a small catalog cannot do."""
+"""Names, tables created and dropped, cuts over several tables, and limits of small catalogs."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class TestTheSmallestCatalog:
 
 
 class TestNames:
-    def test_missing_parts_of_a_name_come_from_the_session(self, full_world: World) -> None:
+    def test_missing_parts_of_a_name_are_those_of_the_session(self, full_world: World) -> None:
         session = full_world.session()
         session.create_namespace("sales")
         session.create_table("sales.orders", "id long, day date").append(rows(1))
@@ -321,7 +321,7 @@ class TestCreation:
             pa.schema({"id": pa.int64(), "day": pa.date32()}),
         ],
     )
-    def test_a_schema_comes_as_text_as_delta_or_as_arrow(
+    def test_a_schema_is_text_or_a_schema_of_delta_or_arrow(
         self, full_world: World, schema: object
     ) -> None:
         table = full_world.session().create_table("t", schema)
@@ -391,7 +391,7 @@ class TestCreation:
             "registry.before_register",
         ],
     )
-    def test_who_dies_before_the_third_phase_leaves_nothing_anybody_can_name(
+    def test_a_crash_before_the_third_phase_leaves_no_named_table(
         self, near_world: World, point: str
     ) -> None:
         session = near_world.session()
@@ -459,7 +459,7 @@ class Deaf(Behind):
 
 class TestTheEndOfATable:
     @req("LC-03")
-    def test_a_dropped_table_comes_back_until_it_is_purged(self, full_world: World) -> None:
+    def test_a_dropped_table_can_be_restored_until_it_is_purged(self, full_world: World) -> None:
         table = full_world.make()
         table.append(rows(1))
         session = full_world.session()
@@ -478,7 +478,7 @@ class TestTheEndOfATable:
         with pytest.raises(NotFoundError):
             session.undrop("orders_again")
 
-    def test_of_dropped_namesakes_the_last_comes_back_and_none_is_purged_unasked(
+    def test_of_dropped_tables_with_one_name_the_last_is_restored_and_none_purged(
         self, full_world: World
     ) -> None:
         session = full_world.session()
@@ -557,4 +557,4 @@ def test_a_session_lets_go_of_its_catalog_once(toy_world: World) -> None:
         with pytest.raises(UnavailableError, match="closed"):
             open_table.append(rows(1))
     assert closed == ["closed"]
-    assert toy_world.clock.monotonic() == 0  # nobody was waited for
+    assert toy_world.clock.monotonic() == 0  # it did not wait

@@ -1,4 +1,4 @@
-"""What a table's handle gives: reads of any moment, writes, its history and its upkeep."""
+"""Reads of any version, writes, history and maintenance of a table."""
 
 from __future__ import annotations
 
@@ -220,14 +220,14 @@ class TestReading:
         for version in range(5):
             assert ids_in(table.to_arrow(version=version)) == list(range(1, version + 1))
 
-    def test_a_version_that_has_not_come_is_refused(self, world: World) -> None:
+    def test_a_future_version_is_refused(self, world: World) -> None:
         table = world.make()
         with pytest.raises(InTheFutureError):
             table.snapshot(version=1)
         with pytest.raises(NotFoundError):
             table.snapshot(version=-1)
 
-    def test_a_time_gives_the_last_version_that_is_not_later(self, world: World) -> None:
+    def test_a_time_selects_the_last_version_that_is_not_later(self, world: World) -> None:
         table = world.make()
         stamps = [table.append(rows(n)).timestamp_ms for n in (1, 2)]
         assert ids_in(table.to_arrow(as_of=stamps[0])) == [1]
@@ -236,13 +236,13 @@ class TestReading:
         assert ids_in(table.to_arrow(as_of=when)) == [1, 2]
         assert ids_in(table.to_arrow(as_of=when.isoformat())) == [1, 2]
 
-    def test_a_sequence_gives_the_table_as_the_catalog_had_it(self, full_world: World) -> None:
+    def test_a_sequence_selects_the_version_of_that_sequence(self, full_world: World) -> None:
         table = full_world.make()
         first = table.append(rows(1)).sequence
         table.append(rows(2))
         assert ids_in(table.to_arrow(sequence=first)) == [1]
 
-    def test_only_one_moment_can_be_asked_for(self, toy_world: World) -> None:
+    def test_only_one_of_version_time_and_sequence_is_accepted(self, toy_world: World) -> None:
         with pytest.raises(InvalidArgumentError, match="more than one of"):
             toy_world.make().to_arrow(version=0, as_of=0)
 
@@ -377,10 +377,10 @@ class TestProperties:
         assert ids_in(table.to_arrow()) == [1]
 
     @req("CM-09")
-    def test_fields_that_a_stranger_wrote_beside_are_kept(self, world: World) -> None:
+    def test_unknown_fields_of_another_writer_are_kept(self, world: World) -> None:
         mine = world.make()
         base = mine.snapshot()
-        strange: tuple[Action, ...] = (  # as one wrote who knows the fields
+        strange: tuple[Action, ...] = (  # as a writer that knows the fields
             replaced(base.metadata, unknown={"owner": {"name": "ops"}}),
             replaced(base.protocol, unknown={"minVacuumVersion": 9}),
         )
@@ -479,14 +479,14 @@ class TestProperties:
             late.unset_properties(["old"])
         assert table.snapshot().version == 3
 
-    def test_a_feature_that_came_meanwhile_is_not_taken_for_a_new_one(self, world: World) -> None:
+    def test_a_feature_that_was_added_concurrently_is_not_added_again(self, world: World) -> None:
         table, idle = world.make(), world.session().table("orders")
         table.set_properties({"delta.enableDeletionVectors": True})
         idle.set_properties({"delta.enableTypeWidening": True})
         features = table.snapshot().protocol.writer_features or []
         assert {"deletionVectors", "typeWidening"} <= set(features)
 
-    def test_who_loses_a_second_time_has_lost_a_race(self, world: World) -> None:
+    def test_a_second_conflict_is_raised(self, world: World) -> None:
         table = world.make()
         catalog = world.losing()
         late = world.session(catalog).table("orders")
@@ -498,7 +498,7 @@ class TestProperties:
 
 
 class TestCleanedLogs:
-    """A handle that looked last when commits were there that are gone now."""
+    """A handle that is older than commits that were cleaned up."""
 
     def cleaned(self, world: World) -> tuple[Table, Table]:
         table, old = world.make(), world.session().table("orders")
@@ -515,13 +515,13 @@ class TestCleanedLogs:
         _, old = self.cleaned(full_world)
         assert ids_in(old.to_arrow()) == [0, 1, 2, 3, 4]
 
-    def test_a_version_that_was_cleaned_away_is_told_as_gone(self, full_world: World) -> None:
+    def test_a_version_that_was_cleaned_up_is_reported_as_gone(self, full_world: World) -> None:
         table, _ = self.cleaned(full_world)
         for version in range(table.version):
             with pytest.raises(VersionGoneError):
                 full_world.session().table("orders").to_arrow(version=version)
 
-    def test_its_changes_are_built_anew_on_what_is_there(self, full_world: World) -> None:
+    def test_its_changes_are_built_again_on_the_latest_version(self, full_world: World) -> None:
         _, old = self.cleaned(full_world)
         assert old.set_properties({"a": 1}).version == 6
         assert old.properties["a"] == "1"
@@ -552,9 +552,7 @@ class TestHistory:
         assert history[0].timestamp_ms == committed.timestamp_ms
         assert [entry.version for entry in table.history(limit=2)] == [3, 2]
 
-    def test_the_log_tells_how_each_commit_came_and_what_became_of_it(
-        self, full_world: World
-    ) -> None:
+    def test_the_log_lists_the_way_and_the_state_of_each_commit(self, full_world: World) -> None:
         table = full_world.make()
         table.append(rows(1))
         full_world.staging_session().table("orders").append(rows(2))
@@ -585,7 +583,7 @@ class TestUpkeep:
         assert ids_in(reader.to_arrow()) == [1, 2]
 
     @req("RD-04")
-    def test_the_catalog_serves_the_checkpoint_it_was_told_of_so_nobody_lists(
+    def test_the_catalog_returns_a_reported_checkpoint_so_that_no_reader_lists(
         self, full_world: World
     ) -> None:
         table = full_world.make()
@@ -614,7 +612,7 @@ class TestUpkeep:
             world.make().checkpoint(kind="sparse")
 
     @req("CM-29")
-    def test_a_checksum_may_come_before_its_version_is_published(self, world: World) -> None:
+    def test_a_checksum_may_be_written_before_its_version_is_published(self, world: World) -> None:
         table = world.make()
         table.append(rows(1))
         assert table.write_checksum() == 1

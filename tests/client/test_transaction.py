@@ -1,4 +1,4 @@
-"""How a change becomes a commit: inline or staged, past winners, over lines that lose answers."""
+"""How a change is committed: inline or staged, rebased past winners, after lost answers."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ class TestWhatACommitSays:
 
 class TestRaces:
     @req("CM-02")
-    def test_who_loses_two_races_stages_three_files_each_for_its_own_version(
+    def test_a_commit_that_loses_two_races_stages_a_file_for_each_version(
         self, world: World
     ) -> None:
         if world.only_puts:
@@ -306,7 +306,7 @@ class TestRaces:
     ) -> None:
         world.make()
         tables = [world.staging_session().table("orders") for _ in range(16)]
-        for n, table in enumerate(tables):  # all but the first have lost their version already
+        for n, table in enumerate(tables):  # all but the first have lost their version
             table.append(rows(n))
         written = data_files(world)
         assert len(written) == len(set(written)) == 16
@@ -317,7 +317,7 @@ class TestRaces:
     def test_a_change_that_lost_its_version_is_held_against_the_winners(
         self, world: World, staged: bool
     ) -> None:
-        """What it read stayed: it comes again with the files it has. Else it is a conflict."""
+        """A write is rebased if what it read did not change; else it is a conflict."""
         table, late = world.make(), world.losing()
         table.append(rows(1))
         session = world.staging_session(late) if staged else world.session(late)
@@ -369,7 +369,7 @@ class TestRaces:
         assert ids_in(table.to_arrow()) == [1, 10, 11]
 
     @pytest.mark.parametrize("tries", [1, 5])
-    def test_after_so_many_lost_races_it_gives_up_and_nothing_was_committed(
+    def test_after_too_many_lost_races_nothing_is_committed(
         self, toy_world: World, tries: int
     ) -> None:
         other = toy_world.make()
@@ -467,7 +467,7 @@ class TestRaces:
         assert ids_in(world.session().table("orders").to_arrow(version=1)) == [1]
         table.append(rows(4))
         world.publish(table)
-        assert DeltaLog(store).list()  # as all do who have to look at a log
+        assert DeltaLog(store).list()  # as all that must read a log
         assert [path for path in listed if "_staged_commits" in path] == []
 
     @req("CM-46")
@@ -482,8 +482,8 @@ class TestRaces:
         path = f"{LOG}/_staged_commits/{winner.file_name}"
         content = store.get(path)
         store.put(path, content.replace(b"WRITE", b"WROTE"))
-        if winner.content is None:  # else its bytes came from the catalog, and the file is not read
-            with pytest.raises(InvariantError, match="nowhere"):
+        if winner.content is None:  # else the catalog's answer has its bytes
+            with pytest.raises(InvariantError, match="content is missing"):
                 table.append(rows(1))
             assert world.catalog.ratified_commits(table.id).latest == 1
             store.put(PublishedCommit(Version(1)).path, content)  # its twin has the ratified bytes
@@ -530,7 +530,7 @@ class TestConflicts:
     def test_an_append_made_from_what_was_read_does_not_pass_for_a_blind_one(
         self, world: World, reads: bool
     ) -> None:
-        """Others move past a blind append even if they would have read its rows."""
+        """A write is rebased past a blind append even if it would have read its rows."""
         table, source = world.make(), world.make("source")
         table.append(rows(1))
         scan = Scan(table_id=source.id, version=Version(0), files=())
@@ -620,7 +620,7 @@ class TestLostAnswers:
 
     @req("CM-43")
     @pytest.mark.parametrize("error", [unavailable, unknown])
-    def test_an_answer_that_never_comes_is_reported_as_unknown_and_nothing_is_deleted(
+    def test_a_lost_answer_is_reported_as_unknown_and_nothing_is_deleted(
         self, world: World, error: type
     ) -> None:
         world.make()
@@ -647,7 +647,7 @@ class TestLostAnswers:
         assert outcome.commits[table.id].version == 1
         assert full_world.session().outcome(str(full_world.ids.ordered())) is None
 
-    def test_it_is_waited_for_as_long_as_was_said_and_no_longer(self, toy_world: World) -> None:
+    def test_it_waits_as_long_as_configured(self, toy_world: World) -> None:
         toy_world.make()
         catalog = toy_world.losing(lost_answers=1_000_000)
         table = toy_world.session(catalog).table("orders")
@@ -655,7 +655,7 @@ class TestLostAnswers:
             table.append(rows(1))
         assert 60 <= toy_world.clock.monotonic() < 65
 
-    def test_who_is_held_back_waits_and_sends_the_same_again(self, toy_world: World) -> None:
+    def test_a_throttled_commit_waits_and_is_sent_again(self, toy_world: World) -> None:
         toy_world.make()
         catalog = toy_world.losing(lost_requests=20, error=busy)
         table = toy_world.session(catalog).table("orders")
@@ -663,7 +663,7 @@ class TestLostAnswers:
         assert len({proposal.txn_id for proposal in catalog.proposals}) == 1
         assert ids_in(table.to_arrow()) == [1]
 
-    def test_who_is_held_back_for_too_long_is_told_so(self, toy_world: World) -> None:
+    def test_a_commit_that_is_throttled_too_long_fails(self, toy_world: World) -> None:
         toy_world.make()
         catalog = toy_world.losing(lost_requests=1_000_000, error=busy)
         with pytest.raises(BusyError):
@@ -782,7 +782,7 @@ class TestSeveralTables:
         assert [(one.table_id, one.version) for one in conflicts] == [(a.id, 2)]
         assert (ids_in(a.to_arrow()), ids_in(b.to_arrow())) == ([3], [])
 
-    def test_staged_parts_are_all_staged_anew_when_one_lost_its_version(
+    def test_all_staged_parts_are_staged_again_when_one_loses_its_version(
         self, full_world: World
     ) -> None:
         a, b = full_world.make("a"), full_world.make("b")
@@ -844,7 +844,7 @@ class TestSeveralTables:
             committer = Committer(full_world.catalog, full_world.clock, full_world.ids, way)
             changes = [appending(a, number), appending(b, -number)]
             stamps.append(committer.commit(changes).timestamp_ms)
-            if number % 3 == 0:  # one table goes on by itself
+            if number % 3 == 0:  # one table gets more commits
                 a.set_properties({"n": number})
         for at in (moment for stamp in stamps for moment in (stamp - 1, stamp)):
             cut = session.read_cut(["a", "b"], as_of=at)
@@ -855,7 +855,7 @@ class TestSeveralTables:
 
 
 def balance(cut: Mapping[str, Snapshot]) -> int:
-    """Add up what the tables of a cut hold."""
+    """Sum the rows of the tables of a cut."""
     return sum(sum(ids_in(arrow_io.to_arrow(snapshot))) for snapshot in cut.values())
 
 

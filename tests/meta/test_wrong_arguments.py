@@ -11,7 +11,7 @@ from headgate import _connect
 from headgate.api.events import Event, Listener
 from headgate.client.session import Session
 from headgate.client.table import PlainTable, Table
-from headgate.client.table_definition import Wanted
+from headgate.client.table_definition import TableDefinition
 from headgate.client.transaction import Operation
 from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.settings import Settings
@@ -27,7 +27,7 @@ SAMPLES: Mapping[str, object] = {
     "listener": lambda event: None,
     "names": ["t"],
     "target": "backup.db",
-    "wanted": Wanted(parse_schema("id long")),
+    "definition": TableDefinition(parse_schema("id long")),
     "fill": lambda new: [],
     "rows": ROWS,
     "paths": ["part.parquet"],
@@ -64,6 +64,7 @@ def samples(session: Session) -> Mapping[str, object]:
         "catalog": session.catalog,
         "clock": session.clock,
         "ids": session.ids,
+        "resolved": session.resolve("t"),
         "base": session.table("t").snapshot(),
         "snapshot": session.table("t").snapshot(),
     }

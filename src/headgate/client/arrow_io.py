@@ -1,8 +1,7 @@
-"""Small reads and writes without Spark, by pyarrow.
+"""Read and write rows with pyarrow, for small tables.
 
-Reads the rows of a snapshot, whole or as a stream of batches, and writes rows as data files with
-all that a commit needs to know of them. Which files there are, and what becomes of the new ones,
-is for the snapshot and the transaction to say.
+Reads the rows of a snapshot, whole or in batches, and writes rows as data files with the actions
+that add them. The snapshot chooses the files to read; the transaction commits the new ones.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _THREADS: Final = min(8, (os.cpu_count() or 1) + 1)
 
 
 class Shape(Protocol):
-    """What rows of a table look like; a snapshot has it."""
+    """The schema of a table, such as a snapshot has."""
 
     @property
     def schema(self) -> StructType: ...
@@ -131,12 +130,12 @@ def to_batches(
     where: Predicate | str | None = None,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a snapshot batch by batch, some files ahead of the caller.
+    """Read the rows of a snapshot in batches, some files ahead of the caller.
 
     `where` may be a condition in SQL; a time without a zone in it is UTC.
     """
     if limit is not None and limit < 0:
-        raise InvalidArgumentError(f"There is no limit of {limit} rows.")
+        raise InvalidArgumentError(f"The limit is {limit} rows; it cannot be negative.")
     layout = layout_of(snapshot)
     chosen = _chosen(layout.schema, columns)
     rows, skipping = _filters(snapshot.schema, where)
@@ -147,7 +146,7 @@ def to_batches(
 def _filters(
     schema: StructType, where: Predicate | str | None
 ) -> tuple[Predicate | Filter | None, Predicate | None]:
-    """Return what chooses rows, and what chooses the files that may hold them."""
+    """Return the filter of rows, and the predicate that skips files."""
     if not isinstance(where, str):
         return where, where
     rows = parse_filter(where, arrow_schema(schema))
@@ -155,14 +154,14 @@ def _filters(
 
 
 def layout_of(snapshot: Readable) -> Layout:
-    """Say where a snapshot's table lies and how its columns are found."""
+    """Return where the files of a snapshot are stored and how their columns are found."""
     mode = mapping_mode(snapshot.protocol, snapshot.metadata)
     for change in _type_changes(snapshot):
         if not is_readable(change.before, change.after) and change.before != VOID:
             raise UnsupportedFeatureError(
                 f"{snapshot.label} version {snapshot.version}: column {'.'.join(change.path)} was"
-                f" changed from {change.before} to {change.after}, which is no widening"
-                " (typeWidening)."
+                f" changed from {change.before} to {change.after}, which typeWidening does not"
+                " allow."
             )
     return Layout(
         store=snapshot.store,
@@ -175,7 +174,7 @@ def layout_of(snapshot: Readable) -> Layout:
 
 
 def _type_changes(snapshot: Readable) -> list[TypeChange]:
-    schema = snapshot.schema  # whose own errors name the table already
+    schema = snapshot.schema  # outside of `try`: its errors name the table already
     try:
         return type_changes(schema)
     except (MalformedError, UnsupportedFeatureError) as error:
@@ -198,11 +197,11 @@ def _chosen(schema: StructType, columns: Sequence[str] | None) -> list[StructFie
             known = [item.name for item in schema.fields]
             raise InvalidArgumentError(
                 f"The table has no column {name!r}.{did_you_mean(name, known)}",
-                remedy=f"Name columns of the table: {', '.join(known)}.",
+                remedy=f"Use columns of the table: {', '.join(known)}.",
             )
         found.append(item)
     if len({item.name for item in found}) < len(found):
-        raise InvalidArgumentError(f"A column is named twice: {', '.join(columns)}.")
+        raise InvalidArgumentError(f"A column is listed twice: {', '.join(columns)}.")
     return found
 
 
@@ -251,22 +250,22 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[p
         yield batch
 
 
-# Rows that are there, held against a rule that is to come
+# Checking existing rows against a new rule
 
 
 def check_condition(snapshot: Readable, name: str, condition: str) -> None:
-    """Refuse a condition that some row breaks, or that cannot be evaluated exactly."""
+    """Raise an error if a row breaks a condition, or if it cannot be evaluated exactly."""
     schema = snapshot.schema
     parsed = parse_constraint(name, condition, arrow_schema(schema))
     used = {fold(path[0]) for path in parsed.columns}
-    # Whatever a condition without columns says, it says it once for each row.
+    # A condition without columns is evaluated once for each row of the first column.
     columns = [item for item in schema.fields if fold(item.name) in used] or [schema.fields[0]]
     chosen = arrow_schema(StructType(tuple(columns)))
     _check_all(snapshot, columns, [parse_constraint(name, condition, chosen)])
 
 
 def check_nulls(snapshot: Readable, column: StructField) -> None:
-    """Refuse a column that has a null where, by what it is to be, none may be."""
+    """Raise an error if a column has a null where its new type allows none."""
     _check_all(snapshot, [column], [])
 
 
@@ -282,15 +281,15 @@ def _check_all(
 
 
 def rows_of(rows: object, schema: StructType) -> Rows:
-    """Convert rows in any form that is accepted to Arrow: pandas, polars, a list of dicts.
+    """Convert rows to Arrow, from pandas, polars or a list of dicts.
 
-    Values of a list get the types of the columns they are for.
+    Values of a list get the types of the columns of the schema.
     """
     if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return rows
     try:
         if type(rows).__module__.partition(".")[0] == "pandas" and hasattr(rows, "index"):
-            # An index with a name is a column; a mere numbering of rows is not.
+            # An index with a name is a column; the default index is not.
             is_named = any(name is not None for name in rows.index.names)
             return pa.Table.from_pandas(rows, preserve_index=is_named)
         if hasattr(rows, "__arrow_c_stream__"):
@@ -307,7 +306,7 @@ def rows_of(rows: object, schema: StructType) -> Rows:
 
 
 def _without_views(table: pa.Table) -> pa.Table:
-    """Convert categories of polars to a form that Arrow can decode."""
+    """Convert categorical columns of polars to a type that Arrow can decode."""
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():
             chunks = [
@@ -320,9 +319,9 @@ def _without_views(table: pa.Table) -> pa.Table:
 
 
 def as_table(rows: object, schema: StructType) -> pa.Table:
-    """Convert rows to an Arrow table whose every column has a type that a Delta table can have.
+    """Convert rows to an Arrow table with types that a Delta table can have.
 
-    A column without any value has the type of the table's column, if the table has it.
+    A column without values gets the type of the table's column of that name.
     """
     found = rows_of(rows, schema)
     table = found if isinstance(found, pa.Table) else pa.Table.from_batches(_batches(found))
@@ -366,11 +365,10 @@ def write_files(
     now_ms: int,
     target_file_size: int = TARGET_FILE_SIZE,
 ) -> list[AddFile]:
-    """Write rows as data files of a table, and give the actions that add them.
+    """Write rows as data files of a table; return the actions that add them.
 
-    All is checked first, batch by batch, and what was written is taken away again when a later
-    batch is refused. When this returns, the files are durable; nobody sees them until a commit
-    names them.
+    Each batch is checked before it is written; if one is refused, the files are deleted. When this
+    returns, the files are durable. Readers see them once they are committed.
     """
     if found := unwritable(table.protocol, table.metadata):
         raise UnsupportedFeatureError(f"Rows cannot be written: {', '.join(found)}.")

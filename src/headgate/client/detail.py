@@ -1,4 +1,4 @@
-"""What a table is, in one look: DESCRIBE DETAIL."""
+"""A summary of a table, as in DESCRIBE DETAIL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.table.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class TableDetail:
-    """A table at one version; sizes are of the files in it, not of its history."""
+    """A table at one version. Sizes count the files of that version, not of its history."""
 
     format: str
     id: str
@@ -33,7 +33,7 @@ class TableDetail:
 
 
 def detail_of(snapshot: Snapshot, name: str) -> TableDetail:
-    """Describe a snapshot of a table that goes by this name now."""
+    """Describe a snapshot of a table; `name` is its current name."""
     metadata, protocol = snapshot.metadata, snapshot.protocol
     clustered = clustering_columns(snapshot.domains, snapshot.schema)
     return TableDetail(

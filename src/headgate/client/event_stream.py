@@ -1,4 +1,4 @@
-"""Reading a catalog's events, one after the other, for as long as one likes."""
+"""Read the events of a catalog in order, until now or without end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.clock import Clock
 from headgate.names import TableName
 from headgate.protocol.actions import Sequence
 
-_ASK_EVERY_S: Final = 20.0  # a question that waits longer may be cut off on its way
+_MAX_WAIT_S: Final = 20.0  # proxies may close a connection that waits longer for an answer
 
 
 def read(
@@ -23,12 +23,12 @@ def read(
     follow: bool,
     wait_s: float,
 ) -> Iterator[Event]:
-    """Give events in order; end when there are no more, unless they are followed."""
+    """Yield events in order; stop after the newest unless `follow` is set."""
     keys = {table.key for table in tables}
     seen, deadline = after, clock.monotonic() + wait_s
     while True:
-        left_s = _ASK_EVERY_S if follow else deadline - clock.monotonic()
-        page = catalog.events(seen, wait_s=min(max(left_s, 0.0), _ASK_EVERY_S))
+        left_s = _MAX_WAIT_S if follow else deadline - clock.monotonic()
+        page = catalog.events(seen, wait_s=min(max(left_s, 0.0), _MAX_WAIT_S))
         if not page and not follow and clock.monotonic() >= deadline:
             return
         for event in page:

@@ -1,8 +1,8 @@
-"""Connections to one server: kept open, lent to one request at a time, given up when broken.
+"""Connections to one server: kept open, each used by one request at a time, closed when broken.
 
-HTTP/1.1 on a socket, and of it what a catalog's client needs: a request goes out in one piece, an
-answer is read to its end. The standard library's client takes three times as long for both, and
-one client's commit over HTTP is mostly that. There are no redirects, no cookies and no proxies.
+The part of HTTP/1.1 that a client of a catalog needs, without redirects, cookies and proxies. Not
+`http.client`: a commit takes longer with it, and it accepts an answer whose headers are cut off.
+Decision 019 has the measurements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class LostError(Exception):
-    """Sent, and no answer: nobody knows what became of it."""
+    """A request was sent and no answer came: the server may have acted on it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -35,7 +35,7 @@ class LostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back."""
+    """An answer of a server."""
 
     status: int
     content: bytes
@@ -43,16 +43,20 @@ class Reply:
 
 
 class Sender(Protocol):
-    """Carries requests to a server."""
+    """Sends requests to a server."""
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
     ) -> Reply:
-        """Send one request once: `UnavailableError` if it never left, `LostError` if it did."""
+        """Send one request once.
+
+        Raises `UnavailableError` if it was not sent, and `LostError` if it was sent and no answer
+        came.
+        """
         ...
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close idle connections. Closing twice is allowed."""
         ...
 
 
@@ -66,13 +70,13 @@ class Connections:
         try:
             parts = urlsplit(address)
             self._host, port = parts.hostname or "", parts.port
-        except ValueError:  # which may say a password, taken for a port
-            raise _no_address(address) from None
+        except ValueError:  # its text may have a password in it that was taken for a port
+            raise _invalid_address(address) from None
         if not self._host or parts.query or parts.fragment or "@" in parts.netloc:
-            raise _no_address(address)
+            raise _invalid_address(address)
         self._port = port or _PORTS.get(parts.scheme, 80)
         self._prefix = parts.path.rstrip("/")
-        self._always = f" HTTP/1.1\r\nhost: {parts.netloc}\r\naccept-encoding: identity\r\n"
+        self._common_headers = f" HTTP/1.1\r\nhost: {parts.netloc}\r\naccept-encoding: identity\r\n"
         self._context = _trusted(certificates) if parts.scheme == "https" else None
         self._connect_s = connect_s
         self._answer_s = answer_s
@@ -83,18 +87,18 @@ class Connections:
     def send(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
     ) -> Reply:
-        """Send one request once: `UnavailableError` if it never left, `LostError` if it did."""
+        """Send one request once."""
         request = self._request(method, path, headers, content)
-        connection = self._borrowed() or self._opened()
+        connection = self._idle_connection() or self._new_connection()
         try:
-            reply, is_kept = connection.ask(request)
-        except (OSError, ValueError) as error:  # broken off, or no HTTP
+            reply, is_reusable = connection.exchange(request)
+        except (OSError, ValueError) as error:  # the connection broke, or the answer is not HTTP
             connection.close()
             raise LostError(str(error) or type(error).__name__) from error
         except BaseException:
-            connection.close()  # whatever comes next on it is the answer to this
+            connection.close()  # what comes next on it is the answer to this request
             raise
-        if is_kept:
+        if is_reusable:
             with self._lock:
                 self._idle.append(connection)
         else:
@@ -102,7 +106,7 @@ class Connections:
         return reply
 
     def close(self) -> None:
-        """Let go of every connection that nobody uses; again is fine."""
+        """Close idle connections. Closing twice is allowed."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -111,82 +115,83 @@ class Connections:
     def _request(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
     ) -> bytes:
-        told = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        if told.count("\r") + told.count("\n") > 2 * len(headers):
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        if lines.count("\r") + lines.count("\n") > 2 * len(headers):
             raise InvalidArgumentError("A header has a line break in it.")
         if content is not None or method != "GET":
-            told += f"content-length: {len(content or b'')}\r\n"
+            lines += f"content-length: {len(content or b'')}\r\n"
+        head = f"{method} {self._prefix}{path}{self._common_headers}{lines}\r\n"
         try:
-            head = f"{method} {self._prefix}{path}{self._always}{told}\r\n".encode("latin-1")
+            encoded = head.encode("latin-1")
         except UnicodeEncodeError as error:
-            raise InvalidArgumentError(f"A header cannot be written: {error}.") from None
-        return head + content if content else head
+            raise InvalidArgumentError(f"A header cannot be encoded: {error}.") from None
+        return encoded + content if content else encoded
 
-    def _borrowed(self) -> _Connection | None:
+    def _idle_connection(self) -> _Connection | None:
         while True:
             with self._lock:
-                if os.getpid() != self._process:  # those of the parent are the parent's
+                if os.getpid() != self._process:  # a fork must not use its parent's connections
                     self._idle, self._process = [], os.getpid()
                 connection = self._idle.pop() if self._idle else None
-            if connection is None or connection.is_fresh:
+            if connection is None or connection.is_open:
                 return connection
             connection.close()
 
-    def _opened(self) -> _Connection:
+    def _new_connection(self) -> _Connection:
         try:
-            line = socket.create_connection((self._host, self._port), self._connect_s)
+            opened = socket.create_connection((self._host, self._port), self._connect_s)
             try:
-                line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if self._context is not None:
-                    line = self._context.wrap_socket(line, server_hostname=self._host)
-                line.settimeout(self._answer_s)
+                    opened = self._context.wrap_socket(opened, server_hostname=self._host)
+                opened.settimeout(self._answer_s)
             except BaseException:
-                line.close()
+                opened.close()
                 raise
         except OSError as error:
             raise UnavailableError(
                 f"No server answers at {self._address}: {error}.",
                 remedy="Check the address, and that `headgate serve` runs there.",
             ) from error
-        return _Connection(line)
+        return _Connection(opened)
 
 
 class _Connection:
-    """One line to the server."""
+    """One connection to the server."""
 
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
-        self._answers = line.makefile("rb")
-        self._ready = select.poll()  # `select` knows no file number above 1,023
-        self._ready.register(line, select.POLLIN)
+    def __init__(self, opened: socket.socket) -> None:
+        self._socket = opened
+        self._answers = opened.makefile("rb")
+        self._ready = select.poll()  # `select.select` takes no file number above 1,023
+        self._ready.register(opened, select.POLLIN)
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether the server still listens: there is nothing to read but an end."""
+    def is_open(self) -> bool:
+        """Whether the server has not closed the idle connection: there is nothing to read."""
         return not self._ready.poll(0)
 
-    def ask(self, request: bytes) -> tuple[Reply, bool]:
-        """Send a request and read its answer; say whether the line can be used again."""
-        self._line.sendall(request)
+    def exchange(self, request: bytes) -> tuple[Reply, bool]:
+        """Send a request and read its answer; return also whether the connection is reusable."""
+        self._socket.sendall(request)
         while True:
-            version, status = self._first_line()
+            version, status = self._status_line()
             headers = self._headers()
-            if status >= 200:  # before it a server may say that it goes on
+            if status >= 200:  # others are interim answers, such as 100 Continue
                 break
-        content, is_whole = self._content(status, headers)
-        is_over = version == b"HTTP/1.0" or headers.get("connection", "").lower() == "close"
-        return Reply(status, content, headers.get("retry-after")), is_whole and not is_over
+        content, has_end = self._content(status, headers)
+        is_last = version == b"HTTP/1.0" or headers.get("connection", "").lower() == "close"
+        return Reply(status, content, headers.get("retry-after")), has_end and not is_last
 
     def close(self) -> None:
         self._answers.close()
-        self._line.close()
+        self._socket.close()
 
-    def _first_line(self) -> tuple[bytes, int]:
+    def _status_line(self) -> tuple[bytes, int]:
         line = self._read_line()
         version, _, rest = line.partition(b" ")
         status = rest[:3]
         if version not in (b"HTTP/1.1", b"HTTP/1.0") or not status.isdigit():
-            raise ValueError(f"this is no HTTP: {line[:40]!r}")
+            raise ValueError(f"the answer is not HTTP: {line[:40]!r}")
         return version, int(status)
 
     def _headers(self) -> dict[str, str]:
@@ -200,12 +205,13 @@ class _Connection:
         raise ValueError("the answer has too many headers")
 
     def _content(self, status: int, headers: Mapping[str, str]) -> tuple[bytes, bool]:
-        """Read the body, and say whether its end is known from itself."""
+        """Read the body; return also whether it ends before the connection does."""
         if status in (204, 304):
             return b"", True
         if "transfer-encoding" in headers:
             if headers["transfer-encoding"].lower() != "chunked":
-                raise ValueError(f"the answer is {headers['transfer-encoding'][:40]}")
+                encoding = headers["transfer-encoding"][:40]
+                raise ValueError(f"the answer has the transfer encoding {encoding}")
             return self._chunks(), True
         length = headers.get("content-length")
         if length is None:
@@ -223,7 +229,9 @@ class _Connection:
     def _read_line(self) -> bytes:
         line = self._answers.readline(_LONGEST_LINE)
         if not line.endswith(b"\n"):
-            raise ValueError("the answer was cut off" if line else "the server hung up")
+            raise ValueError(
+                "the answer was cut off" if line else "the server closed the connection"
+            )
         return line.rstrip(b"\r\n")
 
     def _read(self, size: int) -> bytes:
@@ -233,9 +241,10 @@ class _Connection:
         return content
 
 
-def _no_address(address: str) -> InvalidArgumentError:
+def _invalid_address(address: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{shown(address)!r} is no address of a server.", remedy="Write http://HOST:PORT."
+        f"{shown(address)!r} is not a valid address of a server.",
+        remedy="Write http://HOST:PORT.",
     )
 
 
@@ -243,4 +252,4 @@ def _trusted(certificates: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=certificates)
     except (OSError, ssl.SSLError) as error:
-        raise InvalidArgumentError(f"{certificates} holds no certificates: {error}.") from error
+        raise InvalidArgumentError(f"{certificates} has no certificates: {error}.") from error

@@ -1,7 +1,7 @@
-"""Upkeep of a table's log by its client: checkpoints and version checksums.
+"""Maintenance of a table's log by a client: checkpoints and version checksums.
 
-A checkpoint stands only on a published version; a checksum may come before. The catalog is told of
-both, so that readers need not look for them. Neither needs the catalog's permission.
+A checkpoint needs a published version, a checksum does not. The client reports both files to the
+catalog, so that readers do not have to list the log. Neither needs the catalog's permission.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def checkpoint(
     clock: Clock,
     ids: Ids,
 ) -> KnownFile:
-    """Write a checkpoint of a published version and tell the catalog. Spec: CM-27, RD-04."""
+    """Write a checkpoint of a published version and report it. Spec: CM-27, RD-04."""
     form = None if kind is None else _form(kind)
-    refuse_if_unpublished(catalog, table_id, snapshot)
+    _require_published(catalog, table_id, snapshot)
     written = write_checkpoint(
         snapshot.store,
         snapshot.state,
@@ -39,17 +39,17 @@ def checkpoint(
         new_uuid=ids.random,
         form=form,
     )
-    _tell(catalog, table_id, written)
+    _report(catalog, table_id, written)
     return written
 
 
 def write_checksum(catalog: ManagingCatalog, table_id: TableId, snapshot: Snapshot) -> None:
-    """Write `<v>.crc`, of a version published or not, and tell the catalog. Spec: CM-29."""
+    """Write `<v>.crc` of a version, published or not, and report it. Spec: CM-29."""
     version = snapshot.version
-    # Who comes second would write the same: a version never changes.
+    # A second writer would write the same: a version never changes.
     put_checksum(snapshot.store, version, checksum_of(snapshot))
     path = Checksum(version).path
-    _tell(
+    _report(
         catalog,
         table_id,
         KnownFile(kind=FileKind.CHECKSUM, first=version, last=version, paths=(path,)),
@@ -57,7 +57,7 @@ def write_checksum(catalog: ManagingCatalog, table_id: TableId, snapshot: Snapsh
 
 
 def checksum_of(snapshot: Snapshot) -> VersionChecksum:
-    """Sum a snapshot up, by what its log holds and not by what the catalog counted."""
+    """Compute the checksum of a snapshot from its log, not from the catalog's counts."""
     state = snapshot.state
     return VersionChecksum(
         table_size_bytes=state.size_in_bytes,
@@ -70,8 +70,8 @@ def checksum_of(snapshot: Snapshot) -> VersionChecksum:
     )
 
 
-def refuse_if_unpublished(catalog: ManagingCatalog, table_id: TableId, snapshot: Snapshot) -> None:
-    """Refuse what needs `<v>.json` in the log, with the bytes that were ratified. Spec: CM-27."""
+def _require_published(catalog: ManagingCatalog, table_id: TableId, snapshot: Snapshot) -> None:
+    """Require `<v>.json` in the log, with the ratified bytes. Spec: CM-27."""
     version = snapshot.version
     log = DeltaLog(snapshot.store)
     published = log.read_published(version)
@@ -85,11 +85,11 @@ def _form(kind: str) -> Form:
         return Form(kind)
     except ValueError:
         raise InvalidArgumentError(
-            f"There is no checkpoint of kind {kind!r}.",
-            remedy=f"Name one of {', '.join(form.value for form in Form)}.",
+            f"{kind!r} is not a kind of checkpoint.",
+            remedy=f"Use one of {', '.join(form.value for form in Form)}.",
         ) from None
 
 
-def _tell(catalog: ManagingCatalog, table_id: TableId, file: KnownFile) -> None:
-    if isinstance(catalog, Publishing):  # in others readers find it by listing
+def _report(catalog: ManagingCatalog, table_id: TableId, file: KnownFile) -> None:
+    if isinstance(catalog, Publishing):  # with other catalogs readers list the log
         catalog.add_file(table_id, file)

@@ -1,7 +1,7 @@
-"""A session: names become tables, tables are made, named and unmade.
+"""Sessions: open, create, rename and drop tables, and read what the catalog records.
 
-Speaks to any catalog through `api.port`; what a catalog cannot do is refused by its
-name. Texts are parsed into names here and nowhere below.
+A session uses any catalog through `api.port`, and refuses what a catalog does not support. It is
+the place where text is parsed into names.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from headgate.client.table import PlainTable, Table, refuse_several
 from headgate.client.table_definition import (
     AnySchema,
     Fill,
-    NewTable,
-    Wanted,
+    PendingTable,
+    TableDefinition,
     added_metrics,
     columns_of,
-    first,
-    making,
+    table_operation,
+    version_zero,
 )
-from headgate.client.transaction import Committer, Operation, Patience, told
+from headgate.client.transaction import Committer, Operation, Patience, commit_info
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
@@ -87,7 +87,7 @@ _CREATE_OR_REPLACE = "CREATE OR REPLACE TABLE"
 
 @checked
 class Session:
-    """A catalog as one user sees it. Leave it with `close`, or use it in a `with`."""
+    """A connection to a catalog. Close it with `close`, or use it in a `with` statement."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Let go of the catalog; again is fine."""
+        """Close the catalog. Closing twice is allowed."""
         self._committer.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
@@ -135,7 +135,7 @@ class Session:
     ) -> None:
         """Create a namespace, `schema` or `catalog.schema`.
 
-        With `if_not_exists` one that exists stays as it is.
+        With `if_not_exists` an existing namespace stays as it is.
 
         With a storage root, its tables are stored there instead of under the lake's root. On a
         server it must be a location that an administrator registered.
@@ -150,13 +150,13 @@ class Session:
         return any(known.key == name.key for known in self.namespaces())
 
     def drop_namespace(self, name: str) -> None:
-        """Remove a namespace that is empty."""
+        """Drop an empty namespace."""
         self._registry().drop_namespace(self._schema_name(name))
 
     def rename_namespace(self, name: str, to: str) -> None:
         """Rename a namespace within its catalog; its tables keep their ids, data and history.
 
-        Names without a namespace go on to this one if they went to it before.
+        If it is the current namespace, it stays the current one.
         """
         old = self._schema_name(name)
         new = SchemaName.parse(to, catalog=old.catalog)
@@ -185,25 +185,25 @@ class Session:
         return self._table_name(name)
 
     def schema_name(self, name: str | None = None) -> SchemaName:
-        """Give the full name of a namespace, or of the one that names without one go to."""
+        """Return the full name of a namespace, by default of the current one."""
         return self._namespace if name is None else self._schema_name(name)
 
     def use(self, name: str) -> None:
-        """Let names without a namespace go to another one, which must be there."""
-        wanted = self._schema_name(name)
+        """Make another namespace the current one: the one of names without a namespace."""
+        namespace = self._schema_name(name)
         known = {found.key: found for found in self.namespaces()}
-        if wanted.key not in known:
-            hint = did_you_mean(wanted.schema, [found.schema for found in known.values()])
+        if namespace.key not in known:
+            hint = did_you_mean(namespace.schema, [found.schema for found in known.values()])
             raise NotFoundError(
-                f"There is no namespace {wanted}.{hint}",
+                f"There is no namespace {namespace}.{hint}",
                 remedy="See session.namespaces(), or `headgate show`.",
             )
-        self._namespace = known[wanted.key]
+        self._namespace = known[namespace.key]
 
     # Tables
 
     def table(self, name: str) -> Table:
-        """Give the table of this name. Spec: CM-21, RD-01."""
+        """Open the managed table of this name. Spec: CM-21, RD-01."""
         return self._open(self._table_name(name))
 
     def snapshot(
@@ -253,16 +253,16 @@ class Session:
             return None
 
     def suggestion(self, name: str) -> str:
-        """Return a question that names the table most like a wrong name; empty if none is."""
-        wrong = self._table_name(name)
+        """Return "Did you mean …?" with the table most like a name; empty if there is none."""
+        missing = self._table_name(name)
         if not isinstance(self.catalog, Registry):
             return ""
-        known = self.catalog.tables(wrong.namespace)
-        names = [TableName.parse(entry.name) for entry in known if entry.name is not None]
-        return did_you_mean(wrong.table, [found.table for found in names])
+        entries = self.catalog.tables(missing.namespace)
+        names = [TableName.parse(entry.name) for entry in entries if entry.name is not None]
+        return did_you_mean(missing.table, [known.table for known in names])
 
     def find_name(self, name: str) -> TableName | None:
-        """Give the full name of a table of the catalog's own; None if it has no such table."""
+        """Return the full name of a managed table; None if there is none of this name."""
         found = self.find(name)
         return self._table_name(name) if found is not None and found.catalog_managed else None
 
@@ -278,7 +278,7 @@ class Session:
     def tables(
         self, namespace: str | None = None, *, dropped: bool = False
     ) -> tuple[TableEntry, ...]:
-        """List tables, the dropped ones too if asked."""
+        """List tables, with `dropped` also those that are dropped and not purged."""
         within = None if namespace is None else self._schema_name(namespace)
         return self._registry().tables(within, dropped=dropped)
 
@@ -293,13 +293,16 @@ class Session:
         if_not_exists: bool = False,
         three_phase: bool = False,
     ) -> Table:
-        """Create a table: in one call where the catalog can, else in three. Spec: LC-01, CM-39.
+        """Create a table: with one request if the catalog supports it, else with three.
 
-        With `if_not_exists` a table that has the name already is returned, whatever its columns.
+        With `if_not_exists` an existing table of this name is opened, whatever its columns.
+        Spec: LC-01, CM-39.
         """
-        wanted = Wanted.given(schema, partition_by, properties, comment)
+        definition = TableDefinition.parse(schema, partition_by, properties, comment)
         try:
-            return self._create(self._table_name(name), wanted, _CREATE, three_phase=three_phase)
+            return self._create(
+                self._table_name(name), definition, _CREATE, three_phase=three_phase
+            )
         except AlreadyExistsError:
             existing = self.find(name) if if_not_exists else None
             if existing is None or not existing.catalog_managed:
@@ -316,11 +319,11 @@ class Session:
         *,
         or_create: bool = False,
     ) -> Table:
-        """Put another table, without rows, in a table's place: its id and its history stay.
+        """Replace a table by an empty one; its id and its history stay.
 
-        One that is not there is refused, or made if told so.
+        With `or_create` a table that does not exist is created.
         """
-        wanted = Wanted.given(schema, partition_by, properties, comment)
+        definition = TableDefinition.parse(schema, partition_by, properties, comment)
         table_name = self._table_name(name)
         operation = _CREATE_OR_REPLACE if or_create else _REPLACE
         try:
@@ -329,21 +332,25 @@ class Session:
             if not or_create:
                 raise
             try:
-                return self._create(table_name, wanted, operation)
+                return self._create(table_name, definition, operation)
             except AlreadyExistsError:  # another client created it meanwhile
                 table = self._open(table_name)
-        table.replace(wanted, operation, table.newest_seen)
+        table.replace(definition, operation, table.newest_seen)
         return table
 
     def create_filled(
-        self, name: str, wanted: Wanted, fill: Fill, operation: str = "CREATE TABLE AS SELECT"
+        self,
+        name: str,
+        definition: TableDefinition,
+        fill: Fill,
+        operation: str = "CREATE TABLE AS SELECT",
     ) -> Table:
-        """Make a table with the files that an engine writes for it: name and rows come together.
+        """Create a table with the files that an engine writes: name and rows appear together.
 
-        Needs a catalog with staging tables. Spec: CM-39.
+        The catalog must support staging tables. Spec: CM-39.
         """
         return self._create_in_three(
-            self._registry(), self._table_name(name), wanted, operation, fill
+            self._registry(), self._table_name(name), definition, operation, fill
         )
 
     def register_external(
@@ -353,7 +360,7 @@ class Session:
         format: str = "delta",
         schema: AnySchema | None = None,
     ) -> Resolved:
-        """Name a table that lies somewhere and is not managed; nothing of it is read."""
+        """Register a table that is stored elsewhere and not managed; nothing of it is read."""
         externals = require(self.catalog, Externals)  # type: ignore[type-abstract]  # as in `_registry`
         columns = None if schema is None else to_json(columns_of(schema))
         return externals.register_external(self._table_name(name), location, format, columns)
@@ -361,7 +368,7 @@ class Session:
     def open_external(
         self, name: str, version: int | None = None, as_of: When | None = None
     ) -> PlainTable:
-        """Open an external Delta table, to read it; one that is managed after all is refused."""
+        """Open an external Delta table for reading; a managed table is refused."""
         resolved = self._resolved(self._table_name(name))
         if resolved.catalog_managed:
             raise InvalidArgumentError(
@@ -370,19 +377,22 @@ class Session:
         return PlainTable(self.load(resolved, version, as_of))
 
     def rename(self, name: str, to: str) -> None:
-        """Give a table another name; handles of it go on. Spec: LC-04."""
+        """Rename a table; open tables stay valid. Spec: LC-04."""
         registry = self._registry()
         registry.rename_table(self._id_of(name), self._table_name(to))
 
     def drop(self, name: str) -> TableId:
-        """Take a table's name away; its data stays until purged. Spec: CM-40."""
+        """Drop a table; its data stays until it is purged. Spec: CM-40."""
         registry = self._registry()
         table_id = self._id_of(name)
         registry.drop_table(table_id)
         return table_id
 
     def undrop(self, table: str, to: str | None = None) -> Table:
-        """Bring a dropped table back by its last name or its id; of namesakes the last dropped."""
+        """Restore a dropped table, by its id or its last name.
+
+        Of several dropped tables of one name the one dropped last is restored.
+        """
         registry = self._registry()
         gone = self._gone(registry, table, TableStatus.DROPPED)
         found = max(gone, key=lambda entry: entry.dropped_ms or 0)
@@ -390,18 +400,18 @@ class Session:
         return self._open(found.table_id)
 
     def purge(self, table: str, progress: Progress | None = None) -> int:
-        """Delete a dropped table's files for good; give how many went. Spec: CM-40.
+        """Delete the files of a dropped table; return their number. Spec: CM-40.
 
-        `progress` is called with how many files are gone, and how many there were.
+        `progress` is called with the number of files deleted and the number of all.
         """
         registry = self._registry()
-        # A purge that was cut short is found, too, and goes on.
+        # A purge that was interrupted continues: the table is purged already.
         found = self._gone(registry, table, TableStatus.DROPPED, TableStatus.PURGED)
         if len(found) > 1:
             ids = ", ".join(entry.table_id for entry in found)
             raise InvalidArgumentError(
-                f"{len(found)} dropped tables were named {table}: {ids}.",
-                remedy="Name the one to purge by its id.",
+                f"{len(found)} dropped tables had the name {table}: {ids}.",
+                remedy="Pass the id of the one to purge.",
             )
         return registry.purge_table(found[0].table_id, progress=progress)
 
@@ -410,34 +420,34 @@ class Session:
     def read_cut(
         self, names: Iterable[str], sequence: int | None = None, as_of: When | None = None
     ) -> dict[str, Snapshot]:
-        """Give several tables as of one sequence, by the names asked for. Spec: MT-02."""
+        """Load several tables as of one sequence; return them by name. Spec: MT-02."""
         cuts = require(self.catalog, Cuts)  # type: ignore[type-abstract]  # as in `_registry`
         if sequence is not None and as_of is not None:
-            raise InvalidArgumentError("A cut is of a sequence or of a time, not of both.")
+            raise InvalidArgumentError("Pass only one of `sequence` and `as_of`.")
         at = None if sequence is None else SequenceNumber(sequence)
         if as_of is not None:
             at = cuts.sequence_at(milliseconds(as_of))
-        asked = list(dict.fromkeys(names))
-        resolved = cuts.resolve_many([self._table_name(name) for name in asked], at)
-        return {name: self.load(found) for name, found in zip(asked, resolved, strict=True)}
+        unique = list(dict.fromkeys(names))
+        resolved = cuts.resolve_many([self._table_name(name) for name in unique], at)
+        return {name: self.load(found) for name, found in zip(unique, resolved, strict=True)}
 
     def outcome(self, txn_id: str) -> Ratified | Rejected | None:
-        """Tell what became of a transaction; None if it was never decided. Spec: CM-43."""
+        """Return the outcome of a transaction; None if it was never decided. Spec: CM-43."""
         outcomes = require(self.catalog, Outcomes)  # type: ignore[type-abstract]  # as in `_registry`
         return outcomes.outcome(TxnId(txn_id))
 
     def fsck(
         self, name: str | None = None, *, repair: bool = False, progress: Progress | None = None
     ) -> tuple[Finding, ...]:
-        """Hold one table or all against their logs; mend what can be mended if asked.
+        """Compare one table or all with their logs; with `repair` repair what can be repaired.
 
-        `progress` is called with how many tables were looked at, and how many there are.
+        `progress` is called with the number of tables checked and the number of all.
         """
         checks = require(self.catalog, Checks)  # type: ignore[type-abstract]  # as in `_registry`
         table_id = None if name is None else self.table(name).id
         return checks.fsck(table_id, repair=repair, progress=progress)
 
-    # Events and who is told
+    # Events and listeners
 
     def events(
         self,
@@ -447,12 +457,11 @@ class Session:
         follow: bool = False,
         wait_s: float = 0.0,
     ) -> Iterator[Event]:
-        """Give every ratification after a sequence, in order, or those of some tables.
+        """Yield every event after a sequence, in order, or those of some tables.
 
         Without a sequence, begin at the oldest event that is kept; raises `VersionGoneError` if
-        events after the sequence are deleted.
-        Ends at the newest, once nothing came for `wait_s` seconds; with `follow` never.
-        Spec: EV-02.
+        events after the sequence are deleted. Ends when no event came for `wait_s` seconds; with
+        `follow` it does not end. Spec: EV-02.
         """
         return event_stream.read(
             require(self.catalog, Events),  # type: ignore[type-abstract]  # as in `_registry`
@@ -474,9 +483,10 @@ class Session:
     ) -> None:
         """Call a listener in this process with every event, or with those of some tables.
 
-        In order, at least once, in a thread of its own, while the session is open. How far it is
-        is kept under its name; a new name begins now, or after a sequence. With `together` it is
-        called once all of its tables have changed since it was called last. Spec: EV-02.
+        It is called in order, at least once, in its own thread, while the session is open. Its
+        position is stored under its name; a new name begins now, or after a sequence. With
+        `together` it is called when all of its tables have changed since the last call.
+        Spec: EV-02.
         """
         callables = require(self.catalog, Callables)  # type: ignore[type-abstract]  # as in `_registry`
         callables.listen(
@@ -488,61 +498,61 @@ class Session:
         )
 
     def listeners(self) -> tuple[ListenerEntry, ...]:
-        """List who is told of events, and how far each one is."""
+        """List the listeners and their positions."""
         return self._listeners().listeners()
 
     def put_listener(self, name: str, url: str, after: int | None = None) -> ListenerEntry:
-        """Have the server post every event to a URL, from now on or from after a sequence.
+        """Make the server post every event to a URL, from now on or after a sequence.
 
-        One that is there gets another URL, and goes on where it was unless told otherwise.
+        An existing listener gets the new URL; it keeps its position unless `after` is passed.
         """
         begin = None if after is None else SequenceNumber(after)
         return self._listeners().put_listener(name, url, begin)
 
     def delete_listener(self, name: str) -> None:
-        """Tell a listener no more, and forget how far it was."""
+        """Delete a listener and its position."""
         self._listeners().delete_listener(name)
 
     # Operations
 
     def status(self) -> Status:
-        """Say how the catalog stands: tables, tails, publishing, listeners, store."""
+        """Return the state of the catalog: tables, unpublished commits, listeners, store."""
         return require(self.catalog, Statuses).status()  # type: ignore[type-abstract]  # as in `_registry`
 
     def backup(self, target: str | os.PathLike[str]) -> None:
-        """Write one instant of the catalog to a new file, while others go on."""
+        """Write a consistent copy of the catalog to a new file, while it is in use."""
         self._on_store(Backups).backup(os.fspath(target))  # type: ignore[type-abstract]  # as in `_registry`
 
     def create_token(self, name: str, expires: When | None = None) -> str:
-        """Make a token for a server on this store; give its secret, shown this once."""
+        """Create an access token for servers on this store; return its secret, shown once."""
         expires_ms = None if expires is None else milliseconds(expires)
-        return self._token_keeper().create_token(name, expires_ms)
+        return self._on_store(Tokens).create_token(name, expires_ms)  # type: ignore[type-abstract]  # as in `_registry`
 
     def tokens(self) -> tuple[TokenEntry, ...]:
-        """List the tokens, also those that open nothing any more."""
-        return self._token_keeper().tokens()
+        """List the access tokens, also expired and revoked ones."""
+        return self._on_store(Tokens).tokens()  # type: ignore[type-abstract]  # as in `_registry`
 
     def revoke_token(self, name: str) -> None:
-        """Have a token open nothing from now on."""
-        self._token_keeper().revoke_token(name)
+        """Revoke an access token."""
+        self._on_store(Tokens).revoke_token(name)  # type: ignore[type-abstract]  # as in `_registry`
 
     def locations(self) -> tuple[LocationEntry, ...]:
         """List the locations besides the root where clients of a server may put tables."""
         return require(self.catalog, Locations).locations()  # type: ignore[type-abstract]  # as in `_registry`
 
     def add_location(self, location: str | os.PathLike[str]) -> LocationEntry:
-        """Allow clients of a server on this store to have tables under a location.
+        """Allow clients of a server on this store to create tables under a location.
 
-        Only on the catalog's own store: a server's clients cannot allow themselves more. A location
-        that is registered already stays as it is.
+        This needs the catalog's own store: clients of a server cannot extend their own rights. A
+        location that is registered already stays as it is.
         """
         return self._location_changes().add_location(os.fspath(location))
 
     def remove_location(self, location: str | os.PathLike[str]) -> None:
-        """Allow no new tables under a registered location; those that are there stay."""
+        """Remove a registered location; tables that are stored there stay."""
         self._location_changes().remove_location(os.fspath(location))
 
-    # Inside
+    # Internals
 
     def _location_changes(self) -> LocationChanges:
         return self._on_store(LocationChanges)  # type: ignore[type-abstract]  # as in `_registry`
@@ -550,15 +560,12 @@ class Session:
     def _listeners(self) -> Listeners:
         return require(self.catalog, Listeners)  # type: ignore[type-abstract]  # as in `_registry`
 
-    def _token_keeper(self) -> Tokens:
-        return self._on_store(Tokens)  # type: ignore[type-abstract]  # as in `_registry`
-
     def _on_store(self, capability: type[Capability]) -> Capability:
-        """Give what only a catalog on its own store can do; a server cannot be asked for it."""
+        """Return a capability that only a catalog on its own store has, and no server."""
         try:
             return require(self.catalog, capability)
         except UnsupportedByCatalogError as error:
-            from headgate.client.remote import RemoteCatalog  # slow to load, and rarely needed
+            from headgate.client.remote import RemoteCatalog  # slow to import, and rarely needed
 
             message = error.message
             if isinstance(self.catalog, RemoteCatalog):
@@ -570,7 +577,7 @@ class Session:
             ) from None
 
     def _registry(self) -> Registry:
-        # A protocol is what is asked for, and not a class to be made.
+        # mypy allows only concrete classes here; `require` takes protocols.
         return require(self.catalog, Registry)  # type: ignore[type-abstract]
 
     def _schema_name(self, name: str) -> SchemaName:
@@ -606,30 +613,35 @@ class Session:
             found = [e for e in entries if e.name and TableName.parse(e.name).key == key]
         if not found:
             raise NotFoundError(
-                f"No dropped table is or was {table}.",
+                f"There is no dropped table {table}.",
                 remedy="See session.tables(dropped=True), or `headgate show --dropped`.",
             )
         return found
 
     def _create(
-        self, name: TableName, wanted: Wanted, operation: str, *, three_phase: bool = False
+        self,
+        name: TableName,
+        definition: TableDefinition,
+        operation: str,
+        *,
+        three_phase: bool = False,
     ) -> Table:
         registry = self._registry()
         if not three_phase:
             try:
-                return self._create_in_one(registry, name, wanted, operation)
+                return self._create_in_one(registry, name, definition, operation)
             except UnsupportedByCatalogError:
-                pass  # this kind of catalog wants to see version 0 in the log
-        return self._create_in_three(registry, name, wanted, operation)
+                pass  # this catalog needs version 0 in the log
+        return self._create_in_three(registry, name, definition, operation)
 
     def _create_in_one(
-        self, registry: Registry, name: TableName, wanted: Wanted, operation: str
+        self, registry: Registry, name: TableName, definition: TableDefinition, operation: str
     ) -> Table:
-        """Have name and version 0 appear together. Spec: LC-01."""
+        """Create name and version 0 in one request. Spec: LC-01."""
         table_id = TableId(str(self.ids.random()))
         txn_id = TxnId(str(self.ids.ordered()))
-        protocol, metadata = first(wanted, table_id, self.clock.now_ms(), self.ids)
-        content = _version_zero(making(operation, metadata), protocol, metadata)
+        protocol, metadata = version_zero(definition, table_id, self.clock.now_ms(), self.ids)
+        content = _version_zero(table_operation(operation, metadata), protocol, metadata)
         resolved = self._committer.settle(
             txn_id, lambda: registry.create_table(name, table_id, txn_id, content)
         )
@@ -639,24 +651,26 @@ class Session:
         self,
         registry: Registry,
         name: TableName,
-        wanted: Wanted,
+        definition: TableDefinition,
         operation: str,
         fill: Fill | None = None,
     ) -> Table:
-        """Take a place nobody can name, put version 0 there, register it. Spec: CM-39, CM-37."""
+        """Stage a table without a name, write version 0, register it. Spec: CM-39, CM-37."""
         staging = registry.stage_table(namespace=name.namespace)
         txn_id = TxnId(str(self.ids.ordered()))
         store = self._store_for(staging.location)
-        protocol, metadata = first(wanted, staging.table_id, self.clock.now_ms(), self.ids)
+        protocol, metadata = version_zero(
+            definition, staging.table_id, self.clock.now_ms(), self.ids
+        )
         files: Sequence[AddFile] = ()
         metrics = {}
         if fill is not None:
-            files = fill(NewTable(staging.location, store, protocol, metadata))
+            files = fill(PendingTable(staging.location, store, protocol, metadata))
             metrics = added_metrics(files)
-        said = making(operation, metadata, metrics)
+        recorded = table_operation(operation, metadata, metrics)
         is_tracked = features.is_supported(protocol, "rowTracking")
         content, _ = inline_content.compose(
-            examination.examine(_version_zero(said, protocol, metadata, *files)),
+            examination.examine(_version_zero(recorded, protocol, metadata, *files)),
             txn_id=txn_id,
             timestamp_ms=self.clock.now_ms(),
             version=Version(0),
@@ -666,7 +680,7 @@ class Session:
         if not store.put_if_absent(PublishedCommit(Version(0)).path, content):
             raise AlreadyExistsError(f"There is a table at {staging.location} already.")
         fail_point("registry.after_version_zero")
-        # Refused, its files stay: the place belongs to the catalog, and so does what lies there.
+        # If this is refused, the files stay: the location and its content belong to the catalog.
         resolved = self._committer.settle(
             txn_id, lambda: registry.register_table(name, staging.table_id)
         )
@@ -684,6 +698,6 @@ def _refuse_external(resolved: Resolved) -> None:
 
 def _version_zero(operation: Operation, *actions: Action) -> Inline:
     return Inline(
-        commit_info=told(operation, Isolation.SERIALIZABLE, None, is_blind=False),
+        commit_info=commit_info(operation, Isolation.SERIALIZABLE, None, is_blind=False),
         actions=join(encode(action) for action in actions),
     )

@@ -1,7 +1,7 @@
-"""A table as its users meet it: read it, write it, ask about it.
+"""Read, write and change tables.
 
-A `Table` goes by the table's id: a rename does not disturb it, and what is made anew under the
-same name is another table. A `PlainTable` is one without a catalog, opened by path to be read.
+A `Table` is a managed table by its id: it stays valid when the table is renamed, and a new table
+with the same name is another one. A `PlainTable` is opened by its path, only for reading.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from headgate.client.table_definition import (
     ROW_TRACKING_PREFIX,
     AnySchema,
     AnyType,
-    Wanted,
+    TableDefinition,
     added_metrics,
-    making,
     property_text,
     property_texts,
     refuse_removals,
     replacement,
+    table_operation,
     type_of,
 )
 from headgate.client.transaction import (
@@ -71,10 +71,10 @@ from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache
 
-# pyarrow has its home in `client.arrow_io` and brings no types of its own.
+# pyarrow is imported only by `client.arrow_io`, and has no type annotations.
 ArrowTable: TypeAlias = Any
 
-# What makes a table the catalog's, or is decided when it is made. Spec: EN-01.
+# Properties that make a table managed, or that cannot change after its creation. Spec: EN-01.
 _PROTECTED = frozenset(
     {
         TABLE_ID_PROPERTY,
@@ -89,13 +89,13 @@ _PROTECTED = frozenset(
     }
 )
 _PROTECTED_PREFIXES = (features.ASKING, CONSTRAINTS, ROW_TRACKING_PREFIX)
-_PUBLISHED_AT_ONCE = 250  # commits, where somebody wants to hear how far it is
-_MOST_UNSEEN = 64  # commits an append is built behind before the handle looks at the table again
+_PUBLISHED_AT_ONCE = 250  # commits between two reports of progress
+_MAX_UNSEEN = 64  # commits of its own that a handle may not have loaded before an append
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """What a commit says of itself; what it does not say is None or empty."""
+    """The `commitInfo` of a commit; what is missing in it is None or empty."""
 
     version: Version
     timestamp_ms: int | None
@@ -113,8 +113,8 @@ class HistoryEntry:
 class Table:
     """A catalog-managed table, by its id. Spec: LC-04.
 
-    The properties tell of the version this handle saw last; reads ask the catalog for the latest
-    first, and never go back behind what was seen. Safe for many threads.
+    Its properties are of the version that this handle saw last. A read resolves the table first,
+    and never returns an older version than one seen before. Threads may share a table.
     """
 
     def __init__(
@@ -124,23 +124,23 @@ class Table:
         resolved: Resolved,
         cache: SnapshotCache,
     ) -> None:
-        self.committer = committer  # whose clock and ids also engines go by
+        self.committer = committer
         self._catalog = committer.catalog
         self._store_for = store_for
-        self._cache = cache  # of the whole session
+        self._cache = cache  # shared by all tables of the session
         self._lock = threading.Lock()
         self._id = resolved.table_id
         self._name = resolved.name
         self._ways = resolved.ways
         self._latest = self._load(resolved)
-        self._reached = self._latest.version  # of commits made here, perhaps not seen yet
+        self._reached = self._latest.version  # of own commits, which may not be loaded yet
 
     def __repr__(self) -> str:
         return f"Table({self.name}, version {self.version})"
 
     @property
     def name(self) -> str:
-        """The name the table had when it was seen last, or its id if it had none."""
+        """The name of the table when it was resolved last, or its id if it had none."""
         return self._name or self._id
 
     @property
@@ -180,7 +180,7 @@ class Table:
         as_of: When | None = None,
         sequence: int | None = None,
     ) -> Snapshot:
-        """Give the table at its latest version, or as it was. Spec: RD-01, CM-38."""
+        """Load the latest version, or an earlier one. Spec: RD-01, CM-38."""
         refuse_several(version, as_of, sequence)
         if version is None and as_of is None and sequence is None:
             return self._refreshed()
@@ -210,17 +210,17 @@ class Table:
         return rows
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Tell what each commit says of itself, newest first, as far back as the log goes."""
+        """Return the `commitInfo` of the commits that are in the log, newest first."""
         return history_of(self._catalog, self.snapshot(), limit)
 
     def detail(self) -> TableDetail:
-        """Describe the table as it is now."""
-        snapshot = self.snapshot()  # which also tells the name of now
+        """Describe the latest version."""
+        snapshot = self.snapshot()  # also updates the name
         return detail_of(snapshot, self.name)
 
     def log(self, first: int | None = None, last: int | None = None) -> tuple[TimelineEntry, ...]:
-        """Tell when each commit was proposed, ratified and published, and how it came."""
-        # A protocol is what is asked for, and not a class to be made.
+        """Return when each commit was proposed, ratified and published, and in which way."""
+        # mypy allows only concrete classes here; `require` takes protocols.
         timelines = require(self._catalog, Timelines)  # type: ignore[type-abstract]
         return timelines.timeline(
             self.id,
@@ -231,103 +231,102 @@ class Table:
     # Writing
 
     def append(self, rows: ArrowTable) -> Committed:
-        """Add rows: of Arrow, pandas or polars, or a list of dicts. Spec: IN-01, CM-44."""
+        """Add rows from Arrow, pandas, polars or a list of dicts. Spec: IN-01, CM-44."""
         rows = arrow_io.rows_of(rows, self._latest.schema)
-        if hasattr(rows, "read_next_batch"):  # a stream passes once: no second try with its rows
+        if hasattr(rows, "read_next_batch"):  # a stream can be read only once
             return self._commit(self._appending(self.snapshot(), rows))
-        # No call before the proposal: a blind append is moved past whatever came meanwhile. Unless
-        # that is so much that looking through it each time would cost more than the call.
+        # A blind append is rebased past any commits, so the table is not resolved first; unless
+        # there are so many that reading them costs more than resolving.
         base = self._latest
-        if self._reached - base.version > _MOST_UNSEEN:
+        if self._reached - base.version > _MAX_UNSEEN:
             base = self._refreshed()
         try:
             return self._commit(self._appending(base, rows))
         except (ConflictError, InvalidDataError):
-            # The base may be as old as this handle, and what happened before this call began is
-            # no race the caller has lost.
+            # The base may be as old as this handle: commits before this call are no conflict.
             newest = self.snapshot()
             if newest.version == base.version:
                 raise
             return self._commit(self._appending(newest, rows))
 
     def overwrite(self, rows: ArrowTable) -> Committed:
-        """Put these rows in place of all that are there now."""
+        """Replace all rows."""
         base = self.snapshot()
         rows = arrow_io.rows_of(rows, base.schema)
         refuse_removals(base)
         adds = self._write_files(base, rows)
-        gone = list(base.files())
+        removed = list(base.files())
         return self._commit(
             self._change(
                 base,
-                actions=(*removals(gone, self.committer.clock.now_ms()), *adds),
+                actions=(*removals(removed, self.committer.clock.now_ms()), *adds),
                 operation=Operation(
                     "WRITE",
                     {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
-                    added_metrics(adds) | _removed(gone),
+                    added_metrics(adds) | _removal_metrics(removed),
                 ),
                 scans=(Scan(table_id=self._id, version=base.version),),
             )
         )
 
     def remove(self, paths: Iterable[str]) -> Committed:
-        """Take whole files out of the table, by the paths its log has for them."""
+        """Remove whole files, by their paths in the log."""
         base = self.snapshot()
         refuse_removals(base)
-        wanted = {normal_path(path): path for path in paths}
-        gone = [file for file in base.files() if normal_path(file.path) in wanted]
-        if missing := sorted(wanted.keys() - {normal_path(file.path) for file in gone}):
+        given = {normal_path(path): path for path in paths}
+        removed = [file for file in base.files() if normal_path(file.path) in given]
+        if missing := sorted(given.keys() - {normal_path(file.path) for file in removed}):
             raise InvalidArgumentError(
-                f"{self.name} has no file {wanted[missing[0]]} at version {base.version}.",
-                remedy="Name files that are in the table now.",
+                f"{self.name} has no file {given[missing[0]]} at version {base.version}.",
+                remedy="Pass paths of files that are in the table now.",
             )
-        if not gone:
-            raise InvalidArgumentError("No file to remove was named.")
+        if not removed:
+            raise InvalidArgumentError("No files to remove were passed.")
         return self._commit(
             self._change(
                 base,
-                actions=removals(gone, self.committer.clock.now_ms()),
-                operation=Operation("DELETE", {"predicate": "[]"}, _removed(gone)),
+                actions=removals(removed, self.committer.clock.now_ms()),
+                operation=Operation("DELETE", {"predicate": "[]"}, _removal_metrics(removed)),
             )
         )
 
     def set_properties(self, properties: Mapping[str, str | int | bool]) -> Committed:
-        """Set table properties, and support the features that they switch on."""
+        """Set table properties; add the table features that they need."""
         for key in properties:
             _refuse_protected(key)
-        told = property_texts(properties)
-        operation = Operation("SET TBLPROPERTIES", {"properties": as_text(told)})
+        texts = property_texts(properties)
+        operation = Operation("SET TBLPROPERTIES", {"properties": as_text(texts)})
 
         def build(base: Snapshot) -> Alteration:
-            after = {**base.metadata.configuration, **told}
+            after = {**base.metadata.configuration, **texts}
             return Alteration(replaced(base.metadata, configuration=after), operation)
 
         return self._alter(build)
 
     def unset_properties(self, keys: Iterable[str], *, if_exists: bool = False) -> Committed:
-        """Take table properties away; one that is not there is refused unless told otherwise."""
-        gone = list(keys)
-        for key in gone:
+        """Remove table properties; with `if_exists` they need not be set."""
+        unset = list(keys)
+        for key in unset:
             _refuse_protected(key)
         operation = Operation(
             "UNSET TBLPROPERTIES",
-            {"properties": as_text(gone), "ifExists": property_text(if_exists)},
+            {"properties": as_text(unset), "ifExists": property_text(if_exists)},
         )
 
         def build(base: Snapshot) -> Alteration:
             before = base.metadata.configuration
-            missing = [key for key in gone if key not in before]
+            missing = [key for key in unset if key not in before]
             if missing and not if_exists:
                 raise NotFoundError(
                     f"{self.name} has no property {missing[0]}.", remedy="See table.properties."
                 )
-            kept = {key: value for key, value in before.items() if key not in gone}
+            kept = {key: value for key, value in before.items() if key not in unset}
             return Alteration(replaced(base.metadata, configuration=kept), operation)
 
         return self._alter(build)
 
     def comment(self, text: str | None) -> Committed:
-        """Say what the table is for; None takes the comment away."""
+        """Set the comment of the table; None removes it."""
         operation = Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
 
         def build(base: Snapshot) -> Alteration:
@@ -336,7 +335,7 @@ class Table:
         return self._alter(build)
 
     def add_columns(self, columns: AnySchema | Sequence[AddedColumn]) -> Committed:
-        """Add columns, at the end or where each says; rows that are there have nulls in them."""
+        """Add columns, at the end or at their positions; existing rows have nulls in them."""
         new = table_changes.new_columns(columns)
         return self._alter(lambda base: table_changes.add_columns(base, new, self._new_column_name))
 
@@ -351,16 +350,16 @@ class Table:
         position: Position | None = None,
         check: RowCheck | None = None,
     ) -> Committed:
-        """Change a column, or by its path a field within one; what is not named stays.
+        """Change a column, or a field within one by its path; what is not passed stays.
 
-        No comment or default is None. A type can only become wider, and only with typeWidening.
-        For NOT NULL every row is looked at, by `check` if there is one.
+        A comment or default of None is removed. A type can only be widened, with typeWidening.
+        Before NOT NULL every row is checked, by `check` if it is passed.
         """
         path = table_changes.path_of(column)
         change = ColumnChange(
             comment, nullable, None if type is None else type_of(type), default, position
         )
-        # Who is about to look at every row begins with the newest.
+        # A check of every row starts from the latest version.
         base = self.snapshot() if nullable is False else None
         return self._alter(
             lambda base: table_changes.alter_column(
@@ -370,7 +369,7 @@ class Table:
         )
 
     def rename_column(self, column: str | Sequence[str], to: str) -> Committed:
-        """Give a column another name, on tables with column mapping."""
+        """Rename a column of a table with column mapping."""
         path = table_changes.path_of(column)
         return self._alter(
             lambda base: table_changes.rename_column(base, path, to, self._new_column_name)
@@ -379,10 +378,13 @@ class Table:
     def drop_columns(
         self, columns: Iterable[str | Sequence[str]], *, if_exists: bool = False
     ) -> Committed | None:
-        """Drop columns, on tables with column mapping; None if none of them was there."""
+        """Drop columns of a table with column mapping.
+
+        With `if_exists` columns that do not exist are ignored; returns None if none exists.
+        """
         paths = [table_changes.path_of(column) for column in columns]
         if not paths:
-            raise InvalidArgumentError("No column to drop was named.")
+            raise InvalidArgumentError("No columns to drop were passed.")
         base = None
         if if_exists:
             base = self.snapshot()
@@ -396,16 +398,17 @@ class Table:
     def add_constraint(
         self, name: str, condition: str, *, check: RowCheck | None = None
     ) -> Committed:
-        """Have a condition in SQL hold for every row; those that are there are looked at first.
+        """Add a CHECK constraint: a condition in SQL that every row must satisfy.
 
-        By Arrow, which refuses what it cannot evaluate exactly, or by `check` if there is one.
+        Existing rows are checked first: by `check` if it is passed, else by Arrow, which refuses
+        conditions that it cannot evaluate exactly.
         """
         return self._alter(
             lambda base: table_changes.add_constraint(base, name, condition, check), self.snapshot()
         )
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> Committed | None:
-        """Have a condition hold no more; None if it may be missing and is."""
+        """Drop a CHECK constraint; with `if_exists` return None if there is none."""
         base = None
         if if_exists:
             base = self.snapshot()
@@ -416,7 +419,10 @@ class Table:
         )
 
     def replace(
-        self, wanted: Wanted, operation: str = "REPLACE TABLE", base: Snapshot | None = None
+        self,
+        definition: TableDefinition,
+        operation: str = "REPLACE TABLE",
+        base: Snapshot | None = None,
     ) -> Committed:
         """Replace this table by an empty one with the same id, in one more version.
 
@@ -424,11 +430,11 @@ class Table:
         """
 
         def change(base: Snapshot) -> Change:
-            made = replacement(base, wanted, self.committer.ids, self.committer.clock.now_ms())
-            told = making(operation, made.metadata, _removed(made.removed))
-            return self._change(base, made.actions, told, made.scans)
+            made = replacement(base, definition, self.committer.ids, self.committer.clock.now_ms())
+            recorded = table_operation(operation, made.metadata, _removal_metrics(made.removed))
+            return self._change(base, made.actions, recorded, made.scans)
 
-        return self._anew(change, base or self.snapshot())
+        return self._commit_built(change, base or self.snapshot())
 
     def commit(
         self,
@@ -439,34 +445,34 @@ class Table:
         *,
         txn_id: TxnId | None = None,
     ) -> Committed:
-        """Propose what an engine built on a snapshot of this table, its files being there."""
+        """Commit actions that an engine built on a snapshot; their files must exist."""
         change = self._change(base, tuple(actions), operation, tuple(scans))
         return self._commit(change, txn_id)
 
-    # Upkeep
+    # Maintenance
 
     def publish(self, upto: int | None = None, progress: Progress | None = None) -> Version:
-        """Have ratified commits copied into the log; give the last version that is there.
+        """Publish ratified commits; return the last published version.
 
-        `progress` is called with how many are, and how many were due.
+        `progress` is called with the number of commits published and the number of all.
         """
-        # A protocol is what is asked for, and not a class to be made.
+        # mypy allows only concrete classes here; `require` takes protocols.
         publishing = require(self._catalog, Publishing)  # type: ignore[type-abstract]
         target = None if upto is None else Version(upto)
         if progress is None:
             return publishing.publish(self._id, target)
         latest = self.snapshot().version
         if target is not None and target > latest:
-            return publishing.publish(self._id, target)  # refused before anything is done
+            return publishing.publish(self._id, target)  # which refuses the version
         target = latest if target is None else target
-        first = done = publishing.publish(self._id, Version(0))  # which only asks how far it is
+        first = done = publishing.publish(self._id, Version(0))  # publishes nothing
         while done < target:
             done = publishing.publish(self._id, Version(min(done + _PUBLISHED_AT_ONCE, target)))
             progress(min(done, target) - first, target - first)
         return done
 
     def checkpoint(self, version: int | None = None, kind: str | None = None) -> Version:
-        """Write a checkpoint of a published version, by default in the form the table asks for.
+        """Write a checkpoint of a published version, by default in the form the table requires.
 
         `kind` is `classic`, `v2` or `v2-json`. Spec: CM-27.
         """
@@ -477,32 +483,32 @@ class Table:
         return snapshot.version
 
     def write_checksum(self, version: int | None = None) -> Version:
-        """Write the version checksum, also of a version not yet published. Spec: CM-29."""
+        """Write the checksum of a version, published or not. Spec: CM-29."""
         snapshot = self.snapshot(version)
         maintenance.write_checksum(self._catalog, self._id, snapshot)
         return snapshot.version
 
-    # Inside
+    # Internals
 
     def _refreshed(self) -> Snapshot:
-        # Taken before the catalog is asked: another thread may commit meanwhile.
+        # Read before the request: another thread may commit meanwhile.
         latest, reached = self._latest, max(self._latest.version, self._reached)
         resolved = self._catalog.resolve(self._id)
         self._name = resolved.name
         if resolved.latest < reached:
-            # Who answers is behind: an older copy of the catalog, or one that lost commits.
+            # The catalog is an older copy, or has lost commits.
             raise InvariantError(
                 f"{self.name} went back from version {reached} to {resolved.latest}."
             )
-        return self._saw(self._load(resolved, latest))
+        return self._keep_newest(self._load(resolved, latest))
 
     def _load(self, resolved: Resolved, base: Snapshot | None = None) -> Snapshot:
         return snapshot_loader.load_resolved(
             self._catalog, resolved, base=base, cache=self._cache, store_for=self._store_for
         )
 
-    def _saw(self, snapshot: Snapshot) -> Snapshot:
-        """Remember the newest snapshot, and give it: what one saw never goes back."""
+    def _keep_newest(self, snapshot: Snapshot) -> Snapshot:
+        """Keep a snapshot if it is newer than the one kept; return the newest."""
         with self._lock:
             latest = self._latest
             if (snapshot.version, snapshot.sequence or 0) >= (latest.version, latest.sequence or 0):
@@ -510,17 +516,17 @@ class Table:
             return self._latest
 
     def _known(self) -> Snapshot:
-        """Give the newest snapshot seen here, own commits included."""
+        """Return the newest snapshot seen, with all own commits."""
         return self._latest if self._latest.version >= self._reached else self._refreshed()
 
     def _commit(self, change: Change, txn_id: TxnId | None = None) -> Committed:
         committed = self.committer.commit([change], txn_id=txn_id)
         with self._lock:
             self._reached = max(self._reached, committed.version)
-        # Where the catalog moved it past commits that were not seen here, the next look at the
-        # table asks for them. Not now: what was ratified must not end in an error.
+        # If the catalog rebased the commit past unknown ones, the next read loads them. Not here:
+        # an error in loading must not hide that the commit is ratified.
         if (after := committed.snapshots.get(self._id)) is not None:
-            self._saw(after)
+            self._keep_newest(after)
         return committed
 
     def _change(
@@ -556,10 +562,10 @@ class Table:
     def _alter(
         self, build: Callable[[Snapshot], Alteration], base: Snapshot | None = None
     ) -> Committed:
-        """Commit other metadata, built on what is known here or on a snapshot just taken.
+        """Commit a change of metadata, built on the newest snapshot seen or on `base`.
 
-        The catalog lets none pass that is built on metadata no longer there, so nobody is asked
-        beforehand; and nothing is refused for what an older version says.
+        The catalog rejects a change that is built on old metadata, so the table is not resolved
+        first.
         """
 
         def change(base: Snapshot) -> Change:
@@ -567,10 +573,10 @@ class Table:
             actions = table_changes.actions_of(base, altered.metadata)
             return self._change(base, actions, altered.operation, altered.scans)
 
-        return self._anew(change, base or self._known())
+        return self._commit_built(change, base or self._known())
 
-    def _anew(self, build: Callable[[Snapshot], Change], base: Snapshot) -> Committed:
-        """Commit what is built on a snapshot; built again if that was not the newest."""
+    def _commit_built(self, build: Callable[[Snapshot], Change], base: Snapshot) -> Committed:
+        """Build a change and commit it; build it again if its base was not the latest version."""
         try:
             return self._commit(build(base))
         except (ConflictError, RefusedError):
@@ -585,7 +591,7 @@ class Table:
 
 @checked
 class PlainTable:
-    """A Delta table without a catalog, at one version, to be read."""
+    """A version of a Delta table without a catalog, for reading."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -614,7 +620,7 @@ class PlainTable:
         return dict(self._snapshot.metadata.configuration)
 
     def snapshot(self) -> Snapshot:
-        """Give the table at the version it was opened at."""
+        """Return the version that was opened."""
         return self._snapshot
 
     def to_arrow(
@@ -625,7 +631,7 @@ class PlainTable:
         return rows
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Tell what each commit says of itself, newest first, as far back as the log goes."""
+        """Return the `commitInfo` of the commits that are in the log, newest first."""
         return _history(self._snapshot, {}, limit)
 
 
@@ -635,7 +641,7 @@ def open_path(
     as_of: When | None = None,
     store_for: Callable[[str], ObjectStore] = locations.store_for,
 ) -> PlainTable:
-    """Open a plain Delta table by its path; a catalog-managed one is refused. Spec: RD-02."""
+    """Open a plain Delta table by its path; a managed table is refused. Spec: RD-02."""
     refuse_several(version, as_of)
     return PlainTable(
         snapshot_loader.load_path(
@@ -650,7 +656,7 @@ def open_path(
 def history_of(
     catalog: ManagingCatalog, snapshot: Snapshot, limit: int | None = None
 ) -> list[HistoryEntry]:
-    """Return what the commits of a managed table record of themselves, newest first."""
+    """Return the `commitInfo` of the commits of a managed table, newest first."""
     assert snapshot.table_id is not None
     first = 0 if limit is None else max(0, snapshot.version - limit + 1)
     held = catalog.ratified_commits(snapshot.table_id, Version(first), snapshot.version)
@@ -681,30 +687,30 @@ def _history(
         else:
             content = log.read_published(Version(version))
         if content is None:
-            break  # cleaned away
+            break  # cleaned up
         entries.append(_entry(Version(version), content))
     return entries
 
 
 def _entry(version: Version, content: bytes) -> HistoryEntry:
-    told = next(_told(content), {})
-    timestamp = told.get("inCommitTimestamp", told.get("timestamp"))
-    read = told.get("readVersion")
+    info = next(_commit_infos(content), {})
+    timestamp = info.get("inCommitTimestamp", info.get("timestamp"))
+    read = info.get("readVersion")
     return HistoryEntry(
         version=version,
         timestamp_ms=timestamp if isinstance(timestamp, int) else None,
-        operation=_text(told.get("operation")),
-        parameters=_mapping(told.get("operationParameters")),
-        metrics=_mapping(told.get("operationMetrics")),
+        operation=_text(info.get("operation")),
+        parameters=_mapping(info.get("operationParameters")),
+        metrics=_mapping(info.get("operationMetrics")),
         read_version=read if isinstance(read, int) else None,
-        isolation=_text(told.get("isolationLevel")),
-        is_blind_append=told.get("isBlindAppend") is True if "isBlindAppend" in told else None,
-        txn_id=_text(told.get("txnId")),
-        engine=_text(told.get("engineInfo")),
+        isolation=_text(info.get("isolationLevel")),
+        is_blind_append=info.get("isBlindAppend") is True if "isBlindAppend" in info else None,
+        txn_id=_text(info.get("txnId")),
+        engine=_text(info.get("engineInfo")),
     )
 
 
-def _told(content: bytes) -> Iterator[Mapping[str, object]]:
+def _commit_infos(content: bytes) -> Iterator[Mapping[str, object]]:
     for raw in content.split(b"\n"):
         if b'"commitInfo"' in raw:
             try:
@@ -723,7 +729,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _removed(files: Sequence[AddFile]) -> dict[str, int]:
+def _removal_metrics(files: Sequence[AddFile]) -> dict[str, int]:
     return {
         "numRemovedFiles": len(files),
         "numRemovedBytes": sum(file.size for file in files),
@@ -733,6 +739,6 @@ def _removed(files: Sequence[AddFile]) -> dict[str, int]:
 def _refuse_protected(key: str) -> None:
     if key in _PROTECTED or key.startswith(_PROTECTED_PREFIXES):
         raise InvalidArgumentError(
-            f"The property {key} cannot be changed by hand.",
-            remedy="Leave it: the catalog and its features keep it.",
+            f"The property {key} cannot be set or removed.",
+            remedy="Leave it out: the catalog and its features maintain it.",
         )

@@ -1,7 +1,7 @@
-"""Other metadata for a table that is there: each change a value, built on a snapshot.
+"""Changes to the metadata of a table: each is a value that is built on a snapshot.
 
-Says what the table is to be and what the commit tells of itself. Rows that a change depends on are
-checked by Arrow, or by whom an engine names.
+If a change depends on the rows of the table, they are checked by Arrow or by a function of the
+engine.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ from headgate.protocol.schema.types import (
 )
 from headgate.table.snapshot import Snapshot
 
-# Looks at the rows of a snapshot and raises `InvalidDataError` if one breaks the rule to come.
+# Checks the rows of a snapshot against a new rule; raises `InvalidDataError` if one breaks it.
 RowCheck: TypeAlias = Callable[[Snapshot], None]
 
 
 class Unchanged(enum.Enum):
-    """What stands for "leave it", where None means "take it away"."""
+    """The type of `UNCHANGED`: leave a value as it is, where None removes it."""
 
     UNCHANGED = "unchanged"
 
 
 UNCHANGED = Unchanged.UNCHANGED
 
-# Features that can come to a table that has rows without a look at them, or whose change looks.
+# Features that an existing table can get: its rows need no check, or the change checks them.
 _LATE_FEATURES = frozenset(
     {
         "allowColumnDefaults",
@@ -78,7 +78,7 @@ _LATE_FEATURES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What the table is to be, and what the commit says of itself."""
+    """The new metadata of a table, and the operation to record."""
 
     metadata: Metadata
     operation: Operation
@@ -87,7 +87,7 @@ class Alteration:
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """What is to change of a column; what is not named stays."""
+    """A change of a column; what is not set stays."""
 
     comment: str | Unchanged | None = UNCHANGED
     nullable: bool | None = None
@@ -97,15 +97,15 @@ class ColumnChange:
 
 
 def actions_of(base: Snapshot, metadata: Metadata) -> tuple[Action, ...]:
-    """Change the metadata, and the protocol to one with the features it asks for."""
+    """Return the actions that set the metadata, and the protocol if it needs new features."""
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
         raise UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
     asked = features.features_for(metadata.configuration, metadata.schema_string)
     new = [name for name in asked if not _is_supported(base, name)]
     if not _LATE_FEATURES.issuperset(new):
         raise UnsupportedFeatureError(
-            f"{', '.join(new)} cannot be switched on for {base.label}, which is there already.",
-            remedy="Make a new table with it and copy the rows.",
+            f"{', '.join(new)} cannot be activated for the existing table {base.label}.",
+            remedy="Create a new table with it and copy the rows.",
         )
     protocol = base.protocol
     for feature in new:
@@ -117,29 +117,29 @@ def actions_of(base: Snapshot, metadata: Metadata) -> tuple[Action, ...]:
 
 
 def new_columns(columns: AnySchema | Sequence[AddedColumn]) -> tuple[AddedColumn, ...]:
-    """Read new columns in any of the forms they can be given in."""
+    """Convert new columns given in any supported form."""
     if isinstance(columns, list | tuple):
         found = tuple(columns)
         if not all(isinstance(column, AddedColumn) for column in found):
             raise InvalidArgumentError(
-                "Columns to add cannot be given as this list.",
+                "The list of columns to add has an item that is not an AddedColumn.",
                 remedy='Pass text such as "id long", a dict such as {"id": "long"}, a schema, or a '
                 "list of AddedColumn.",
             )
     else:
         found = tuple(AddedColumn(item) for item in columns_of(columns).fields)
     if not found:
-        raise InvalidArgumentError("No column to add was named.")
+        raise InvalidArgumentError("No columns to add were passed.")
     return found
 
 
 def add_columns(
     base: Snapshot, columns: Sequence[AddedColumn], new_name: Callable[[], str]
 ) -> Alteration:
-    """Add columns that rows which are there read as null."""
+    """Add columns, which are null in existing rows."""
     schema = changes.added(base.schema, columns)
-    told = [_told_with(item.path, item.field, item.position) for item in columns]
-    operation = Operation("ADD COLUMNS", {"columns": as_text(told)})
+    added = [_added_parameters(item.path, item.field, item.position) for item in columns]
+    operation = Operation("ADD COLUMNS", {"columns": as_text(added)})
     return Alteration(_with_schema(base, schema, new_name), operation)
 
 
@@ -150,7 +150,7 @@ def alter_column(
     check_rows: RowCheck | None,
     new_name: Callable[[], str],
 ) -> Alteration:
-    """Change what a column says, and where it stands; its name stays."""
+    """Change the properties or the position of a column."""
     before = _field(base, path)
     after = _changed(base, path, before, change)
     schema = changes.edited(base.schema, path, lambda _: after)
@@ -165,8 +165,7 @@ def alter_column(
         else:
             check_rows(base)
         scans = (_all_rows(base),)
-    told = _told(path, after)
-    parameters: dict[str, object] = {"column": as_text(told)}
+    parameters: dict[str, object] = {"column": as_text(_column_parameters(path, after))}
     if change.position is not None:
         parameters["position"] = str(change.position)
     metadata = _with_schema(base, schema, new_name)
@@ -174,7 +173,7 @@ def alter_column(
 
 
 def rename_column(base: Snapshot, path: Path, to: str, new_name: Callable[[], str]) -> Alteration:
-    """Give a column another name; files know it by one that stays."""
+    """Rename a column; its physical name in files stays."""
     _refuse_without_mapping(base, "renamed")
     item = _field(base, path)
     _refuse_dependents(base, path, "renamed")
@@ -191,7 +190,7 @@ def rename_column(base: Snapshot, path: Path, to: str, new_name: Callable[[], st
 
 
 def drop_columns(base: Snapshot, paths: Sequence[Path], new_name: Callable[[], str]) -> Alteration:
-    """Take columns out of the schema; files keep what they hold of them."""
+    """Drop columns from the schema; their values stay in the files."""
     _refuse_without_mapping(base, "dropped")
     schema = base.schema
     clustered = clustering_columns(base.domains, schema)
@@ -200,7 +199,7 @@ def drop_columns(base: Snapshot, paths: Sequence[Path], new_name: Callable[[], s
         if len(path) == 1 and item.name in base.partition_columns:
             raise InvalidArgumentError(
                 f"{base.label} is partitioned by {item.name}, which cannot be dropped.",
-                remedy="Replace the table with one that is partitioned otherwise.",
+                remedy="Replace the table by one with other partition columns.",
             )
         if any(_folded(column)[: len(path)] == _folded(path) for column in clustered):
             raise InvalidArgumentError(
@@ -219,12 +218,12 @@ def drop_columns(base: Snapshot, paths: Sequence[Path], new_name: Callable[[], s
 def add_constraint(
     base: Snapshot, name: str, condition: str, check_rows: RowCheck | None
 ) -> Alteration:
-    """Have a condition hold for every row from now on; it must hold for those that are there."""
+    """Add a CHECK constraint; existing rows are checked first."""
     if not name.strip() or not condition.strip():
-        raise InvalidArgumentError("A constraint has a name and a condition.")
-    if (there := _constraint(base, name)) is not None:
+        raise InvalidArgumentError("A constraint needs a name and a condition.")
+    if (existing := _constraint(base, name)) is not None:
         raise AlreadyExistsError(
-            f"{base.label} has a constraint {there} already.",
+            f"{base.label} has a constraint {existing} already.",
             remedy="Choose another name, or drop the constraint first.",
         )
     if check_rows is None:
@@ -240,32 +239,32 @@ def add_constraint(
 
 
 def drop_constraint(base: Snapshot, name: str, *, if_exists: bool) -> Alteration:
-    """Have a condition hold no more."""
-    there = _constraint(base, name)
-    if there is None and not if_exists:
+    """Drop a CHECK constraint."""
+    existing = _constraint(base, name)
+    if existing is None and not if_exists:
         raise NotFoundError(
             f"{base.label} has no constraint {name}.", remedy="See table.properties."
         )
     configuration = dict(base.properties)
     parameters: dict[str, object] = {"name": name}
-    if there is not None:
-        parameters["expr"] = configuration.pop(f"{CONSTRAINTS}{there}")
-    parameters["existed"] = "false" if there is None else "true"
+    if existing is not None:
+        parameters["expr"] = configuration.pop(f"{CONSTRAINTS}{existing}")
+    parameters["existed"] = "false" if existing is None else "true"
     metadata = replaced(base.metadata, configuration=configuration)
     return Alteration(metadata, Operation("DROP CONSTRAINT", parameters))
 
 
 def has_constraint(base: Snapshot, name: str) -> bool:
-    """Say whether a table has a constraint of this name."""
+    """Return True if a table has a constraint of this name."""
     return _constraint(base, name) is not None
 
 
 def _constraint(base: Snapshot, name: str) -> str | None:
     known = check_constraints(base.properties)
-    return next((there for there in known if fold(there) == fold(name)), None)
+    return next((constraint for constraint in known if fold(constraint) == fold(name)), None)
 
 
-# Inside
+# Internals
 
 
 def _with_schema(
@@ -282,7 +281,7 @@ def _with_schema(
 
 def _changed(base: Snapshot, path: Path, item: StructField, change: ColumnChange) -> StructField:
     if change == ColumnChange():
-        raise InvalidArgumentError(f"Nothing was said to change of column {dotted(path)}.")
+        raise InvalidArgumentError(f"No change of column {dotted(path)} was passed.")
     metadata = dict(item.metadata)
     for key, value in ((COMMENT, change.comment), (DEFAULT, change.default)):
         if isinstance(value, str):
@@ -291,11 +290,11 @@ def _changed(base: Snapshot, path: Path, item: StructField, change: ColumnChange
             metadata.pop(key, None)
     if isinstance(change.default, str):
         if not change.default.strip():
-            raise InvalidArgumentError(f"The DEFAULT of column {dotted(path)} is no SQL.")
+            raise InvalidArgumentError(f"The DEFAULT of column {dotted(path)} is empty.")
         if len(path) > 1 or GENERATION in metadata:
             raise InvalidArgumentError(
-                f"Column {dotted(path)} can have no DEFAULT: only whole columns that are not "
-                "generated do."
+                f"Column {dotted(path)} cannot have a DEFAULT: it is generated, or a field of "
+                "another column."
             )
     item = replace(item, metadata=metadata)
     if change.nullable is not None:
@@ -328,8 +327,8 @@ def _refuse_other_type(base: Snapshot, path: Path, item: StructField) -> None:
 def _refuse_dependents(base: Snapshot, path: Path, how: str) -> None:
     if found := dependents(base.metadata, path):
         raise InvalidArgumentError(
-            f"Column {dotted(path)} cannot be {how}: {', '.join(found)} goes by it.",
-            remedy="Drop what goes by it first.",
+            f"Column {dotted(path)} cannot be {how}: used by {', '.join(found)}.",
+            remedy="Drop what uses it first.",
         )
 
 
@@ -337,7 +336,7 @@ def _refuse_without_mapping(base: Snapshot, how: str) -> None:
     if not _is_mapped(base):
         raise UnsupportedFeatureError(
             f"Columns of {base.label} cannot be {how}: it has no columnMapping.",
-            remedy="Make the table with delta.columnMapping.mode set to name.",
+            remedy="Create the table with delta.columnMapping.mode set to name.",
         )
 
 
@@ -347,13 +346,13 @@ def _field(base: Snapshot, path: Path) -> StructField:
         names = [item.name for item in base.schema.fields]
         raise NotFoundError(
             f"{base.label} has no column {dotted(path)}.{did_you_mean(path[0], names)}",
-            remedy=f"Name one it has: {', '.join(names)}.",
+            remedy=f"Use one of its columns: {', '.join(names)}.",
         )
     return item
 
 
 def _is_supported(base: Snapshot, feature: str) -> bool:
-    # Who has the preview of a feature is not given the feature as well.
+    # A table with the preview of a feature does not get the feature as well.
     return features.is_supported(base.protocol, feature) or features.is_supported(
         base.protocol, f"{feature}-preview"
     )
@@ -372,14 +371,16 @@ def _folded(path: Path) -> Path:
     return tuple(fold(name) for name in path)
 
 
-def _told_with(path: Path, item: StructField, position: Position | None) -> dict[str, object]:
-    told: dict[str, object] = {"column": _told(path, item)}
+def _added_parameters(
+    path: Path, item: StructField, position: Position | None
+) -> dict[str, object]:
+    parameters: dict[str, object] = {"column": _column_parameters(path, item)}
     if position is not None:
-        told["position"] = str(position)
-    return told
+        parameters["position"] = str(position)
+    return parameters
 
 
-def _told(path: Path, item: StructField) -> dict[str, object]:
+def _column_parameters(path: Path, item: StructField) -> dict[str, object]:
     return {
         "name": dotted(path),
         "type": _type_name(item.type),
@@ -401,8 +402,8 @@ def _type_name(data_type: DataType) -> str:
 
 
 def path_of(column: str | Sequence[str]) -> Path:
-    """Read a column's path: a text is the name of a whole column."""
+    """Return the path of a column; a text is the name of a whole column."""
     path = (column,) if isinstance(column, str) else tuple(column)
     if not path:
-        raise InvalidArgumentError("No column was named.")
+        raise InvalidArgumentError("No column was passed.")
     return path

@@ -1,7 +1,7 @@
-"""A table as it is asked for, and what makes it one: new at version 0, or anew in its own place.
+"""Definitions of tables, and the actions that create or replace a table by one.
 
-A table that is replaced keeps its id, its location and its history. Its protocol only grows, its
-files go, and the catalog's own properties stay.
+A replaced table keeps its id, location, history and the properties of the catalog. Its files are
+removed, and its protocol is only upgraded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from headgate.protocol.statistics import num_records
 from headgate.storage.port import ObjectStore
 from headgate.table.snapshot import Snapshot
 
-# pyarrow has its home in `client.arrow_io` and brings no types of its own.
+# pyarrow is imported only by `client.arrow_io`, and has no type annotations.
 ArrowSchema: TypeAlias = Any
 AnySchema: TypeAlias = str | StructType | Mapping[str, Any] | ArrowSchema  # or Spark's
 AnyType: TypeAlias = str | DataType | Any  # Any: a type of Arrow or Spark
@@ -70,7 +70,7 @@ _ROW_ID_COLUMN = f"{ROW_TRACKING_PREFIX}materializedRowIdColumnName"
 _ROW_VERSION_COLUMN = f"{ROW_TRACKING_PREFIX}materializedRowCommitVersionColumnName"
 _MANAGED = (features.CATALOG_MANAGED, "vacuumProtocolCheck", features.IN_COMMIT_TIMESTAMP)
 _GIVEN = frozenset({TABLE_ID_PROPERTY, "delta.enableInCommitTimestamps", MAX_COLUMN_ID})
-# What a table keeps when it is replaced, whatever it is then.
+# Properties that a table keeps when it is replaced.
 _KEPT = _GIVEN | {
     MODE,
     "delta.inCommitTimestampEnablementVersion",
@@ -80,8 +80,8 @@ _KEPT = _GIVEN | {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A table to be made, as it was asked for."""
+class TableDefinition:
+    """The columns, partitioning, properties and comment of a table to create."""
 
     schema: StructType
     partition_by: tuple[str, ...] = ()
@@ -89,28 +89,30 @@ class Wanted:
     comment: str | None = None
 
     @classmethod
-    def given(
+    def parse(
         cls,
         schema: AnySchema,
         partition_by: Iterable[str] = (),
         properties: Mapping[str, str | int | bool] | None = None,
         comment: str | None = None,
-    ) -> Wanted:
-        """Read what a caller passed."""
-        told = property_texts(properties or {})
-        return cls(columns_of(schema), tuple(partition_by), told, comment)
+    ) -> TableDefinition:
+        """Parse the arguments of a caller."""
+        texts = property_texts(properties or {})
+        return cls(columns_of(schema), tuple(partition_by), texts, comment)
 
     @classmethod
-    def like(cls, base: Snapshot, schema: AnySchema, partition_by: Iterable[str] = ()) -> Wanted:
-        """Ask for other columns, and for all else as the table has it."""
+    def like(
+        cls, base: Snapshot, schema: AnySchema, partition_by: Iterable[str] = ()
+    ) -> TableDefinition:
+        """Return the definition of a table with other columns."""
         properties = {k: v for k, v in base.properties.items() if not _is_kept(k)}
         columns = columns_of(schema)
         return cls(columns, tuple(partition_by), properties, base.metadata.description)
 
 
 @dataclass(frozen=True, slots=True)
-class NewTable:
-    """A table on its way: where it will lie and what it will be, while nobody can name it."""
+class PendingTable:
+    """A table that is being created and has no name yet."""
 
     location: str
     store: ObjectStore
@@ -118,52 +120,52 @@ class NewTable:
     metadata: Metadata
 
 
-# Writes data files into a new table, and gives the actions that add them to version 0.
-Fill: TypeAlias = Callable[[NewTable], Sequence[AddFile]]
+# Writes data files into a pending table, and returns the actions that add them to version 0.
+Fill: TypeAlias = Callable[[PendingTable], Sequence[AddFile]]
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What makes another table of one that is there; new files go into the same commit."""
+    """The actions that replace a table; new files are added in the same commit."""
 
     protocol: Protocol
     metadata: Metadata
     actions: tuple[Action, ...]  # protocol and metadata among them
     removed: tuple[AddFile, ...]
-    scans: tuple[Scan, ...]  # a file that came meanwhile would stay, with columns of before
+    scans: tuple[Scan, ...]  # a file added meanwhile would stay, with the columns of before
 
 
-def first(
-    wanted: Wanted, table_id: TableId, created_ms: int, ids: Ids
+def version_zero(
+    definition: TableDefinition, table_id: TableId, created_ms: int, ids: Ids
 ) -> tuple[Protocol, Metadata]:
-    """Give protocol and metadata of version 0; nothing but what is needed is added."""
+    """Return the protocol and metadata of version 0, with only the features it needs."""
     kept = {"delta.enableInCommitTimestamps": "true", TABLE_ID_PROPERTY: table_id}
     empty = Metadata(id=table_id, created_time=created_ms, schema_string="")
-    metadata, asked = _described(wanted, empty, kept, ids)
+    metadata, asked = _described(definition, empty, kept, ids)
     protocol = features.protocol_of_version0([*_MANAGED, *asked])
     _refuse_unwritable(protocol, metadata)
     return protocol, metadata
 
 
-def replacement(base: Snapshot, wanted: Wanted, ids: Ids, now_ms: int) -> Replacement:
-    """Give what replaces a table by the one that is wanted, without rows."""
+def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: int) -> Replacement:
+    """Return the actions that replace a table by an empty one."""
     assert base.table_id is not None
     refuse_removals(base)
     kept = {key: value for key, value in base.properties.items() if _is_kept(key)}
     mode = _mode(kept)
-    told = _mode({**kept, **wanted.properties})
-    if mode != told and (mode, told) != ("none", "name"):
+    new_mode = _mode({**kept, **definition.properties})
+    if mode != new_mode and (mode, new_mode) != ("none", "name"):
         raise InvalidArgumentError(
-            f"Column mapping of {base.label} cannot go from {mode} to {told}.",
-            remedy=f"Leave {MODE} out, or make a new table.",
+            f"Column mapping of {base.label} cannot change from {mode} to {new_mode}.",
+            remedy=f"Leave {MODE} out, or create a new table.",
         )
-    # Files of before go by the names and ids of before: no new column gets one of them.
-    anew = replace(wanted, schema=without_mapping(wanted.schema))
-    metadata, asked = _described(anew, base.metadata, kept, ids)
+    # No new column may get a name or id that a column in an older file has.
+    unmapped = replace(definition, schema=without_mapping(definition.schema))
+    metadata, asked = _described(unmapped, base.metadata, kept, ids)
     if "rowTracking" in asked and not features.is_supported(base.protocol, "rowTracking"):
         raise UnsupportedFeatureError(
-            f"rowTracking cannot be switched on for {base.label}, which is there already.",
-            remedy="Make a new table with it.",
+            f"rowTracking cannot be activated for the existing table {base.label}.",
+            remedy="Create a new table with it.",
         )
     protocol = base.protocol
     for feature in asked:
@@ -172,24 +174,26 @@ def replacement(base: Snapshot, wanted: Wanted, ids: Ids, now_ms: int) -> Replac
     files = tuple(base.files())
     if files and features.is_active(protocol, metadata, "appendOnly"):
         raise RefusedError(
-            f"{base.label} has rows, and none can go from a table that is append-only.",
+            f"{base.label} has rows, which cannot be removed from an append-only table.",
             remedy="Set delta.appendOnly after the table is replaced.",
         )
     actions: list[Action] = [metadata]
     if protocol != base.protocol:
         actions.insert(0, protocol)
     if clustering.DOMAIN in base.domains:
-        gone = base.domains[clustering.DOMAIN]
+        before = base.domains[clustering.DOMAIN]
         actions.append(
-            DomainMetadata(domain=gone.domain, configuration=gone.configuration, removed=True)
+            DomainMetadata(domain=before.domain, configuration=before.configuration, removed=True)
         )
     actions.extend(removals(files, now_ms))
     scan = Scan(table_id=base.table_id, version=base.version)
     return Replacement(protocol, metadata, tuple(actions), files, (scan,))
 
 
-def making(name: str, metadata: Metadata, metrics: Mapping[str, int] | None = None) -> Operation:
-    """Tell of a commit that makes a table: `CREATE TABLE`, `REPLACE TABLE` and their kin."""
+def table_operation(
+    name: str, metadata: Metadata, metrics: Mapping[str, int] | None = None
+) -> Operation:
+    """Return the operation of a commit such as `CREATE TABLE` or `REPLACE TABLE`."""
     return Operation(
         name,
         {
@@ -204,7 +208,7 @@ def making(name: str, metadata: Metadata, metrics: Mapping[str, int] | None = No
 
 
 def added_metrics(files: Sequence[AddFile]) -> dict[str, int]:
-    """Count what a write brought, in Delta's words."""
+    """Return Delta's metrics of added files."""
     return {
         "numFiles": len(files),
         "numOutputRows": sum(num_records(file) or 0 for file in files),
@@ -213,7 +217,7 @@ def added_metrics(files: Sequence[AddFile]) -> dict[str, int]:
 
 
 def columns_of(schema: AnySchema) -> StructType:
-    """Convert a schema in any form that is accepted: SQL text, dict, Arrow, Spark or Delta."""
+    """Convert a schema given as SQL text, dict, or schema of Arrow, Spark or Delta."""
     if isinstance(schema, str):
         return parse_schema(schema)
     if isinstance(schema, StructType):
@@ -234,7 +238,7 @@ def columns_of(schema: AnySchema) -> StructType:
 
 
 def type_of(data_type: AnyType) -> DataType:
-    """Convert a type in any form that is accepted: SQL text, Arrow, Spark or Delta."""
+    """Convert a type given as SQL text, or type of Arrow, Spark or Delta."""
     if isinstance(data_type, str):
         return parse_type(data_type)
     if isinstance(data_type, DataType):
@@ -263,7 +267,8 @@ def _from_spark(data_type: Any) -> DataType:
 def _column_of(name: object, data_type: AnyType) -> StructField:
     if not isinstance(name, str):
         raise InvalidArgumentError(
-            f"A column cannot be named {name!r}.", remedy="Use strings as the keys of a schema."
+            f"{name!r} is not a valid name of a column.",
+            remedy="Use strings as the keys of a schema.",
         )
     try:
         return StructField(name, type_of(data_type))
@@ -272,54 +277,56 @@ def _column_of(name: object, data_type: AnyType) -> StructField:
 
 
 def property_texts(properties: Mapping[str, str | int | bool]) -> dict[str, str]:
-    """Spell properties as Delta does; refuse values that nobody could read."""
-    told = {}
+    """Convert properties to text as Delta does; refuse unknown names and invalid values."""
+    texts = {}
     for key, value in properties.items():
         if not isinstance(value, str | int):  # what callers without types may pass
-            raise InvalidArgumentError(f"The property {key} is {value!r}: no text, number or bool.")
-        told[key] = property_text(value)
-    if found := known_properties.unknown(told):
+            raise InvalidArgumentError(
+                f"The value of the property {key} is {value!r}, not a text, integer or bool."
+            )
+        texts[key] = property_text(value)
+    if found := known_properties.unknown(texts):
         raise InvalidArgumentError(
             " ".join(found), remedy="Begin the names of your own properties with another word."
         )
-    if found := known_properties.problems(told):
+    if found := known_properties.problems(texts):
         raise InvalidArgumentError(f"{'; '.join(found)}.", remedy="Give it one of these values.")
-    return told
+    return texts
 
 
 def property_text(value: str | int | bool) -> str:
-    """Spell a property's value as Delta does."""
+    """Convert the value of a property to text as Delta does."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def refuse_removals(base: Snapshot) -> None:
-    """Refuse to take rows out of a table that does not allow it, or that we cannot write."""
+    """Refuse to remove rows from a table that is append-only or that we cannot write."""
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
         raise UnsupportedFeatureError(f"{base.label} cannot be written: {', '.join(found)}.")
     if features.is_active(base.protocol, base.metadata, "appendOnly"):
         raise RefusedError(
-            f"{base.label} is append-only: rows come, and none go.",
+            f"{base.label} is append-only: its rows cannot be changed or removed.",
             remedy="Append instead, or unset delta.appendOnly.",
         )
 
 
 def _described(
-    wanted: Wanted, before: Metadata, kept: Mapping[str, str], ids: Ids
+    definition: TableDefinition, before: Metadata, kept: Mapping[str, str], ids: Ids
 ) -> tuple[Metadata, list[str]]:
-    """Give the metadata that is wanted, and the features that it needs or asks for."""
-    properties = wanted.properties
+    """Return the metadata of a definition, and the features that it needs or names."""
+    properties = definition.properties
     if given := sorted(_GIVEN.intersection(properties)):
         raise InvalidArgumentError(
-            f"The property {given[0]} is not for you to set.", remedy="Leave it out."
+            f"The property {given[0]} is set by the catalog.", remedy="Leave it out."
         )
-    _refuse_values(wanted.schema)
+    _refuse_values(definition.schema)
     configuration = features.without_asking(properties) | dict(kept)
     if MODE in properties:
         configuration[MODE] = properties[MODE]
     is_mapped = _mode(configuration) != "none"
-    partition_by = [_spelled(wanted.schema, name) for name in wanted.partition_by]
-    check(wanted.schema, partition_by, column_mapping=is_mapped)
-    schema = wanted.schema
+    partition_by = [_spelled(definition.schema, name) for name in definition.partition_by]
+    check(definition.schema, partition_by, column_mapping=is_mapped)
+    schema = definition.schema
     if is_mapped:
         last = configuration.get(MAX_COLUMN_ID, "0")
         schema, highest = with_mapping(
@@ -332,7 +339,7 @@ def _described(
         configuration.setdefault(_ROW_VERSION_COLUMN, f"_row-commit-version-col-{ids.random()}")
     metadata = replaced(
         before,
-        description=wanted.comment,
+        description=definition.comment,
         schema_string=to_json(schema),
         partition_columns=partition_by,
         configuration=configuration,
@@ -341,29 +348,30 @@ def _described(
 
 
 def _refuse_values(schema: StructType) -> None:
-    """Refuse columns whose values nobody here could give."""
+    """Refuse columns whose values cannot be computed."""
     if identity := columns_with(schema, IDENTITY):
         raise UnsupportedFeatureError(
             f"Column {'.'.join(identity[0])} is an identity column (identityColumns).",
-            remedy="Leave the identity out and bring the values, or generate them.",
+            remedy="Leave the identity out and write the values, or generate them.",
         )
     for path, item in all_fields(schema):
         name = ".".join(path)
         for key, what in ((DEFAULT, "DEFAULT"), (GENERATION, "expression")):
             text = item.metadata.get(key)
             if text is not None and not (isinstance(text, str) and text.strip()):
-                raise InvalidArgumentError(f"The {what} of column {name} is no SQL: {text!r}.")
+                raise InvalidArgumentError(f"The {what} of column {name} is not SQL: {text!r}.")
             if text is not None and len(path) > 1:
                 raise InvalidArgumentError(
-                    f"Column {name} lies within another and has a {what}; only whole columns do."
+                    f"Column {name} is a field of another column; only a whole column can have a"
+                    f" {what}."
                 )
         if DEFAULT in item.metadata and GENERATION in item.metadata:
-            raise InvalidArgumentError(f"Column {name} is generated and has a DEFAULT, too.")
+            raise InvalidArgumentError(f"Column {name} is generated and has a DEFAULT as well.")
 
 
 def _refuse_unwritable(protocol: Protocol, metadata: Metadata) -> None:
     if unknown := features.unwritable(protocol, metadata, rows=False):
-        raise UnsupportedFeatureError(f"No table can be made with {', '.join(unknown)}.")
+        raise UnsupportedFeatureError(f"Tables with {', '.join(unknown)} cannot be created.")
 
 
 def _mode(properties: Mapping[str, str]) -> str:
@@ -375,6 +383,6 @@ def _is_kept(key: str) -> bool:
 
 
 def _spelled(schema: StructType, name: str) -> str:
-    # As the schema has it; one that is not there is `check`'s to refuse.
+    # The spelling of the schema; `check` refuses a column that does not exist.
     found = find(schema, [name])
     return name if found is None else found.name

@@ -1,14 +1,13 @@
-"""Proposing: a change built on a snapshot becomes a commit, or the reason why not is raised.
+"""Commit changes that are built on snapshots.
 
-Chooses how content travels, moves an attempt past winners it does not conflict with, and settles
-what came of a proposal whose answer was lost. Data files are written before and never again.
+This module chooses whether a commit is sent inline or staged, rebases it past winners that it does
+not conflict with, and repeats a proposal whose answer was lost. Data files are written before.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.metadata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,12 +58,13 @@ from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced, to_json
 from headgate.protocol.log import checksums
-from headgate.protocol.paths import STAGED, StagedCommit
+from headgate.protocol.paths import StagedCommit
 from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
+from headgate.table.ratified_content import ratified_content
 from headgate.table.snapshot import Snapshot
 
-Answered = TypeVar("Answered")
+Result = TypeVar("Result")
 
 _ISOLATION = {
     Isolation.SNAPSHOT: "SnapshotIsolation",
@@ -75,17 +75,17 @@ _ISOLATION = {
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How much is sent inline, how often a race is run, how long an answer is waited for."""
+    """Limits of a commit: its size inline, its attempts, and how long to wait for an answer."""
 
-    inline_bytes: int = 1 << 20  # of one table; above it the commit is staged
-    tries: int = 100  # lost races in a row
-    unknown_wait_s: float = 60.0  # then the outcome is reported as unknown
-    busy_wait_s: float = 300.0  # then the catalog's own refusal is passed on
+    inline_bytes: int = 1 << 20  # for each table; a larger commit is staged
+    tries: int = 100  # versions that other commits took, in a row
+    unknown_wait_s: float = 60.0  # after that the outcome is reported as unknown
+    busy_wait_s: float = 300.0  # after that the catalog's own error is raised
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a commit says of itself, in Delta's own words."""
+    """The operation that a commit records in its `commitInfo`, in Delta's words."""
 
     name: str
     parameters: Mapping[str, object] = field(default_factory=dict)
@@ -94,11 +94,11 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a transaction does to one table, built on a snapshot of it."""
+    """The part of a transaction on one table, built on a snapshot of it."""
 
     table_id: TableId
     base: Snapshot
-    ways: tuple[Way, ...]  # in which the table's catalog takes commits
+    ways: tuple[Way, ...]  # in which the catalog accepts commits of the table
     actions: tuple[Action, ...]
     operation: Operation
     scans: tuple[Scan, ...] = ()
@@ -116,23 +116,23 @@ class Committed:
     sequence: SequenceNumber | None  # in catalogs that have one over all tables
     timestamp_ms: int
     commits: Mapping[TableId, RatifiedCommit]
-    # The tables as they are now, of those whose every commit since the base went by here.
+    # The tables after the commit, where all commits since the base are known.
     snapshots: Mapping[TableId, Snapshot]
 
     @property
     def version(self) -> Version:
-        """Which version the one table of this transaction got."""
+        """The version of the only table of this transaction."""
         [commit] = self.commits.values()
         return commit.version
 
     @property
     def versions(self) -> dict[TableId, Version]:
-        """Which version each table got."""
+        """The version of each table."""
         return {table_id: commit.version for table_id, commit in self.commits.items()}
 
 
 class Committer:
-    """Takes changes to a catalog until they are ratified or refused."""
+    """Proposes changes to a catalog until they are ratified or rejected."""
 
     def __init__(
         self, catalog: ManagingCatalog, clock: Clock, ids: Ids, patience: Patience | None = None
@@ -144,7 +144,7 @@ class Committer:
         self._is_closed = False
 
     def close(self) -> None:
-        """Send nothing more: there is nobody left to answer."""
+        """Refuse further requests: the catalog is about to be closed."""
         self._is_closed = True
 
     def commit(
@@ -154,7 +154,7 @@ class Committer:
         *,
         txn_id: TxnId | None = None,
     ) -> Committed:
-        """Make one commit of each change, all or none. Spec: CM-02, CM-43, CM-44."""
+        """Commit every change, or none. Spec: CM-02, CM-43, CM-44."""
         txn_id = txn_id or self.new_txn_id()
         attempts = _attempts(changes, isolation)
         for race in range(self.patience.tries):
@@ -174,20 +174,20 @@ class Committer:
                     raise _refusal(rejected, attempts)
                 case VersionTaken(latest=latest, winners=winners):
                     for attempt in attempts:
-                        told = winners.get(attempt.table_id, ())
-                        self._rebase(attempt, told, latest.get(attempt.table_id, attempt.version))
+                        known = winners.get(attempt.table_id, ())
+                        self._rebase(attempt, known, latest.get(attempt.table_id, attempt.version))
                     self._pause(race)
-        raise _gave_up(attempts, self.patience.tries)
+        raise _out_of_tries(attempts, self.patience.tries)
 
     def new_txn_id(self) -> TxnId:
-        """Make the id of a transaction, before its files are written."""
+        """Create the id of a transaction."""
         return TxnId(str(self.ids.ordered()))
 
-    def settle(self, txn_id: TxnId, ask: Callable[[], Answered]) -> Answered:
-        """Send the same until an answer is heard, or raise that nobody knows. Spec: CM-43.
+    def settle(self, txn_id: TxnId, send: Callable[[], Result]) -> Result:
+        """Repeat a request until an answer comes. Spec: CM-43.
 
-        It may have taken effect each time. Nothing is deleted, moved or reported as failed: the
-        same again under the same txnId gets the first answer.
+        Raises `OutcomeUnknownError` if none comes: the request may have taken effect, so nothing is
+        deleted or reported as failed. Repeating it under the same txnId returns the first answer.
         """
         if self._is_closed:
             raise UnavailableError("This session is closed.", remedy="Connect again.")
@@ -196,7 +196,7 @@ class Committer:
         lost_since: float | None = None
         while True:
             try:
-                return ask()
+                return send()
             except BusyError as busy:
                 now = self.clock.monotonic()
                 busy_since = now if busy_since is None else busy_since
@@ -210,7 +210,7 @@ class Committer:
                 if now - lost_since >= self.patience.unknown_wait_s:
                     raise OutcomeUnknownError(txn_id, _why(lost)) from lost
             except HeadgateError as refusal:
-                # Of an earlier try nobody knows what became: a refusal now says nothing of it.
+                # After a lost answer a refusal does not tell what became of the earlier request.
                 if lost_since is None:
                     raise
                 raise OutcomeUnknownError(txn_id, _why(refusal)) from refusal
@@ -228,7 +228,7 @@ class Committer:
     def _proposal(
         self, txn_id: TxnId, attempts: Sequence[_Attempt], isolation: Isolation
     ) -> Proposal:
-        # One value for all tables of a transaction, later than anything any of them holds.
+        # One value for all tables of a transaction, later than every commit in any of them.
         timestamp_ms = max(self.clock.now_ms(), *(a.timestamp_ms + 1 for a in attempts))
         return Proposal(
             txn_id=txn_id,
@@ -240,12 +240,12 @@ class Committer:
     def _part(self, txn_id: TxnId, attempt: _Attempt, timestamp_ms: int) -> Part:
         version = Version(attempt.version + 1)
         way = attempt.way(self.patience.inline_bytes)
-        if way is Way.INLINE:  # the catalog writes what depends on version and time
+        if way is Way.INLINE:  # the catalog adds what depends on version and time
             return Part(table_id=attempt.table_id, version=version, content=attempt.inline)
         content = attempt.compose(txn_id, version, timestamp_ms)
         if way is Way.PUT_IF_ABSENT:
             return Part(table_id=attempt.table_id, version=version, content=Put(content=content))
-        # The version in its name is the only one it can be ratified at: every try a new file.
+        # A staged commit can only be ratified at the version in its name: each try needs a file.
         staged = StagedCommit(version, self.ids.random())
         fail_point("client.before_stage")
         DeltaLog(attempt.change.base.store).stage(staged, content)
@@ -257,37 +257,37 @@ class Committer:
         )
 
     def _pause(self, race: int) -> None:
-        # Chance keeps two losers from meeting again and again.
+        # A random pause keeps two clients from colliding again and again.
         longest_s = min(0.001 * 2 ** min(race, 10), 0.25)
         self.clock.sleep(longest_s * (self.ids.random().int % 1000) / 1000)
 
-    # Moving past winners
+    # Rebasing
 
-    def _rebase(self, attempt: _Attempt, told: Iterable[RatifiedCommit], latest: Version) -> None:
-        """Move an attempt past the winners, or raise what stands in the way. Spec: CM-44."""
+    def _rebase(self, attempt: _Attempt, known: Iterable[RatifiedCommit], latest: Version) -> None:
+        """Move an attempt past the winners, or raise `ConflictError`. Spec: CM-44."""
         if latest <= attempt.version:
-            return  # another table stood in the way, or the catalog knows less than we do
-        found = attempt.pass_by(self._winners(attempt, told, latest))
-        if found:
-            raise ConflictError(attempt.label, found)
+            return  # the version of another table was taken, or the catalog's answer is older
+        conflicting = attempt.rebase(self._winners(attempt, known, latest))
+        if conflicting:
+            raise ConflictError(attempt.label, conflicting)
 
     def _winners(
-        self, attempt: _Attempt, told: Iterable[RatifiedCommit], latest: Version
-    ) -> list[_Passed]:
-        """Give every commit above the attempt's version with its content. Spec: CM-14."""
-        wanted = [Version(version) for version in range(attempt.version + 1, latest + 1)]
-        known = {commit.version: commit for commit in told}
-        if any(version not in known for version in wanted):
-            held = self.catalog.ratified_commits(attempt.table_id, wanted[0], latest)
-            known |= {commit.version: commit for commit in held.commits}
-        # The catalog was asked before the log is read: what it no longer holds is published.
-        store = DeltaLog(attempt.change.base.store)
-        return [_passed(attempt.label, version, known.get(version), store) for version in wanted]
+        self, attempt: _Attempt, known: Iterable[RatifiedCommit], latest: Version
+    ) -> list[_Winner]:
+        """Return every commit above the attempt's version with its content. Spec: CM-14."""
+        versions = [Version(version) for version in range(attempt.version + 1, latest + 1)]
+        commits = {commit.version: commit for commit in known}
+        if any(version not in commits for version in versions):
+            held = self.catalog.ratified_commits(attempt.table_id, versions[0], latest)
+            commits |= {commit.version: commit for commit in held.commits}
+        # The log is read after the catalog: a commit that the catalog no longer holds is published.
+        log = DeltaLog(attempt.change.base.store)
+        return [_winner(attempt.label, version, commits.get(version), log) for version in versions]
 
     def _committed(self, ratified: Ratified, attempts: Sequence[_Attempt]) -> Committed:
         after = {}
         for attempt in attempts:
-            # Whatever is wrong with the snapshot, the commit is ratified: the next look will tell.
+            # The commit is ratified whatever is wrong with the snapshot: the next read shows it.
             with contextlib.suppress(HeadgateError):
                 snapshot = attempt.snapshot_after(ratified.commits[attempt.table_id], self.catalog)
                 if snapshot is not None:
@@ -302,17 +302,17 @@ class Committer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Passed:
-    """A winner, understood; published ones the catalog no longer holds have no commit."""
+class _Winner:
+    """A winner and its content."""
 
     version: Version
-    commit: RatifiedCommit | None
+    commit: RatifiedCommit | None  # None if it is published and no longer held by the catalog
     content: bytes
     examined: Examined
 
 
-class _Done(NamedTuple):
-    """What a commit did, as far as it shows in what is known of a table without its log."""
+class _Effects(NamedTuple):
+    """The actions of a commit that change what is known of a table without reading its log."""
 
     protocol: Protocol | None
     metadata: Metadata | None
@@ -322,7 +322,7 @@ class _Done(NamedTuple):
 
 
 class _Attempt:
-    """A change on its way: where it stands now, and the winners it was moved past."""
+    """A change that is proposed: the version it is rebased to, and the winners before it."""
 
     def __init__(self, change: Change, inline: Inline, isolation: Isolation) -> None:
         self.change = change
@@ -334,12 +334,12 @@ class _Attempt:
         self._isolation = isolation
         self._metadata = change.base.metadata
         self._domains: list[DomainMetadata] = []  # of the winners
-        self._passed: list[_Passed] = []
+        self._winners: list[_Winner] = []
         self._composed: bytes | None = None
         self.is_too_large_for_inline = False
 
     def way(self, inline_bytes: int) -> Way:
-        """Say how the content travels: inline if it may and is small. Spec: IN-01."""
+        """Choose how to send the content: inline if it is small and may be. Spec: IN-01."""
         ways = self.change.ways
         is_small = len(self.inline.actions) <= inline_bytes and not self.is_too_large_for_inline
         if Way.INLINE in ways and (is_small or not self.may_stage):
@@ -347,7 +347,7 @@ class _Attempt:
         for way in (Way.STAGED, Way.PUT_IF_ABSENT):
             if way in ways:
                 return way
-        raise UnsupportedByCatalogError(f"The catalog of {self.label} takes no commits.")
+        raise UnsupportedByCatalogError(f"The catalog of {self.label} accepts no commits.")
 
     @property
     def may_stage(self) -> bool:
@@ -355,11 +355,11 @@ class _Attempt:
 
     @functools.cached_property
     def _examined(self) -> Examined:
-        """The change as the catalog will read it: only who races or stages needs to know."""
+        """The change as the catalog reads it, computed only to rebase or stage it."""
         return examination.examine(self.inline)
 
     def compose(self, txn_id: TxnId, version: Version, timestamp_ms: int) -> bytes:
-        """Write the whole content for one version and one time. Spec: CM-36, CM-41."""
+        """Compose the content for one version and time. Spec: CM-36, CM-41."""
         is_tracked = features.is_supported(self.change.base.protocol, "rowTracking")
         high_water = None
         if is_tracked:
@@ -373,8 +373,8 @@ class _Attempt:
         )
         return self._composed
 
-    def pass_by(self, winners: Sequence[_Passed]) -> list[Conflict]:
-        """Move to the last of the winners; or stay, and say why."""
+    def rebase(self, winners: Sequence[_Winner]) -> list[Conflict]:
+        """Move to the version of the last winner, unless there are conflicts; return those."""
         base = self.change.base
         attempt = conflicts.Attempt(
             table_id=self.table_id,
@@ -385,16 +385,16 @@ class _Attempt:
             isolation=conflicts.level(self._isolation, base.metadata),
             schema=base.schema,
         )
-        found = conflicts.conflicts(attempt, [self._winner(winner) for winner in winners])
+        found = conflicts.conflicts(attempt, [self._compared(winner) for winner in winners])
         if not found:
-            self._passed.extend(winners)
+            self._winners.extend(winners)
             self.version = winners[-1].version
             self.timestamp_ms = winners[-1].examined.timestamp_ms or self.timestamp_ms
             for winner in winners:
                 self._domains.extend(winner.examined.domains)
         return found
 
-    def _winner(self, winner: _Passed) -> Winner:
+    def _compared(self, winner: _Winner) -> Winner:
         changes, metadata = winner.examined.changes, winner.examined.metadata
         if metadata is not None:
             is_neutral = conflicts.is_neutral(self._metadata, metadata)
@@ -409,31 +409,31 @@ class _Attempt:
         )
 
     def snapshot_after(self, commit: RatifiedCommit, catalog: ManagingCatalog) -> Snapshot | None:
-        """Give the table with the commit in it, if nothing unseen lies between."""
+        """Return the table after the commit, or None if a commit before it is unknown."""
         if commit.version != self.version + 1:
-            return None  # the catalog itself moved it past others
+            return None  # the catalog rebased it
         if commit.content is None and commit.way is not Way.INLINE:
             commit = replaced(commit, content=self._composed)
         if commit.content is None:
-            return None  # an answer given again after the content was forgotten
+            return None  # a repeated answer, after the content was deleted
         base = self.change.base
         protocol, metadata = base.protocol, base.metadata
         checksum = None if base.answer is None else base.answer.checksum
-        for done in (
-            *(_of_content(winner.examined) for winner in self._passed),
-            self._done(commit),
+        for effects in (
+            *(_effects_of_content(winner.examined) for winner in self._winners),
+            self._effects(commit),
         ):
-            protocol, metadata = done.protocol or protocol, done.metadata or metadata
+            protocol, metadata = effects.protocol or protocol, effects.metadata or metadata
             if checksum is not None:
                 checksum = checksums.advance(
                     checksum,
-                    adds=done.adds,
-                    removes=done.removes,
+                    adds=effects.adds,
+                    removes=effects.removes,
                     metadata=metadata,
                     protocol=protocol,
-                    domains=done.domains,
+                    domains=effects.domains,
                 )
-        between = [winner.commit for winner in self._passed if winner.commit is not None]
+        between = [winner.commit for winner in self._winners if winner.commit is not None]
         return snapshot_loader.follow(
             catalog,
             base,
@@ -443,85 +443,78 @@ class _Attempt:
             checksum=checksum,
         )
 
-    def _done(self, commit: RatifiedCommit) -> _Done:
-        """Give what was committed; where rows have ids, with those that they were given."""
+    def _effects(self, commit: RatifiedCommit) -> _Effects:
+        """Return what was committed, with the row ids that the catalog assigned."""
         is_tracked = features.is_supported(self.change.base.protocol, "rowTracking")
         if commit.content is None or not is_tracked:
-            return _of_actions(self.change.actions)
-        return _of_content(examination.examine_file(commit.content))
+            return _effects_of_actions(self.change.actions)
+        return _effects_of_content(examination.examine_file(commit.content))
 
 
-def told(
+def commit_info(
     operation: Operation, isolation: Isolation, base: Version | None, *, is_blind: bool
 ) -> dict[str, object]:
-    """Give what a commit says of itself, all but time and transaction."""
-    said: dict[str, object] = {
+    """Return the `commitInfo` of a commit, without time and transaction."""
+    info: dict[str, object] = {
         "operation": operation.name,
         "operationParameters": dict(operation.parameters),
     }
     if base is not None:
-        said["readVersion"] = base
-    said |= {
+        info["readVersion"] = base
+    info |= {
         "isolationLevel": _ISOLATION[isolation],
         "isBlindAppend": is_blind,
         "operationMetrics": {key: str(value) for key, value in operation.metrics.items()},
         "engineInfo": engine(),
     }
-    return said
+    return info
 
 
 def as_text(value: object) -> str:
-    """Give a parameter of an operation as Delta writes it: JSON within a string."""
+    """Encode a parameter of an operation as Delta does: JSON in a string."""
     return to_json(value).decode()
 
 
 @functools.cache
 def engine() -> str:
-    """Name this client and its version."""
+    """Return the name and version of this client."""
     return f"Headgate/{importlib.metadata.version('headgate')}"
 
 
 def content_of(log: DeltaLog, commit: RatifiedCommit) -> bytes | None:
-    """Read what was ratified, wherever it lies, known by its hash; None if it is nowhere."""
-    if commit.content is not None:
-        return commit.content
-    found: list[bytes | None] = []
-    if commit.file_name is not None:
-        with contextlib.suppress(NotFoundError):  # then its published twin takes its place
-            found.append(log.read(f"{STAGED}/{commit.file_name}"))
-    found.append(log.read_published(commit.version))
-    for content in found:
-        if content is not None and hashlib.sha256(content).hexdigest() == commit.sha256:
-            return content
-    return None
+    """Return the ratified bytes of a commit; None if no file has them."""
+    found = ratified_content(log, commit)
+    if found.content is None and found.unreadable is not None:
+        raise found.unreadable
+    return found.content
 
 
 def _attempts(changes: Sequence[Change], isolation: Isolation) -> list[_Attempt]:
-    # Of the transaction, not of a table: who read one table to append to another is not blind.
+    # Of the transaction, not of a table: it is not blind if it read one table to append to another.
     reads = any(scan.fed for change in changes for scan in change.scans)
     is_blind = not reads and all(change.only_adds for change in changes)
     attempts = []
     for change in changes:
-        said = told(change.operation, isolation, change.base.version, is_blind=is_blind)
+        info = commit_info(change.operation, isolation, change.base.version, is_blind=is_blind)
         lines = join(encode(action) for action in change.actions)
-        attempts.append(_Attempt(change, Inline(commit_info=said, actions=lines), isolation))
+        attempts.append(_Attempt(change, Inline(commit_info=info, actions=lines), isolation))
     return attempts
 
 
 def _high_water(domains: Iterable[DomainMetadata]) -> int:
-    """Give the greatest row id used so far; -1 before there was any."""
+    """Return the highest row id in use; -1 if there is none."""
     mark = row_ids.newest_mark(None, domains)
     return -1 if mark is None else mark
 
 
-def _of_content(examined: Examined) -> _Done:
-    return _Done(
+def _effects_of_content(examined: Examined) -> _Effects:
+    return _Effects(
         examined.protocol, examined.metadata, examined.adds, examined.removes, examined.domains
     )
 
 
-def _of_actions(actions: Sequence[Action]) -> _Done:
-    return _Done(
+def _effects_of_actions(actions: Sequence[Action]) -> _Effects:
+    return _Effects(
         next((action for action in actions if isinstance(action, Protocol)), None),
         next((action for action in actions if isinstance(action, Metadata)), None),
         [action for action in actions if isinstance(action, AddFile)],
@@ -530,19 +523,19 @@ def _of_actions(actions: Sequence[Action]) -> _Done:
     )
 
 
-def _passed(label: str, version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Passed:
+def _winner(label: str, version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Winner:
     content = log.read_published(version) if commit is None else content_of(log, commit)
     if content is None:
         was_published = commit is None or commit.published_ms is not None
         if was_published and log.read_published(version) is None:
-            # Built on a version so old that the log no longer tells what came after it.
-            raise ConflictError(label, [f"version {version} came after it and was cleaned away"])
-        raise InvariantError(f"Version {version} was ratified, and its content is nowhere.")
-    return _Passed(version, commit, content, examination.examine_file(content))
+            # The base is so old that the commits after it are no longer in the log.
+            raise ConflictError(label, [f"version {version} came after it and was cleaned up"])
+        raise InvariantError(f"{label}: version {version} is ratified, but its content is missing.")
+    return _Winner(version, commit, content, examination.examine_file(content))
 
 
 def _why(error: HeadgateError) -> str:
-    return f"no answer came, and the last thing heard was: {error.message.rstrip('.')}"
+    return f"no answer came, and the last error was: {error.message.rstrip('.')}"
 
 
 def _refusal(rejected: Rejected, attempts: Collection[_Attempt]) -> HeadgateError:
@@ -551,17 +544,17 @@ def _refusal(rejected: Rejected, attempts: Collection[_Attempt]) -> HeadgateErro
         return InvalidCommitError(label, rejected.violations)
     gone = [conflict.table_id for conflict in rejected.conflicts if conflict.rule == "R9"]
     if gone:
-        return NotFoundError(f"{label} ({', '.join(gone)}) was dropped: nothing was committed.")
+        return NotFoundError(f"{label} ({', '.join(gone)}) was dropped. Nothing was committed.")
     return ConflictError(label, rejected.conflicts)
 
 
-def _gave_up(attempts: Collection[_Attempt], tries: int) -> ConflictError:
+def _out_of_tries(attempts: Collection[_Attempt], tries: int) -> ConflictError:
     lost = [
         Conflict(
             rule="race",
             table_id=attempt.table_id,
             version=attempt.version,
-            says=f"and others took every version tried, {tries} times in a row",
+            says=f"and other commits took every version, {tries} times in a row",
         )
         for attempt in attempts
     ]

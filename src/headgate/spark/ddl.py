@@ -13,7 +13,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 from headgate.api.messages import Resolved
 from headgate.client.table import Table
 from headgate.client.table_changes import RowCheck
-from headgate.client.table_definition import NewTable, Wanted, added_metrics, making, replacement
+from headgate.client.table_definition import (
+    PendingTable,
+    TableDefinition,
+    added_metrics,
+    replacement,
+    table_operation,
+)
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -85,8 +91,8 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
         if found is not None and is_there:
             table = engine.session.open(found)
             refuse_followed(table.newest_seen)
-            wanted = _wanted(statement, None)
-            table.replace(wanted, f"{_WORDS[creation]} TABLE", table.newest_seen)
+            definition = _definition(statement, None)
+            table.replace(definition, f"{_WORDS[creation]} TABLE", table.newest_seen)
         else:
             _create_empty(engine, name, statement)
     elif found is not None and is_there:
@@ -95,7 +101,7 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
         relations = find.relations(statement.query)
         rows = find.ask(relations)
         operation = f"{_WORDS[creation]} TABLE AS SELECT"
-        create_filled(engine, name, _wanted(statement, rows), rows, operation)
+        create_filled(engine, name, _definition(statement, rows), rows, operation)
 
 
 _WORDS = {
@@ -107,21 +113,27 @@ _WORDS = {
 
 
 def create_filled(
-    engine: Engine, name: str, wanted: Wanted, rows: DataFrame, operation: str
+    engine: Engine, name: str, definition: TableDefinition, rows: DataFrame, operation: str
 ) -> None:
     """Create a table with these rows: its name and they appear together."""
     sessions.check(engine.spark)
 
-    def fill(new: NewTable) -> list[AddFile]:
+    def fill(new: PendingTable) -> list[AddFile]:
         target = Target(name, new.location, new.store, new.protocol, new.metadata)
         return stage(rows, target, engine.staging())
 
-    engine.session.create_filled(name, wanted, fill, operation)
+    engine.session.create_filled(name, definition, fill, operation)
 
 
 def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) -> None:
-    wanted = _wanted(statement, None)
-    told = (name, wanted.schema, wanted.partition_by, wanted.properties, wanted.comment)
+    definition = _definition(statement, None)
+    told = (
+        name,
+        definition.schema,
+        definition.partition_by,
+        definition.properties,
+        definition.comment,
+    )
     if statement.creation is Creation.OR_REPLACE:
         engine.session.replace_table(*told, or_create=True)
     else:
@@ -140,13 +152,13 @@ def _replace_filled(
         find.record(statement, relations)
         rows = find.ask(relations)
         operation = f"{_WORDS[create.creation]} TABLE AS SELECT"
-        replace(statement, _wanted(create, rows), rows, operation)
+        replace(statement, _definition(create, rows), rows, operation)
 
     engine.redo(str(found.name), run, found)
 
 
 def replace(
-    statement: Statement, wanted: Wanted, rows: DataFrame, operation: str | None = None
+    statement: Statement, definition: TableDefinition, rows: DataFrame, operation: str | None = None
 ) -> Outcome:
     """Make another table of one that is there, with these rows, in one commit.
 
@@ -154,21 +166,21 @@ def replace(
     """
     refuse_followed(statement.base)
     committer = statement.table.committer
-    made = replacement(statement.base, wanted, committer.ids, committer.clock.now_ms())
+    made = replacement(statement.base, definition, committer.ids, committer.clock.now_ms())
     added = statement.stage(rows, statement.target(made.metadata, made.protocol))
     statement.add_scans(made.scans)
     counted = added_metrics(added)
     told = (
         overwriting(made.metadata.partition_columns, counted)
         if operation is None
-        else making(operation, made.metadata, counted)
+        else table_operation(operation, made.metadata, counted)
     )
     committed = statement.commit([*made.actions, *added], told)
     number = counted["numOutputRows"]
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 
 
-def _wanted(statement: statements.CreateTable, rows: DataFrame | None) -> Wanted:
+def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> TableDefinition:
     schema = StructType(tuple(_field(column) for column in statement.columns))
     if rows is not None:
         if statement.columns:
@@ -182,7 +194,7 @@ def _wanted(statement: statements.CreateTable, rows: DataFrame | None) -> Wanted
         **statement.properties,
         **{f"{CONSTRAINTS}{check.name}": check.condition.text for check in statement.constraints},
     }
-    return Wanted.given(schema, statement.partition_by, properties, statement.comment)
+    return TableDefinition.parse(schema, statement.partition_by, properties, statement.comment)
 
 
 def _field(column: statements.Column) -> StructField:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.arguments import When, checked
 from headgate.client import arrow_io
 from headgate.client.session import Session
-from headgate.client.table_definition import Wanted
+from headgate.client.table_definition import TableDefinition
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.schema.types import StructType
 from headgate.spark import ddl, dml, sql_runner
@@ -103,8 +103,10 @@ class Lake:
             statement.add_scans(self._engine.scans_of(frame))
             if overwrite_schema:
                 kept = statement.base.partition_columns if partition_by is None else partition_by
-                wanted = Wanted.like(statement.base, all_nullable(from_spark(frame.schema)), kept)
-                return ddl.replace(statement, wanted, frame)
+                definition = TableDefinition.like(
+                    statement.base, all_nullable(from_spark(frame.schema)), kept
+                )
+                return ddl.replace(statement, definition, frame)
             condition = None if where is None else self._engine.condition(where, statement.base)
             how = Insertion(
                 replaces=True, where=condition, dynamic=dynamic, merges_schema=merge_schema
@@ -123,8 +125,8 @@ class Lake:
         """Make a table with these rows and their columns: its name and they come together."""
         frame = self._frame(rows, StructType(()))
         schema = all_nullable(from_spark(frame.schema))
-        wanted = Wanted.given(schema, partition_by, properties, comment)
-        ddl.create_filled(self._engine, name, wanted, frame, "CREATE TABLE AS SELECT")
+        definition = TableDefinition.parse(schema, partition_by, properties, comment)
+        ddl.create_filled(self._engine, name, definition, frame, "CREATE TABLE AS SELECT")
 
     def delete(self, name: str, where: Expression | None = None) -> Outcome:
         """Delete the rows that match, or all."""

@@ -214,7 +214,7 @@ class Statement:
             raise UnsupportedFeatureError(f"{label} cannot be written: {', '.join(found)}.")
         if is_active(protocol, metadata, "appendOnly"):
             raise RefusedError(
-                f"{label} is append-only: rows come, and none go.",
+                f"{label} is append-only: its rows cannot be changed or removed.",
                 remedy="Append instead, or unset delta.appendOnly.",
             )
         refuse_followed(self.base)
