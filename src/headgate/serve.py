@@ -36,7 +36,7 @@ from granian.server import Server as Granian
 from headgate._connect import database_file, embedded_catalog, is_postgres, open_store
 from headgate.catalog import server_lock
 from headgate.catalog.listeners import WEBHOOK
-from headgate.catalog.webhook_addresses import Receivers
+from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import DamagedError, InvalidArgumentError
 from headgate.http import app, event_routes, routes
@@ -148,7 +148,7 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
     # Checked here, so that errors are shown on the terminal, and migrations run only once.
     for names in (settings.required_features, settings.suggested_features):
         features.named(names)
-    Receivers(settings.listener_networks)
+    WebhookAddresses(settings.listener_networks)
     store, _ = open_store(serving.store, SystemClock(), settings)
     store.close()
     database = database_file(serving.store)
@@ -237,7 +237,7 @@ def create_app() -> app.Application:
             gauges=lambda: event_routes.gauges(catalog.status()),
             ping=ping,
         )
-        receivers = Receivers(settings.listener_networks)
+        receivers = WebhookAddresses(settings.listener_networks)
         catalog.deliver(WEBHOOK, lambda url: Webhook(url, receivers))
         return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
 

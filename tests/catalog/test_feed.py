@@ -154,7 +154,7 @@ def test_a_page_that_cannot_be_is_refused(inline_lake: House, after: int, limit:
 def test_a_ratification_of_this_process_wakes_who_waits(
     real: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_feed, "_LOOK_EVERY_S", 3600.0)  # nothing is found by looking
+    monkeypatch.setattr(event_feed, "_POLL_S", 3600.0)  # polling finds nothing
     table = real.create()
     waiting = [real.database.events_soon(Sequence(1), 10, 3600) for _ in range(20)]
     assert not any(one.done() for one in waiting)

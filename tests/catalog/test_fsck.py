@@ -466,11 +466,11 @@ def test_every_staged_file_is_said_to_be_what_it_is(lake: House) -> None:
         if finding.severity is Severity.NOTE
     }
     assert notes[won.commits[table.table_id].file_name or ""] == "is ratified and published"
-    assert notes["partial.json.tmp"] == "is no commit"
+    assert notes["partial.json.tmp"] == "is not a commit"
     said = [notes[p.parts[0].content.file_name] for p in (lost, ahead)]  # type: ignore[union-attr]
     assert said == [
         "was not ratified: another commit has its version",
-        "was not ratified, so far",
+        "is not ratified yet",
     ]
 
 

@@ -20,7 +20,7 @@ from headgate import failpoints
 from headgate.api.messages import Answer, Proposal, Ratified, Rejected, StagingTable, VersionTaken
 from headgate.catalog import housekeeping, staged_file_cleanup
 from headgate.catalog.service import Catalog
-from headgate.catalog.staged_file_cleanup import Sweeper
+from headgate.catalog.staged_file_cleanup import StagedFileCleaner
 from headgate.catalog.stores.port import AnswerRow, RejectionRow
 from headgate.clock import SystemClock
 from headgate.errors import RefusedError, VersionGoneError
@@ -141,9 +141,7 @@ def test_deleted_events_are_refused_with_the_sequence_to_go_on_from(old_lake: Ho
     old_lake.clock.ms += 8 * DAY_MS
     catalog.keep_house()
     for after in (0, 2):
-        with pytest.raises(
-            VersionGoneError, match=r"before sequence 4 .*\s.*Ask for events after 3"
-        ):
+        with pytest.raises(VersionGoneError, match=r"before sequence 4 .*\s.*Read events after 3"):
             catalog.events(Sequence(after))
         with pytest.raises(VersionGoneError, match="after 3"):
             catalog.events(Sequence(after), wait_s=60)
@@ -203,7 +201,7 @@ def test_events_are_kept_for_ever_with_a_retention_of_zero(old_lake: House) -> N
 def test_events_are_deleted_in_bounded_transactions(
     old_lake: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "_EVENTS", 2)
+    monkeypatch.setattr(housekeeping, "_EVENTS_PER_BATCH", 2)
     catalog = old_lake.database
     submitted: list[str] = []
     submit = catalog._ratifier.submit
@@ -213,11 +211,11 @@ def test_events_are_deleted_in_bounded_transactions(
         return submit(label, work)
 
     monkeypatch.setattr(catalog._ratifier, "submit", counting)
-    catalog._housekeeper.keep_anyway()
+    catalog._housekeeper.run_now()
     without = len(submitted)
     submitted.clear()
     old_lake.clock.ms += 1000 * DAY_MS
-    catalog._housekeeper.keep_anyway()
+    catalog._housekeeper.run_now()
     assert len(submitted) - without == 3  # two with two events, and one that finds no more
     assert kept_events(old_lake) == [5]
 
@@ -334,7 +332,7 @@ def test_a_file_nobody_proposed_goes_after_a_day_and_is_refused_from_then_on(
 
 def _at(step: str, propose: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
     """Have somebody propose right after a step of the sweep, or before its last one."""
-    method = getattr(Sweeper, step)
+    method = getattr(StagedFileCleaner, step)
 
     def crowded(*asked: object) -> object:
         if step == "_delete":
@@ -345,11 +343,11 @@ def _at(step: str, propose: Callable[[], None], patch: pytest.MonkeyPatch) -> No
         propose()
         return done
 
-    patch.setattr(Sweeper, step, crowded)
+    patch.setattr(StagedFileCleaner, step, crowded)
 
 
 @req("MN-02")
-@pytest.mark.parametrize("step", ["_old", "_judged", "_given_up", "_delete"])
+@pytest.mark.parametrize("step", ["_old", "_classified", "_given_up", "_delete"])
 def test_a_file_proposed_while_the_sweep_looks_at_it_is_kept_or_refused_and_never_lost(
     staged_lake: House, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -362,7 +360,7 @@ def test_a_file_proposed_while_the_sweep_looks_at_it_is_kept_or_refused_and_neve
         _at(step, lambda: answers.append(house.catalog.propose(late)), patch)
         swept = house.database.keep_house()
     assert house.catalog.propose(late) == answers[0]  # for good
-    if step in ("_old", "_judged"):
+    if step in ("_old", "_classified"):
         assert isinstance(answers[0], Ratified)
         assert swept == 0
         assert there(house, table_id) == {name_of(late)}
@@ -530,18 +528,18 @@ def test_two_that_sweep_at_once_do_no_harm(staged_lake: House) -> None:
     of_age(house, table_id, 2 * DAY_MS)
     first, other = house.database, house._open()
     assert isinstance(other, Catalog)
-    method = Sweeper._delete
+    method = StagedFileCleaner._delete
 
     def meanwhile(*asked: object) -> None:
-        Sweeper._delete = method  # type: ignore[method-assign]
-        assert other._housekeeper.keep_anyway() == 2
+        StagedFileCleaner._delete = method  # type: ignore[method-assign]
+        assert other._housekeeper.run_now() == 2
         method(*asked)  # type: ignore[arg-type]
 
     try:
-        Sweeper._delete = meanwhile  # type: ignore[method-assign,assignment]
+        StagedFileCleaner._delete = meanwhile  # type: ignore[method-assign,assignment]
         assert first.keep_house() == 2
     finally:
-        Sweeper._delete = method  # type: ignore[method-assign]
+        StagedFileCleaner._delete = method  # type: ignore[method-assign]
         other.close()
     assert len(there(house, table_id)) == 1
     assert problems(house) == []

@@ -112,7 +112,7 @@ def test_a_listener_goes_on_where_it_was_whoever_committed_meanwhile(lake: str) 
 def test_a_listener_whose_events_are_deleted_fails_until_it_is_put_elsewhere(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "_LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(delivery, "_MAX_PAUSE_S", 0.01)
     catalog = catalog_of(session)
     session.put_listener("down", "https://example.com/", 0)
     with catalog._store.write() as unit:
@@ -156,7 +156,7 @@ def test_that_one_fails_is_recorded_and_the_pauses_grow(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "_PAUSE_S", 3600.0)
-    monkeypatch.setattr(delivery, "_LONGEST_PAUSE_S", 3600.0)
+    monkeypatch.setattr(delivery, "_MAX_PAUSE_S", 3600.0)
     ear = Ear()
     ear.failures = 1
     session.listen("ear", ear)
@@ -255,7 +255,7 @@ def test_an_input_that_moved_before_a_restart_counts_after_it(lake: str) -> None
 def test_events_nobody_wanted_are_not_gone_through_again(
     lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "_SKIPPED", 3)
+    monkeypatch.setattr(delivery, "_RECORD_SKIPPED", 3)
     ear = Ear()
     with connect(lake) as session:
         session.listen("ear", ear, tables=["a"])
@@ -291,8 +291,8 @@ def test_who_gets_the_lease_late_tells_nothing_that_was_told(
     with connect(lake) as one, connect(lake) as two:
         one.listen("ear", first)
         two.listen("ear", second)
-        teller = catalog_of(two)._listeners._tellers["ear"]
-        take, has_taken = teller._take, threading.Event()
+        delivery_of_two = catalog_of(two)._listeners._deliveries["ear"]
+        take, has_taken = delivery_of_two._acquire, threading.Event()
 
         def late() -> bool:
             eventually(lambda: the(one, "ear").position == 4)
@@ -300,11 +300,11 @@ def test_who_gets_the_lease_late_tells_nothing_that_was_told(
             has_taken.set()
             return is_taken
 
-        monkeypatch.setattr(teller, "_take", late)
+        monkeypatch.setattr(delivery_of_two, "_acquire", late)
         commit(one, "a")
         first.heard(4)
         assert has_taken.wait(20)
-        eventually(lambda: not teller._is_holding)
+        eventually(lambda: not delivery_of_two._holds_lease)
         assert second.calls == 0
 
 
@@ -420,7 +420,7 @@ def test_another_target_another_place_and_removal_are_obeyed(lake: str) -> None:
         post.at(TWO).heard(5, 4, 5)
         eventually(lambda: the(other, "hook").position == 5)
         other.delete_listener("hook")
-        eventually(lambda: not catalog_of(server)._listeners._tellers)
+        eventually(lambda: not catalog_of(server)._listeners._deliveries)
         commit(other, "a")
     assert post.at(ONE).sequences == [4]
     assert post.at(TWO).sequences == [5, 4, 5]

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from headgate.api.events import Event
-from headgate.catalog.webhook_addresses import Receivers
+from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.errors import HeadgateError, InvalidArgumentError, PermissionDeniedError
 from headgate.http.webhooks import Webhook
 from headgate.protocol.actions import Sequence
@@ -65,8 +65,8 @@ def host_of(url_host: str) -> str:
 @pytest.mark.parametrize("host", NOT_PUBLIC)
 def test_a_listener_at_an_address_that_is_not_public_is_refused(host: str) -> None:
     with pytest.raises(PermissionDeniedError, match="not public"):
-        Receivers("").check_host(host_of(host))
-    Receivers("*").check_host(host_of(host))
+        WebhookAddresses("").check_host(host_of(host))
+    WebhookAddresses("*").check_host(host_of(host))
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_a_listener_at_an_address_that_is_not_public_is_refused(host: str) -> No
     ],
 )
 def test_public_addresses_and_names_can_be_registered(host: str) -> None:
-    Receivers("").check_host(host_of(host))
+    WebhookAddresses("").check_host(host_of(host))
 
 
 def test_networks_can_be_allowed_one_by_one() -> None:
-    receivers = Receivers("10.0.0.0/8, fd00::/8")
+    receivers = WebhookAddresses("10.0.0.0/8, fd00::/8")
     receivers.check_host("10.1.2.3")
     receivers.check_host("fd00::1")
     receivers.check_host("::ffff:10.1.2.3")
@@ -99,7 +99,7 @@ def test_what_is_not_a_network_is_refused() -> None:
         with pytest.raises(InvalidArgumentError):
             Settings(listener_networks=wrong)
     with pytest.raises(InvalidArgumentError, match=r"10\.0\.0\.0/99"):
-        Receivers("10.0.0.0/99")
+        WebhookAddresses("10.0.0.0/99")
 
 
 def test_the_catalog_registers_no_listener_at_a_private_address(inline_lake: House) -> None:
@@ -128,7 +128,7 @@ def test_a_name_that_resolves_to_a_private_address_is_not_posted_to(
     resolves_to(monkeypatch, "127.0.0.1")
     url = receiver.url.replace("127.0.0.1", "receiver.example")
     with pytest.raises(PermissionDeniedError):
-        Webhook(url, Receivers(""))(EVENT)
+        Webhook(url, WebhookAddresses(""))(EVENT)
     assert receiver.posted == []
 
 
@@ -138,7 +138,7 @@ def test_a_name_of_which_one_address_is_private_is_refused(
 ) -> None:
     resolves_to(monkeypatch, *addresses)
     with pytest.raises(PermissionDeniedError):
-        Receivers("").resolve("receiver.example", 80)
+        WebhookAddresses("").resolve("receiver.example", 80)
 
 
 def test_the_address_that_was_checked_is_the_one_connected_to(
@@ -146,7 +146,7 @@ def test_the_address_that_was_checked_is_the_one_connected_to(
 ) -> None:
     resolves_to(monkeypatch, "127.0.0.1")
     url = receiver.url.replace("127.0.0.1", "receiver.example")
-    webhook = Webhook(url, Receivers("127.0.0.0/8"))
+    webhook = Webhook(url, WebhookAddresses("127.0.0.0/8"))
     checked = webhook._receivers.resolve("receiver.example", 80)
     monkeypatch.setattr(webhook._receivers, "resolve", lambda host, port: checked)
     resolves_to(monkeypatch, "192.0.2.1")  # what another lookup would give
@@ -164,7 +164,7 @@ def test_a_receiver_shows_the_certificate_of_its_name(monkeypatch: pytest.Monkey
         return httpx.Response(200)
 
     transport = httpx.MockTransport(acknowledge)
-    Webhook("https://receiver.example:8443/x", Receivers("*"), transport)(EVENT)
+    Webhook("https://receiver.example:8443/x", WebhookAddresses("*"), transport)(EVENT)
     [request] = sent
     assert str(request.url) == "https://127.0.0.1:8443/x"
     assert request.headers["host"] == "receiver.example:8443"
@@ -177,7 +177,7 @@ def test_the_next_address_of_a_host_is_tried_when_one_refuses(
 ) -> None:
     resolves_to(monkeypatch, "127.0.0.77", "127.0.0.1")  # nothing listens at the first
     url = receiver.url.replace("127.0.0.1", "receiver.example")
-    Webhook(url, Receivers("127.0.0.0/8"))(EVENT)
+    Webhook(url, WebhookAddresses("127.0.0.0/8"))(EVENT)
     assert receiver.sequences == [1]
 
 
@@ -187,14 +187,14 @@ def test_a_proxy_in_the_environment_is_not_used(
     with receiving() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        Webhook(receiver.url, Receivers("*"))(EVENT)
+        Webhook(receiver.url, WebhookAddresses("*"))(EVENT)
         assert (receiver.sequences, proxy.posted) == ([1], [])
 
 
 def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
     receiver.statuses = [307]
     with pytest.raises(HeadgateError):
-        Webhook(receiver.url, Receivers("*"))(EVENT)
+        Webhook(receiver.url, WebhookAddresses("*"))(EVENT)
     assert len(receiver.posted) == 1
 
 
@@ -203,11 +203,11 @@ def test_a_failure_tells_neither_what_is_open_nor_what_answers(receiver: Receive
     reasons = set()
     for url in (receiver.url, receiver.url, receiver.url, "http://127.0.0.1:9/"):
         with pytest.raises(HeadgateError) as failed:
-            Webhook(url, Receivers("*"))(EVENT)
+            Webhook(url, WebhookAddresses("*"))(EVENT)
         reasons.add(failed.value.message)
     with receiving() as silent:
         silent.may_answer.clear()
-        webhook = Webhook(silent.url, Receivers("*"))
+        webhook = Webhook(silent.url, WebhookAddresses("*"))
         webhook._http.timeout = httpx.Timeout(0.1)
         with pytest.raises(HeadgateError) as failed:
             webhook(EVENT)

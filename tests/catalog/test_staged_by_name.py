@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from headgate.api.messages import Answer, Ratified, VersionTaken
-from headgate.api.status import Reported
+from headgate.api.status import CommitReports
 from headgate.catalog.ratifier import Later
 from headgate.catalog.stores.port import InDoubtError, WriteUnit
 from headgate.errors import (
@@ -273,14 +273,16 @@ def test_tables_are_described_in_pages_and_found_by_their_place(lake: House) -> 
 
 def test_reports_are_added_up(lake: House) -> None:
     table_id = lake.create().table_id
-    assert lake.database.reported(table_id) == Reported()
+    assert lake.database.commit_reports(table_id) == CommitReports()
     for _ in range(2):
-        lake.database.report_commit(table_id, Reported(commits=1, files_added=3, bytes_added=9))
-    assert lake.database.reported(table_id) == Reported(
+        lake.database.report_commit(
+            table_id, CommitReports(commits=1, files_added=3, bytes_added=9)
+        )
+    assert lake.database.commit_reports(table_id) == CommitReports(
         commits=2, files_added=6, bytes_added=18, last_ms=lake.clock.ms
     )
     with pytest.raises(NotFoundError):
-        lake.database.report_commit(TableId(str(uuid4())), Reported(commits=1))
+        lake.database.report_commit(TableId(str(uuid4())), CommitReports(commits=1))
 
 
 class DoubtfulStore:

@@ -12,7 +12,7 @@ import pytest
 from headgate._connect import embedded_catalog
 from headgate.catalog.listeners import WEBHOOK
 from headgate.catalog.service import Catalog
-from headgate.catalog.webhook_addresses import Receivers
+from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
 from headgate.clock import RandomIds, SystemClock
@@ -216,7 +216,7 @@ def test_a_change_sent_twice_under_one_key_is_answered_as_the_first_time(served:
 
 
 def local_webhook(url: str) -> Webhook:
-    return Webhook(url, Receivers("127.0.0.0/8"))
+    return Webhook(url, WebhookAddresses("127.0.0.0/8"))
 
 
 @req("EV-01", "EV-02")

@@ -1,4 +1,4 @@
-"""What an operator asks a catalog for: how it stands, who is told, who may come in."""
+"""What an operator reads from a catalog: its status, listeners, tokens and locations."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from headgate.protocol.actions import Sequence, TableId
 
 
 class ListenerEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A registered listener, and how far it is."""
+    """A registered listener and its progress."""
 
     name: str
-    kind: str  # webhook, or callable: in the process that brought it
-    target: str  # where it is told
-    position: Sequence  # it has heard of everything up to here
-    behind: int = 0  # how many events are still to be told
+    kind: str  # webhook, or callable: in the process that registered it
+    target: str  # a webhook's URL, or a callable's name
+    position: Sequence  # all events up to this sequence are delivered
+    behind: int = 0  # how many sequences are not delivered yet
     created_ms: int
-    failing: str | None = None  # why it could not be told more
+    failing: str | None = None  # why the last delivery failed
 
 
 class TokenEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -36,7 +36,7 @@ class LocationEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class FileSizes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How many files of which sizes a table has, as a writer counted them."""
+    """A histogram of the sizes of a table's files, as reported by a writer."""
 
     sorted_bin_boundaries: tuple[int, ...] = ()
     file_counts: tuple[int, ...] = ()
@@ -44,8 +44,8 @@ class FileSizes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     commit_version: int | None = None
 
 
-class Reported(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What writers told of their commits to a table, added up. Nobody checks it."""
+class CommitReports(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The sum of what writers reported of their commits to a table. It is not verified."""
 
     commits: int = 0
     files_added: int = 0
@@ -55,31 +55,33 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     rows_inserted: int = 0
     rows_removed: int = 0
     rows_updated: int = 0
-    file_sizes: FileSizes | None = None  # of the newest version that was told of
-    last_ms: int | None = None  # when the last of them told
+    file_sizes: FileSizes | None = None  # of the newest version in a report
+    last_ms: int | None = None  # time of the last report
 
 
-class Remarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is stored of a catalog or a schema beyond its name."""
+class NamespaceDetails(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """Details of a catalog or a schema beyond its name."""
 
     comment: str | None = None
     properties: dict[str, str] = {}
     changed_ms: int | None = None
-    id: str | None = None  # kept when it is renamed
-    former_name: str | None = None  # before it was renamed last
+    id: str | None = None  # stays when it is renamed
+    former_name: str | None = None  # before the last rename
     storage_root: str | None = None  # new tables are stored under it
-    storage_location: str | None = None  # the folder under the storage root that is its own
+    storage_location: str | None = None  # its own folder under the storage root
 
 
-class CatalogRemarks(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What was said of a catalog, and of its namespaces by what is unique in their names."""
+class CatalogDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Details of a catalog, and of its schemas by their folded names."""
 
-    catalog: Remarks = Remarks()
-    schemas: dict[str, Remarks] = {}
+    catalog: NamespaceDetails = NamespaceDetails()
+    schemas: dict[str, NamespaceDetails] = {}
 
 
 class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A table's commits that are ratified and not yet published."""
+    """How many commits of a table are ratified and not yet published."""
 
     table_id: TableId
     name: str | None = None
@@ -89,7 +91,7 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 class Trouble(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A table that is not published, and why.
 
-    Stopped: until somebody mends it. Otherwise it is tried again and again.
+    If it is stopped, it needs a repair; otherwise publishing is retried.
     """
 
     table_id: TableId
@@ -99,19 +101,19 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """How a catalog stands, from one instant."""
+    """The status of a catalog at one instant."""
 
     version: str  # of Headgate
-    store: str  # what the rows lie in, and their schema
-    root: str  # where tables are put
+    store: str  # the kind of database, and its schema version
+    root: str  # location of the lake
     sequence: Sequence
     clock_ms: int
-    tables: dict[str, int]  # how many are in each state
-    external: int = 0  # of the active ones
-    unpublished: int = 0
+    tables: dict[str, int]  # count by state
+    external: int = 0  # count of external tables among the active ones
+    unpublished: int = 0  # count of unpublished commits
     tails: tuple[Tail, ...] = ()  # the longest first
     open_transactions: int = 0  # begun with the catalog, and not decided
-    publisher_lag_ms: int = 0  # how long the oldest unpublished commit has been waiting
+    publisher_lag_ms: int = 0  # age of the oldest unpublished commit
     troubles: tuple[Trouble, ...] = ()
     listeners: tuple[ListenerEntry, ...] = ()
-    tokens: int = 0  # that are not revoked
+    tokens: int = 0  # count of tokens that are not revoked

@@ -1,9 +1,9 @@
-"""One listener is told: in order, at least once, in a thread of its own.
+"""Delivery of events to one listener: in order, at least once, in a thread of its own.
 
-A lease lets one process tell a listener at a time. What was told is recorded after it was heard,
-never before, so a crash between the two repeats events and loses none; a repetition has the
-sequence it had. A listener that fails is told again after a pause that grows; one that hangs holds
-up itself and nobody else. Spec: EV-01.
+A lease lets one process at a time deliver to a listener. The position is recorded after the
+delivery, never before, so a crash between the two repeats events and loses none; a repeated event
+has the same sequence. Failed deliveries are retried after growing pauses. A listener that hangs
+does not hold up others. Spec: EV-01.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Final
 
 from headgate.api.events import Event, Listener
-from headgate.catalog.event_feed import Events, Feed
+from headgate.catalog.event_feed import EventFeed, EventPage
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, ListenerRow, WriteUnit
 from headgate.clock import Clock
@@ -25,70 +25,73 @@ from headgate.names import TableName
 from headgate.protocol.actions import Sequence
 
 _PAGE: Final = 256
-_SKIPPED: Final = 1_000  # events nobody wanted, until that is recorded
-_WAIT_S: Final = 60.0  # for the next event, then the same again
-_RECORD_EVERY_S: Final = 0.1  # while one event follows the other
+_RECORD_SKIPPED: Final = 1_000  # record the position after this many events were filtered out
+_WAIT_S: Final = 60.0  # for the next event, repeatedly
+_RECORD_EVERY_S: Final = 0.1  # while events arrive without a pause
 _PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 60.0
-_OTHERS_S: Final = 1.0  # until another process is looked after again
-_LONGEST_REASON: Final = 500
+_MAX_PAUSE_S: Final = 60.0
+_RETRY_LEASE_S: Final = 1.0  # while another process has the lease
+_MAX_REASON: Final = 500
 
 _log = logging.getLogger(__name__)
 
 
-class Choice:
-    """Which events a listener wants: all, those of some tables, or one after all of them moved."""
+class EventFilter:
+    """Selects a listener's events: all, those of some tables, or one after all of them changed.
+
+    With `together`, an event is selected once each of the tables had a commit since the last one.
+    """
 
     def __init__(
         self, tables: Collection[TableName] | None = None, *, together: bool = False
     ) -> None:
         self._keys = None if tables is None else frozenset(table.key for table in tables)
         self._together = together
-        self._moved: set[tuple[str, str, str]] = set()
+        self._changed: set[tuple[str, str, str]] = set()
 
     @property
-    def is_gathering(self) -> bool:
-        """Whether some tables moved and others are waited for: what came meanwhile is not done."""
-        return bool(self._moved)
+    def is_partial(self) -> bool:
+        """Whether some tables changed and others did not yet: the position stays before them."""
+        return bool(self._changed)
 
-    def wants(self, event: Event) -> bool:
-        """Say whether to tell of an event. Spec: EV-02."""
+    def matches(self, event: Event) -> bool:
+        """Return True if an event is to be delivered. Spec: EV-02."""
         if self._keys is None:
             return True
-        moved = {
+        changed = {
             key
             for commit in event.commits
             if commit.name is not None and (key := TableName.parse(commit.name).key) in self._keys
         }
         if not self._together:
-            return bool(moved)
-        self._moved |= moved
-        return self._moved == self._keys
+            return bool(changed)
+        self._changed |= changed
+        return self._changed == self._keys
 
-    def begin_again(self) -> None:
-        """Forget what has moved."""
-        self._moved.clear()
+    def reset(self) -> None:
+        """Forget which tables changed."""
+        self._changed.clear()
 
 
-class Teller:
-    """Tells one listener, from where it stands."""
+class Delivery:
+    """Delivers events to one listener, from its recorded position."""
 
     def __init__(
         self,
         name: str,
         listener: Listener,
-        choice: Choice,
+        event_filter: EventFilter,
         *,
         store: CatalogStore,
         ratifier: Ratifier,
-        feed: Feed,
+        feed: EventFeed,
         clock: Clock,
         lease_ms: int,
         holder: str,
     ) -> None:
         self.name = name
         self._listener = listener
-        self._choice = choice
+        self._filter = event_filter
         self._store = store
         self._ratifier = ratifier
         self._feed = feed
@@ -98,31 +101,31 @@ class Teller:
         self._holder = holder
         self.recorded = Sequence(0)  # as far as this process knows
         self._failures = 0  # in a row
-        self._is_holding = False
-        self._is_lost = False  # the lease went to another
-        self._taken_at = 0.0
-        self._leasing = threading.Lock()  # else it might be renewed after it was given up
+        self._holds_lease = False
+        self._lease_lost = False  # another process has the lease
+        self._renewed_at = 0.0
+        self._lease_lock = threading.Lock()  # otherwise it might be renewed after its release
         self._stopping = threading.Event()
-        self._last_until: float | None = None  # while stopping: what is there is told until then
-        self._waiting: Future[Events] | None = None
+        self._deadline: float | None = None  # while stopping: present events are delivered until it
+        self._waiting: Future[EventPage] | None = None
         self._thread = threading.Thread(
             target=self._run, name=f"headgate-listener-{name}", daemon=True
         )
 
     def start(self) -> None:
-        """Tell from now on."""
+        """Begin to deliver."""
         self._thread.start()
 
-    def stop(self, last_until: float | None = None) -> None:
-        """Tell no more; if a time is given, what is there already is told until then."""
-        self._last_until = last_until
+    def stop(self, deadline: float | None = None) -> None:
+        """Stop; with a deadline, deliver the events that exist already until then."""
+        self._deadline = deadline
         self._stopping.set()
         waiting = self._waiting
         if waiting is not None:
             waiting.cancel()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the listener to return; say whether it did."""
+        """Wait for the thread to end; return True if it did."""
         if threading.current_thread() is self._thread:  # a listener that closes its session
             return True
         self._thread.join(max(seconds, 0))
@@ -133,140 +136,142 @@ class Teller:
         return self._thread.is_alive()
 
     def renew(self) -> None:
-        """Keep the lease of a listener that takes its time; called again and again."""
-        with self._leasing:
-            is_due = self._clock.monotonic() - self._taken_at > self._lease_ms / 3000
-            if self._is_holding and is_due and not self._stopping.is_set() and not self._take():
-                self._is_lost = True
+        """Renew the lease while a listener is slow; called at intervals."""
+        with self._lease_lock:
+            is_due = self._clock.monotonic() - self._renewed_at > self._lease_ms / 3000
+            if self._holds_lease and is_due and not self._stopping.is_set() and not self._acquire():
+                self._lease_lost = True
 
     def _run(self) -> None:
         while True:
             try:
-                if not self._follow():
+                if not self._deliver_from_position():
                     return
-            except HeadgateError as error:  # of the catalog's store, and not of the listener
+            except HeadgateError as error:  # from the catalog's store, not from the listener
                 if self._stopping.is_set():
                     return
-                _log.warning("listener %s cannot be told: %s", self.name, error)
-                self._is_holding = False  # whether or not: it lapses
-                self._stopping.wait(_OTHERS_S)
+                _log.warning("cannot deliver events to listener %s: %s", self.name, error)
+                self._holds_lease = False  # even if it is held, it expires
+                self._stopping.wait(_RETRY_LEASE_S)
 
-    def _follow(self) -> bool:
-        """Tell from where the catalog says it stands; give whether there is a reason to go on."""
+    def _deliver_from_position(self) -> bool:
+        """Deliver events after the recorded position; return False when there is nothing left."""
         row = self._row()
         if row is None:
             return False
-        self.recorded = seen = heard = row.position
-        self._choice.begin_again()
-        self._is_lost = False
+        self.recorded = seen = delivered = row.position
+        self._filter.reset()
+        self._lease_lost = False
         since = self._clock.monotonic()
         while True:
             try:
                 events = self._next(seen)
             except VersionGoneError as error:
-                self._fail(error, seen, heard)
+                self._fail(error, seen, delivered)
                 return not self._stopping.is_set()
             for event in events:
-                if self._is_over():
+                if self._is_past_deadline():
                     break
-                if self._choice.wants(event):
-                    if not self._is_holding and not self._begin():
+                if self._filter.matches(event):
+                    if not self._holds_lease and not self._acquire_or_wait():
                         return not self._stopping.is_set()
-                    if not self._tell(event, heard):
+                    if not self._deliver(event, delivered):
                         return not self._stopping.is_set()
-                    self._choice.begin_again()
+                    self._filter.reset()
                 seen = event.sequence
-                if not self._choice.is_gathering:
-                    heard = seen
-                if self._is_holding and self._clock.monotonic() - since > _RECORD_EVERY_S:
-                    self._record(heard)
+                if not self._filter.is_partial:
+                    delivered = seen
+                if self._holds_lease and self._clock.monotonic() - since > _RECORD_EVERY_S:
+                    self._record(delivered)
                     since = self._clock.monotonic()
-                if self._is_lost:
+                if self._lease_lost:
                     break
-            skipped = heard - self.recorded
+            skipped = delivered - self.recorded
             is_pause = self._stopping.is_set() or not events
-            if self._is_holding or skipped >= _SKIPPED or (skipped and is_pause):
-                is_idle = self._is_over() or self._is_lost or not self._feed.read(seen, 1)
-                self._record(heard, is_last=is_idle)
+            if self._holds_lease or skipped >= _RECORD_SKIPPED or (skipped and is_pause):
+                is_idle = (
+                    self._is_past_deadline() or self._lease_lost or not self._feed.read(seen, 1)
+                )
+                self._record(delivered, release=is_idle)
                 since = self._clock.monotonic()
-            if self._stopping.is_set() and (self._is_over() or not events):
+            if self._stopping.is_set() and (self._is_past_deadline() or not events):
                 return False
-            if self._is_lost:
+            if self._lease_lost:
                 return True
 
-    def _next(self, seen: Sequence) -> Events:
+    def _next(self, seen: Sequence) -> EventPage:
         if self._stopping.is_set():
-            return () if self._is_over() else self._feed.read(seen, _PAGE)
-        self._waiting = waiting = self._feed.soon(seen, _PAGE, _WAIT_S)
-        if self._stopping.is_set():  # between the look and the wait
+            return () if self._is_past_deadline() else self._feed.read(seen, _PAGE)
+        self._waiting = waiting = self._feed.wait_for_page(seen, _PAGE, _WAIT_S)
+        if self._stopping.is_set():  # stopped since the check above
             waiting.cancel()
         try:
             return waiting.result()
         except CancelledError:
-            return () if self._is_over() else self._feed.read(seen, _PAGE)
+            return () if self._is_past_deadline() else self._feed.read(seen, _PAGE)
         finally:
             self._waiting = None
 
-    def _is_over(self) -> bool:
+    def _is_past_deadline(self) -> bool:
         if not self._stopping.is_set():
             return False
-        return self._last_until is None or self._clock.monotonic() >= self._last_until
+        return self._deadline is None or self._clock.monotonic() >= self._deadline
 
-    def _begin(self) -> bool:
-        """Take the lease, unless another process has it or has told something meanwhile."""
-        with self._leasing:
-            self._is_holding = self._take()
-        if not self._is_holding:
-            self._stopping.wait(_OTHERS_S)
+    def _acquire_or_wait(self) -> bool:
+        """Acquire the lease, unless another process has it or has delivered events meanwhile."""
+        with self._lease_lock:
+            self._holds_lease = self._acquire()
+        if not self._holds_lease:
+            self._stopping.wait(_RETRY_LEASE_S)
             return False
         row = self._row()
         if row is None or row.position != self.recorded:
-            self._record(self.recorded, is_last=True)
+            self._record(self.recorded, release=True)
             return False
         return True
 
-    def _tell(self, event: Event, heard: Sequence) -> bool:
-        """Tell of an event; when that fails give the lease up, pause, and begin again."""
+    def _deliver(self, event: Event, delivered: Sequence) -> bool:
+        """Call the listener with an event; if it fails, release the lease, pause, return False."""
         fail_point("listener.before_tell")
         try:
             self._listener(event)
         except Exception as error:
-            self._fail(error, event.sequence, heard)
+            self._fail(error, event.sequence, delivered)
             return False
         fail_point("listener.after_tell")
         self._failures = 0
         return True
 
-    def _fail(self, error: Exception, sequence: Sequence, heard: Sequence) -> None:
-        """Record why the listener gets no further, and pause, longer each time."""
+    def _fail(self, error: Exception, sequence: Sequence, delivered: Sequence) -> None:
+        """Record why a delivery failed, and pause, longer after each failure."""
         if self._failures == 0:
             _log.warning("listener %s failed at sequence %d: %s", self.name, sequence, error)
-        said = getattr(error, "message", str(error)) or type(error).__name__
-        self._record(heard, failing=said[:_LONGEST_REASON], is_last=True)
-        pause_s = min(_PAUSE_S * 2 ** min(self._failures, 20), _LONGEST_PAUSE_S)
+        reason = getattr(error, "message", str(error)) or type(error).__name__
+        self._record(delivered, failing=reason[:_MAX_REASON], release=True)
+        pause_s = min(_PAUSE_S * 2 ** min(self._failures, 20), _MAX_PAUSE_S)
         self._failures += 1
         self._stopping.wait(pause_s)
 
     def _record(
-        self, heard: Sequence, *, failing: str | None = None, is_last: bool = False
+        self, delivered: Sequence, *, failing: str | None = None, release: bool = False
     ) -> None:
-        """Remember how far the listener is; with the last record goes the lease."""
+        """Record the listener's position; release the lease if asked."""
 
         def record(unit: WriteUnit) -> None:
-            unit.advance_listener(self.name, heard, failing)
-            if is_last:
+            unit.advance_listener(self.name, delivered, failing)
+            if release:
                 unit.release_lease(self._lease, self._holder)
 
-        with self._leasing:
+        with self._lease_lock:
             self._ratifier.submit(self._lease, record).result()
-            self._is_holding = self._is_holding and not is_last
-        self.recorded = max(self.recorded, heard)
+            self._holds_lease = self._holds_lease and not release
+        self.recorded = max(self.recorded, delivered)
         fail_point("listener.after_record")
 
-    def _take(self) -> bool:
+    def _acquire(self) -> bool:
         now_ms = self._clock.now_ms()
         until_ms = now_ms + self._lease_ms
-        self._taken_at = self._clock.monotonic()
+        self._renewed_at = self._clock.monotonic()
         return self._ratifier.submit(
             self._lease,
             lambda unit: unit.acquire_lease(self._lease, self._holder, now_ms, until_ms),

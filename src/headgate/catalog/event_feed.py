@@ -1,8 +1,8 @@
-"""The feed of events: read by sequence, and waited for without asking the store for each waiter.
+"""The feed of events: pages by sequence, at once or as soon as there are events.
 
-One thread waits for all. It is woken by this process's own ratifications, and looks at the store
-now and then while somebody waits, since other processes ratify too. While nobody waits there is
-nothing to wake, and a ratification pays one look at an empty list. Spec: EV-01.
+One thread serves all waiters. It is woken by this process's ratifications, and polls the store
+while there are waiters, since other processes ratify too. Without waiters, a ratification only
+costs a look at an empty list. Spec: EV-01.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import Sequence, TableId
 
-LARGEST_PAGE: Final = 1_000
-_LOOK_EVERY_S: Final = 0.25  # for what other processes ratified
-_GATHER_S: Final = 0.005  # many ratifications in a row are one look
+MAX_PAGE: Final = 1_000
+_POLL_S: Final = 0.25  # to see what other processes ratified
+_BATCH_S: Final = 0.005  # ratifications within this time are read together
 
 _log = logging.getLogger(__name__)
 
-Events = tuple[Event, ...]
+EventPage = tuple[Event, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -39,60 +39,57 @@ class _Waiter:
     after: Sequence | None
     limit: int
     deadline: float
-    answer: Future[Events] = field(default_factory=Future)
+    answer: Future[EventPage] = field(default_factory=Future)
 
 
-class Feed:
-    """Events after a sequence, at once or as soon as there are some.
-
-    Without a sequence they begin at the oldest event that is kept.
-    """
+class EventFeed:
+    """Reads events after a sequence; without a sequence, from the oldest event that is kept."""
 
     def __init__(self, store: CatalogStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._changes = threading.Condition()
         self._waiting: list[_Waiter] = []
-        self._is_told = False  # something was ratified here
-        self._is_new = False  # somebody began to wait
+        self._has_ratified = False  # this process ratified something since the last read
+        self._has_new_waiter = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
-    def read(self, after: Sequence | None, limit: int = LARGEST_PAGE) -> Events:
-        """Give the events after a sequence that are there now, in order and without a gap."""
-        _refuse_if_wrong(after, limit)
+    def read(self, after: Sequence | None, limit: int = MAX_PAGE) -> EventPage:
+        """Return the present events after a sequence, in order and without a gap."""
+        _refuse_if_invalid(after, limit)
         with self._store.read() as unit:
             return page(unit, after, limit)
 
-    def soon(self, after: Sequence | None, limit: int, wait_s: float) -> Future[Events]:
-        """Give a future of the next events; it ends with none when the time is over."""
-        _refuse_if_wrong(after, limit)
+    def wait_for_page(self, after: Sequence | None, limit: int, wait_s: float) -> Future[EventPage]:
+        """Return a future of the next events; it resolves to no events when the time is over."""
+        _refuse_if_invalid(after, limit)
         waiter = _Waiter(after, limit, self._clock.monotonic() + wait_s)
         with self._changes:
             if self._is_closed:
                 waiter.answer.set_result(())
                 return waiter.answer
             self._waiting.append(waiter)
-            self._is_new = True  # what it waits for may be there already
+            self._has_new_waiter = True  # its events may exist already
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="headgate-feed", daemon=True)
                 self._thread.start()
             self._changes.notify()
         return waiter.answer
 
-    def tell(self) -> None:
-        """Say that something was ratified here: cheap, since every ratification says so.
+    def notify(self) -> None:
+        """Wake the waiters after a ratification in this process; cheap without waiters.
 
-        Who begins to wait after this look at the list is answered from the store, and it is there.
+        The unlocked check is safe: a later waiter reads the store first, and finds the event.
         """
-        if self._waiting and not self._is_told:
+        if self._waiting and not self._has_ratified:
             with self._changes:
-                self._is_told = True
+                self._has_ratified = True
                 self._changes.notify()
 
     def close(self) -> None:
-        """Send everybody away who waits."""
+        """Answer all waiters with no events, and stop."""
         if os.getpid() != self._process:  # threads do not cross a fork
             return
         with self._changes:
@@ -109,38 +106,40 @@ class Feed:
             with self._changes:
                 while not self._waiting and not self._is_closed:
                     self._changes.wait()
-                if not (self._is_told or self._is_new or self._is_closed):
+                if not (self._has_ratified or self._has_new_waiter or self._is_closed):
                     self._changes.wait(self._pause_s())
-                if self._is_told:
-                    # Whoever ratifies much is not slowed down by a look for each.
-                    self._changes.wait_for(lambda: self._is_new or self._is_closed, _GATHER_S)
+                if self._has_ratified:
+                    # Many ratifications in a row cost one read.
+                    self._changes.wait_for(
+                        lambda: self._has_new_waiter or self._is_closed, _BATCH_S
+                    )
                 if self._is_closed:
                     return
-                self._is_told = self._is_new = False
+                self._has_ratified = self._has_new_waiter = False
                 waiting = list(self._waiting)
             try:
-                done = self._look(waiting)
-            except Exception as error:  # a thread that dies leaves everybody waiting
+                done = self._read_for(waiting)
+            except Exception as error:  # the thread must survive, or all waiters hang
                 done = dict.fromkeys(waiting, error)
                 if not isinstance(error, HeadgateError):
                     _log.exception("reading events failed")
             with self._changes:
-                # Those that are gone from the list were sent away meanwhile.
+                # Waiters that are no longer in the list were answered by close().
                 done = {waiter: done[waiter] for waiter in self._waiting if waiter in done}
                 self._waiting = [waiter for waiter in self._waiting if waiter not in done]
-            for waiter, found in done.items():
-                _answer(waiter, found)
+            for waiter, result in done.items():
+                _answer(waiter, result)
 
     def _pause_s(self) -> float:
         now = self._clock.monotonic()
         nearest = min(waiter.deadline for waiter in self._waiting)
-        return min(max(nearest - now, 0.0), _LOOK_EVERY_S)
+        return min(max(nearest - now, 0.0), _POLL_S)
 
-    def _look(self, waiting: list[_Waiter]) -> dict[_Waiter, Events | Exception]:
-        """Find out whose waiting is over, from one instant of the store."""
+    def _read_for(self, waiting: list[_Waiter]) -> dict[_Waiter, EventPage | Exception]:
+        """Return the results of the waiters that are done, from one instant of the store."""
         now = self._clock.monotonic()
-        done: dict[_Waiter, Events | Exception] = {}
-        pages: dict[tuple[Sequence, int], Events | Exception] = {}
+        done: dict[_Waiter, EventPage | Exception] = {}
+        pages: dict[tuple[Sequence, int], EventPage | Exception] = {}
         with self._store.read() as unit:
             latest = unit.clock().sequence
             for waiter in waiting:
@@ -148,36 +147,36 @@ class Feed:
                     done[waiter] = ()
                     continue
                 after = _start(unit, waiter.after)
-                asked = (after, waiter.limit)
+                request = (after, waiter.limit)
                 if after > latest:
-                    done[waiter] = _not_yet(after, latest)
+                    done[waiter] = _in_the_future_error(after, latest)
                 elif after < latest:
-                    if asked not in pages:  # many wait for the same
-                        pages[asked] = _page_or_error(unit, *asked)
-                    done[waiter] = pages[asked]
+                    if request not in pages:  # many waiters have the same request
+                        pages[request] = _page_or_error(unit, *request)
+                    done[waiter] = pages[request]
                 elif waiter.deadline <= now:
                     done[waiter] = ()
         return done
 
 
-def page(unit: ReadUnit, after: Sequence | None, limit: int) -> Events:
-    """Make events of what took the sequences after one."""
+def page(unit: ReadUnit, after: Sequence | None, limit: int) -> EventPage:
+    """Return the events after a sequence."""
     after = _start(unit, after)
     rows = unit.events(after, limit)
     if not rows:
         latest = unit.clock().sequence
         if after > latest:
-            raise _not_yet(after, latest)
+            raise _in_the_future_error(after, latest)
         return ()
     if rows[0].sequence > after + 1:
-        raise _gone(rows[0].sequence)
-    # A table is asked for its name once; what happens to it from there on the rows tell.
+        raise _deleted_error(rows[0].sequence)
+    # A table's name is read once; later changes of it are in the rows.
     names: dict[TableId, str | None] = {}
     return tuple(_event(unit, row, names) for row in rows)
 
 
-def _page_or_error(unit: ReadUnit, after: Sequence, limit: int) -> Events | Exception:
-    """Return a page, or why it cannot be read: other waiters are not affected."""
+def _page_or_error(unit: ReadUnit, after: Sequence, limit: int) -> EventPage | Exception:
+    """Return a page, or the error of reading it, which must not affect other waiters."""
     try:
         return page(unit, after, limit)
     except VersionGoneError as error:
@@ -185,25 +184,25 @@ def _page_or_error(unit: ReadUnit, after: Sequence, limit: int) -> Events | Exce
 
 
 def _start(unit: ReadUnit, after: Sequence | None) -> Sequence:
-    """Return the sequence to read after: without one, that before the oldest event kept."""
+    """Return the sequence to read after; by default, the one before the oldest event kept."""
     if after is not None:
         return after
     oldest = unit.oldest_event()
     return Sequence(0) if oldest is None else Sequence(oldest.sequence - 1)
 
 
-def _gone(oldest: Sequence) -> VersionGoneError:
+def _deleted_error(oldest: Sequence) -> VersionGoneError:
     return VersionGoneError(
         f"Events before sequence {oldest} are past their retention and deleted.",
-        remedy=f"Ask for events after {oldest - 1}, and read from the tables what changed before.",
+        remedy=f"Read events after {oldest - 1}, and earlier changes from the tables.",
     )
 
 
 def _event(unit: ReadUnit, row: EventRow, names: dict[TableId, str | None]) -> Event:
-    begun = {table_id: str(name) for name, table_id in row.names_assigned}
-    ended = {table_id: str(name) for name, table_id in row.names_released}
-    for table_id in begun.keys() | ended.keys():
-        names[table_id] = begun.get(table_id)
+    assigned = {table_id: str(name) for name, table_id in row.names_assigned}
+    released = {table_id: str(name) for name, table_id in row.names_released}
+    for table_id in assigned.keys() | released.keys():
+        names[table_id] = assigned.get(table_id)
 
     def commit(table_id: TableId, of: CommitRow) -> TableCommit:
         if table_id not in names:
@@ -224,32 +223,34 @@ def _event(unit: ReadUnit, row: EventRow, names: dict[TableId, str | None]) -> E
         txn_id=row.txn_id,
         commits=tuple(commit(table_id, of) for table_id, of in row.commits),
         names=tuple(
-            NameChange(table_id=table_id, before=ended.get(table_id), after=begun.get(table_id))
-            for table_id in dict.fromkeys([*ended, *begun])
+            NameChange(
+                table_id=table_id, before=released.get(table_id), after=assigned.get(table_id)
+            )
+            for table_id in dict.fromkeys([*released, *assigned])
         ),
     )
 
 
-def _refuse_if_wrong(after: Sequence | None, limit: int) -> None:
-    if (after is not None and after < 0) or not 1 <= limit <= LARGEST_PAGE:
+def _refuse_if_invalid(after: Sequence | None, limit: int) -> None:
+    if (after is not None and after < 0) or not 1 <= limit <= MAX_PAGE:
         raise InvalidArgumentError(
-            f"Events after {after}, at most {limit}.",
-            remedy=f"Ask for 1 to {LARGEST_PAGE} events after a sequence from 0 on.",
+            f"Invalid request for at most {limit} events after sequence {after}.",
+            remedy=f"Request 1 to {MAX_PAGE} events after a sequence that is not negative.",
         )
 
 
-def _not_yet(after: Sequence, latest: Sequence) -> InTheFutureError:
+def _in_the_future_error(after: Sequence, latest: Sequence) -> InTheFutureError:
     return InTheFutureError(
-        f"The catalog is at sequence {latest} and has not come to {after} yet.",
-        remedy="Ask after the last sequence you have seen. If this was it, the catalog is an older "
-        "copy: begin again at what it says.",
+        f"The catalog is at sequence {latest} and has not reached {after} yet.",
+        remedy="Read after the last sequence you received. If this is that sequence, the catalog "
+        f"is an older copy: continue after {latest}.",
     )
 
 
-def _answer(waiter: _Waiter, found: Events | Exception) -> None:
+def _answer(waiter: _Waiter, result: EventPage | Exception) -> None:
     if not waiter.answer.set_running_or_notify_cancel():
-        return  # nobody waits for it any more
-    if isinstance(found, Exception):
-        waiter.answer.set_exception(found)
+        return  # cancelled
+    if isinstance(result, Exception):
+        waiter.answer.set_exception(result)
     else:
-        waiter.answer.set_result(found)
+        waiter.answer.set_result(result)

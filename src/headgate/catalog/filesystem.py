@@ -33,9 +33,9 @@ from headgate.api.messages import (
     VersionTaken,
 )
 from headgate.api.port import Progress, Ref
-from headgate.catalog.filesystem_fsck import LogCheck
-from headgate.catalog.fsck import data_files
-from headgate.catalog.unknown_folders import is_fresh, unknown_folder
+from headgate.catalog.fsck.data_files import missing_data_files
+from headgate.catalog.fsck.filesystem_log import FilesystemLogCheck
+from headgate.catalog.fsck.leftovers import is_fresh, unknown_folder
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
@@ -422,7 +422,7 @@ class FilesystemCatalog:
 
     def _checked(self, name: TableName, *, repair: bool) -> Iterator[Finding]:
         store = self._store_for(self._location(name))
-        check = LogCheck(str(name), DeltaLog(store), self._clock.now_ms(), repair=repair)
+        check = FilesystemLogCheck(str(name), DeltaLog(store), self._clock.now_ms(), repair=repair)
         yield from check.findings()
         listed = {item.path: item.size for item in store.list("", recursive=True)}
         if check.latest < 0:
@@ -439,7 +439,7 @@ class FilesystemCatalog:
             snapshot = snapshot_loader.load(
                 self, name, version=check.latest, store_for=self._store_for
             )
-            yield from data_files(str(name), snapshot, listed)
+            yield from missing_data_files(str(name), snapshot, listed)
         except HeadgateError as error:
             yield Finding(
                 rule="RD-06",

@@ -12,20 +12,19 @@ import logging
 import os
 import threading
 
+from headgate.catalog.purge import Purger
 from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.staged_file_cleanup import Sweeper
+from headgate.catalog.staged_file_cleanup import StagedFileCleaner
 from headgate.catalog.stores.port import CatalogStore, WriteUnit
-from headgate.catalog.tables import Registry, is_unfinished
 from headgate.clock import Clock
 from headgate.errors import HeadgateError
 from headgate.protocol.actions import Sequence
-from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _LEASE = "housekeeping"
-_FIRST_MS = 60_000  # until the first turn
-_EVENTS = 1_000  # deleted in one transaction of the database, so that commits do not wait
+_FIRST_RUN_MS = 60_000  # until the first turn
+_EVENTS_PER_BATCH = 1_000  # deleted in one transaction of the database, so that commits do not wait
 
 
 class Housekeeper:
@@ -35,16 +34,16 @@ class Housekeeper:
         self,
         store: CatalogStore,
         ratifier: Ratifier,
-        registry: Registry,
-        sweeper: Sweeper,
+        purger: Purger,
+        staged_files: StagedFileCleaner,
         clock: Clock,
         settings: Settings,
         holder: str,
     ) -> None:
         self._store = store
         self._ratifier = ratifier
-        self._registry = registry
-        self._sweeper = sweeper
+        self._purger = purger
+        self._staged_files = staged_files
         self._clock = clock
         self._settings = settings
         self._holder = holder
@@ -55,7 +54,9 @@ class Housekeeper:
 
     def start(self) -> None:
         """Keep house from now on, at even intervals."""
-        self._thread = threading.Thread(target=self._run, name="headgate-housekeeping", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop, name="headgate-housekeeping", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
@@ -64,24 +65,21 @@ class Housekeeper:
             self._stopping.set()
             self._thread.join(self._settings.publish_on_close_ms / 1000)
 
-    def keep(self) -> int:
+    def run(self) -> int:
         """Do it once, now, unless another does; say how much there was to do."""
-        return self.keep_anyway() if self._take_turn() else 0
+        return self.run_now() if self._acquire_turn() else 0
 
-    def keep_anyway(self) -> int:
+    def run_now(self) -> int:
         """Do it once, now, whoever else does; say how much there was to do."""
-        done = len(self._registry.expire_staging(self._settings.staging_kept_ms))
-        with self._store.read() as unit:
-            unfinished = [
-                row.id for row in unit.tables_in_state(TableStatus.PURGED) if is_unfinished(row)
-            ]
+        done = len(self._purger.expire_staging(self._settings.staging_kept_ms))
+        unfinished = self._purger.unfinished()
         for table_id in unfinished:
-            self._registry.finish_purge(table_id)
-        self._forget()
-        self._forget_events()
-        return done + len(unfinished) + self._sweeper.sweep(self._stopping.is_set)
+            self._purger.purge_or_log(table_id)
+        self._delete_answers()
+        self._delete_events()
+        return done + len(unfinished) + self._staged_files.clean(self._stopping.is_set)
 
-    def _forget(self) -> None:
+    def _delete_answers(self) -> None:
         """Delete rejections and answers under idempotency keys that are past their retention.
 
         Each new one deletes the old ones as well; here they go where no new ones come.
@@ -94,7 +92,7 @@ class Housekeeper:
 
         self._ratifier.submit(_LEASE, forget).result()
 
-    def _forget_events(self) -> None:
+    def _delete_events(self) -> None:
         """Delete events past their retention, in bounded transactions.
 
         What a listener has not received yet is kept for twice as long.
@@ -116,13 +114,13 @@ class Housekeeper:
             due = min(max(min((old_last, *received)), given_up_last), newest - 1)
             if oldest is None or due < oldest.sequence:
                 return False
-            unit.delete_events(Sequence(min(due, oldest.sequence + _EVENTS - 1)))
+            unit.delete_events(Sequence(min(due, oldest.sequence + _EVENTS_PER_BATCH - 1)))
             return True
 
         while not self._stopping.is_set() and self._ratifier.submit(_LEASE, forget).result():
             pass
 
-    def _take_turn(self) -> bool:
+    def _acquire_turn(self) -> bool:
         """Take the lease; nobody ends it, so that for as long as it runs there is no other turn.
 
         One that runs for longer than any should was taken by a clock that was ahead.
@@ -141,12 +139,12 @@ class Housekeeper:
         self._refused_since = now
         return True
 
-    def _run(self) -> None:
-        wait_ms = min(_FIRST_MS, self._settings.housekeeping_ms)
+    def _loop(self) -> None:
+        wait_ms = min(_FIRST_RUN_MS, self._settings.housekeeping_ms)
         while not self._stopping.wait(wait_ms / 1000):
             wait_ms = self._settings.housekeeping_ms
             try:
-                done = self.keep()
+                done = self.run()
                 if done:
                     _log.info("gave up %d places and files that nobody came back for", done)
             except HeadgateError as error:

@@ -1,7 +1,7 @@
-"""Idempotency keys: a request that comes again is answered, not carried out again.
+"""Idempotency keys: a repeated request gets the first answer and changes nothing.
 
-Key, hash of the request and answer are recorded in the very unit of work that makes the change,
-so "in progress" does not exist. Proposals need none of this: their txnId is their key.
+The key, the request's hash and the answer are recorded in the unit of work that makes the change,
+so there is no state "in progress". Proposals need no key: their txnId identifies them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from headgate.protocol.encoding import to_json
 Result = TypeVar("Result")
 
 
-class RequestKey(NamedTuple):  # every request makes one
-    """What a request is known by when it comes again."""
+class RequestKey(NamedTuple):  # cheap, since every request creates one
+    """An idempotency key and the request that it was sent with."""
 
     key: str
-    request: bytes  # hash of all that was asked
+    request: bytes  # hash of the whole request
 
 
 class AnsweredError(Exception):
-    """The request was carried out before; this is what it was answered."""
+    """The request was carried out before, with this answer."""
 
     def __init__(self, answer: bytes) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class AnsweredError(Exception):
 def once(
     key: RequestKey, work: Callable[[WriteUnit], Result], now_ms: int, kept_ms: int
 ) -> Callable[[WriteUnit], Result]:
-    """Give work that is done once under its key, and remembers its answer for a while."""
-    refuse_if_none(key, now_ms, kept_ms)
+    """Wrap work so that it is done once under its key and its answer is kept for `kept_ms`."""
+    refuse_unless_usable(key, now_ms, kept_ms)
 
     def do(unit: WriteUnit) -> Result:
         refuse_if_answered(unit, key)
@@ -49,21 +49,21 @@ def once(
     return do
 
 
-def refuse_if_none(key: RequestKey, now_ms: int, kept_ms: int) -> None:
-    """Refuse what is no key, and one so old that its answer may be forgotten."""
+def refuse_unless_usable(key: RequestKey, now_ms: int, kept_ms: int) -> None:
+    """Refuse an invalid key, and one so old that its answer may be deleted."""
     if _time_of(key.key) < now_ms - kept_ms:
         raise TransactionExpiredError(
-            f"The key {key.key} is older than answers are kept.", remedy="Make a new key."
+            f"The key {key.key} is older than answers are kept.", remedy="Use a new key."
         )
 
 
 def refuse_if_answered(unit: ReadUnit, key: RequestKey) -> None:
-    """Raise the answer that was given under this key before, if there is one."""
-    known = unit.answer(key.key)
-    if known is not None:
-        if known.request != key.request:
+    """Raise AnsweredError if the key has an answer; refuse a key of another request."""
+    recorded = unit.answer(key.key)
+    if recorded is not None:
+        if recorded.request != key.request:
             raise KeyReusedError(f"The key {key.key} was used for another request.")
-        raise AnsweredError(known.answer)
+        raise AnsweredError(recorded.answer)
 
 
 def _time_of(key: str) -> int:
@@ -73,6 +73,6 @@ def _time_of(key: str) -> int:
         parsed = None
     if parsed is None or parsed.version != 7:
         raise InvalidArgumentError(
-            f"The idempotency key {key[:60]!r} is no UUIDv7.", remedy="Make a new UUIDv7."
+            f"The idempotency key {key[:60]!r} is not a UUIDv7.", remedy="Use a new UUIDv7."
         )
     return parsed.int >> 80

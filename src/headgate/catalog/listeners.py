@@ -1,4 +1,4 @@
-"""Listeners: who is told after a ratification, and how far each one is.
+"""ListenerService: who is told after a ratification, and how far each one is.
 
 A listener is a row (name, kind, target, position) and, in one process at a time, a thread that
 tells it. Those that came as a callable are told by the process that brought them; of other kinds
@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 from headgate.api.events import Listener
 from headgate.api.status import ListenerEntry
-from headgate.catalog.delivery import Choice, Teller
-from headgate.catalog.event_feed import Feed
+from headgate.catalog.delivery import Delivery, EventFilter
+from headgate.catalog.event_feed import EventFeed
 from headgate.catalog.idempotency import RequestKey, once
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, ListenerRow, WriteUnit
-from headgate.catalog.webhook_addresses import Receivers
+from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
@@ -40,21 +40,21 @@ Result = TypeVar("Result")
 
 CALLABLE: Final = "callable"
 WEBHOOK: Final = "webhook"
-_LOOK_EVERY_S: Final = 1.0
-_LONGEST_TARGET: Final = 2_000
+_POLL_S: Final = 1.0
+_MAX_TARGET: Final = 2_000
 _GRACE_S: Final = 1.0  # for a listener that is just hearing something
 
 _log = logging.getLogger(__name__)
 
 
-class Listeners:
-    """Keeps the rows, and a teller for each that is told from here."""
+class ListenerService:
+    """Keeps the rows, and a delivery for each that is told from here."""
 
     def __init__(
         self,
         store: CatalogStore,
         ratifier: Ratifier,
-        feed: Feed,
+        feed: EventFeed,
         clock: Clock,
         settings: Settings,
         holder: str,
@@ -64,13 +64,13 @@ class Listeners:
         self._feed = feed
         self._clock = clock
         self._settings = settings
-        self._receivers = Receivers(settings.listener_networks)
+        self._addresses = WebhookAddresses(settings.listener_networks)
         self._holders = (f"{holder}:{number}" for number in itertools.count(1))
-        self._makers: dict[str, Callable[[str], Listener]] = {}
-        self._tellers: dict[str, Teller] = {}
+        self._factories: dict[str, Callable[[str], Listener]] = {}
+        self._deliveries: dict[str, Delivery] = {}
         self._targets: dict[str, str] = {}  # of those told by what a maker made
-        self._changing = threading.RLock()
-        self._poked = threading.Event()
+        self._lock = threading.RLock()
+        self._wakeup = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
@@ -98,21 +98,21 @@ class Listeners:
             raise InvalidArgumentError(
                 f"The listener {name} waits for tables and names none.", remedy="Name them."
             )
-        target = f"{getattr(listener, '__module__', '')}.{_spelled(listener)}"
-        with self._changing:
-            if name in self._tellers and self._tellers[name].is_alive:
+        target = f"{getattr(listener, '__module__', '')}.{_name_of(listener)}"
+        with self._lock:
+            if name in self._deliveries and self._deliveries[name].is_alive:
                 raise AlreadyExistsError(
                     f"The listener {name} is told in this process already.",
                     remedy="Choose another name.",
                 )
-            self._put(name, CALLABLE, target[:_LONGEST_TARGET], after, keeps_position=True)
-            self._tell(name, listener, Choice(tables, together=together))
+            self._put(name, CALLABLE, target[:_MAX_TARGET], after, keeps_position=True)
+            self._start(name, listener, EventFilter(tables, together=together))
             self._watch()
 
     def deliver(self, kind: str, make: Callable[[str], Listener]) -> None:
         """Tell the listeners of a kind from here; `make` makes one of its target."""
-        with self._changing:
-            self._makers[kind] = make
+        with self._lock:
+            self._factories[kind] = make
             self._watch()
 
     def put(
@@ -123,9 +123,9 @@ class Listeners:
         key: RequestKey | None = None,
     ) -> ListenerEntry:
         """Register a webhook; one that is there gets another target and goes on."""
-        self._receivers.check_host(_host_of(target))
+        self._addresses.check_host(_host_of(target))
         put = self._put(plain_name(name), WEBHOOK, target, after, key)
-        self._poked.set()
+        self._wakeup.set()
         return put
 
     def delete(self, name: str, key: RequestKey | None = None) -> None:
@@ -139,26 +139,26 @@ class Listeners:
             unit.delete_listener(name)
 
         self._do(name, delete, key)
-        with self._changing:
-            teller = self._tellers.pop(name, None)
+        with self._lock:
+            delivery = self._deliveries.pop(name, None)
             self._targets.pop(name, None)
-        if teller is not None:
-            teller.stop()
+        if delivery is not None:
+            delivery.stop()
 
     def close(self) -> None:
         """Tell what is there already, for a moment, and stop; one that hangs is left behind."""
         if os.getpid() != self._process:  # threads do not cross a fork
             return
-        with self._changing:
+        with self._lock:
             self._is_closed = True
-            tellers = list(self._tellers.values())
+            deliveries = list(self._deliveries.values())
         deadline = self._clock.monotonic() + self._settings.publish_on_close_ms / 1000
-        for teller in tellers:
-            teller.stop(last_until=deadline)
-        for teller in tellers:
-            if not teller.join(deadline + _GRACE_S - self._clock.monotonic()):
-                _log.warning("listener %s does not return: closing without it", teller.name)
-        self._poked.set()
+        for delivery in deliveries:
+            delivery.stop(deadline=deadline)
+        for delivery in deliveries:
+            if not delivery.join(deadline + _GRACE_S - self._clock.monotonic()):
+                _log.warning("listener %s does not return: closing without it", delivery.name)
+        self._wakeup.set()
         if self._thread is not None:
             self._thread.join()
 
@@ -221,11 +221,11 @@ class Listeners:
             work = once(key, work, self._clock.now_ms(), self._settings.rejections_kept_ms)
         return self._ratifier.submit(f"listener {name}", work).result()
 
-    def _tell(self, name: str, listener: Listener, choice: Choice) -> None:
-        teller = Teller(
+    def _start(self, name: str, listener: Listener, event_filter: EventFilter) -> None:
+        delivery = Delivery(
             name,
             listener,
-            choice,
+            event_filter,
             store=self._store,
             ratifier=self._ratifier,
             feed=self._feed,
@@ -233,11 +233,11 @@ class Listeners:
             lease_ms=self._settings.lease_ms,
             holder=next(self._holders),
         )
-        self._tellers[name] = teller
-        teller.start()
+        self._deliveries[name] = delivery
+        delivery.start()
 
     def _watch(self) -> None:
-        self._poked.set()
+        self._wakeup.set()
         if self._thread is None:
             self._thread = threading.Thread(
                 target=self._run, name="headgate-listeners", daemon=True
@@ -246,39 +246,39 @@ class Listeners:
 
     def _run(self) -> None:
         """Keep leases, and look which listeners came, went or moved."""
-        every = min(_LOOK_EVERY_S, self._settings.lease_ms / 3000)
+        every_s = min(_POLL_S, self._settings.lease_ms / 3000)
         while True:
-            self._poked.wait(every)
-            self._poked.clear()
+            self._wakeup.wait(every_s)
+            self._wakeup.clear()
             if self._is_closed:
                 return
             try:
-                for teller in list(self._tellers.values()):
-                    teller.renew()
-                if self._makers:
-                    self._look()
+                for delivery in list(self._deliveries.values()):
+                    delivery.renew()
+                if self._factories:
+                    self._update_deliveries()
             except HeadgateError as error:
                 _log.warning("looking after listeners failed: %s", error)
             except Exception:  # a thread that dies keeps no lease any more
                 _log.exception("looking after listeners failed")
 
-    def _look(self) -> None:
+    def _update_deliveries(self) -> None:
         with self._store.read() as unit:
-            rows = {row.name: row for row in unit.listeners() if row.kind in self._makers}
-        with self._changing:
+            rows = {row.name: row for row in unit.listeners() if row.kind in self._factories}
+        with self._lock:
             if self._is_closed:
                 return
             for name, target in list(self._targets.items()):
-                row, teller = rows.get(name), self._tellers[name]
+                row, delivery = rows.get(name), self._deliveries[name]
                 is_same = row is not None and row.target == target
                 # A position goes forward by itself; who put it back wants it told again.
-                if row is None or not is_same or row.position < teller.recorded:
-                    teller.stop()
-                    del self._tellers[name], self._targets[name]
+                if row is None or not is_same or row.position < delivery.recorded:
+                    delivery.stop()
+                    del self._deliveries[name], self._targets[name]
             for name, row in rows.items():
-                if name not in self._tellers or not self._tellers[name].is_alive:
+                if name not in self._deliveries or not self._deliveries[name].is_alive:
                     self._targets[name] = row.target
-                    self._tell(name, self._makers[row.kind](row.target), Choice())
+                    self._start(name, self._factories[row.kind](row.target), EventFilter())
 
 
 def entry(row: ListenerRow, latest: Sequence) -> ListenerEntry:
@@ -304,7 +304,7 @@ def _host_of(text: str) -> str:
     except ValueError:  # brackets that do not close, a port that is no number
         is_url = False
     # Who is told is listed for everybody: a secret must not stand there.
-    if not is_url or len(text) > _LONGEST_TARGET or not text.isprintable() or " " in text:
+    if not is_url or len(text) > _MAX_TARGET or not text.isprintable() or " " in text:
         raise InvalidArgumentError(f"{_shown(text)!r} is no URL to post to.", remedy=remedy)
     return parts.hostname or ""
 
@@ -319,5 +319,5 @@ def _find(rows: list[ListenerRow], name: str) -> ListenerRow | None:
     return next((row for row in rows if row.name == name), None)
 
 
-def _spelled(listener: Listener) -> str:
+def _name_of(listener: Listener) -> str:
     return str(getattr(listener, "__qualname__", type(listener).__qualname__))

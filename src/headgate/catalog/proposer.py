@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, TableInfo, VersionTaken
 from headgate.catalog import descriptions, lookup
-from headgate.catalog.crowd import Crowd
 from headgate.catalog.decider import Decider, keys_of, recorded_answer
-from headgate.catalog.event_feed import Feed
-from headgate.catalog.fsck import Checker
+from headgate.catalog.event_feed import EventFeed
+from headgate.catalog.fsck.table_check import TableChecker
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Later, Ratifier, Waiter
 from headgate.catalog.stores.port import CatalogStore, TableRow, WriteUnit
 from headgate.catalog.tables import Judge, nothing_more
+from headgate.catalog.writer_limit import WriterLimit
 from headgate.clock import Clock
 from headgate.errors import (
     BusyError,
@@ -87,8 +87,8 @@ class Proposer:
         ratifier: Ratifier,
         decider: Decider,
         publisher: Publisher,
-        feed: Feed,
-        checker: Checker,
+        feed: EventFeed,
+        checker: TableChecker,
         *,
         store_for: Callable[[str], ObjectStore],
         snapshot_of: Callable[[TableId], Snapshot],
@@ -107,8 +107,8 @@ class Proposer:
         self._clock = clock
         self._settings = settings
         self._looked_ahead: set[TableId] = set()
-        self._crowd = Crowd(None if proposers is None else max(1, proposers // 2))
-        self._held_back = Crowd(None if proposers is None else max(1, proposers // 8))
+        self._writer_limit = WriterLimit(None if proposers is None else max(1, proposers // 2))
+        self._waiting_limit = WriterLimit(None if proposers is None else max(1, proposers // 8))
         self._noted: set[TableId] = set()  # with a commit that nobody was woken for yet
 
     def look_again(self, table_id: TableId) -> None:
@@ -118,7 +118,7 @@ class Proposer:
     def propose(self, proposal: Proposal) -> Answer:
         """Do what `Catalog.propose` says."""
         self._refuse_if_too_large(proposal)
-        with self._crowd.at(part.table_id for part in proposal.parts):
+        with self._writer_limit.admit(part.table_id for part in proposal.parts):
             return self._propose(proposal)
 
     def _propose(self, proposal: Proposal) -> Answer:
@@ -181,7 +181,7 @@ class Proposer:
             noted, self._noted = self._noted, set()
             for table_id in noted:
                 self._publisher.wake(table_id)
-            self._feed.tell()
+            self._feed.notify()
 
     def _lost_long_ago(self, proposal: Proposal, missing: _FileError) -> VersionTaken | None:
         """Tell who comes so late that its staged file was swept that its version is taken."""
@@ -218,7 +218,7 @@ class Proposer:
         if isinstance(answer, Ratified):
             for table_id in answer.commits:
                 self._publisher.wake(table_id)
-            self._feed.tell()
+            self._feed.notify()
 
     def propose_staged(
         self, before: TableInfo, version: Version, staged: Staged, judge: Judge = nothing_more
@@ -226,7 +226,7 @@ class Proposer:
         """Do what `Catalog.propose_staged` says."""
         if before.kind is TableKind.EXTERNAL:
             raise lookup.not_managed(before.table_id)
-        with self._crowd.at((before.table_id,)):
+        with self._writer_limit.admit((before.table_id,)):
             return self._propose_staged(before, version, staged, judge)
 
     def _propose_staged(
@@ -498,7 +498,7 @@ class Proposer:
         """
         wanted = Version(head.version - self._settings.unpublished_soft // 2)
         deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
-        with self._held_back.at((head.table_id,)):
+        with self._waiting_limit.admit((head.table_id,)):
             try:
                 published = self._publisher.publish(head.table_id, wanted, deadline)
             except HeadgateError:

@@ -228,7 +228,7 @@ class Publisher:
             self._record(row, claimed[0].version, upto)
         return max(row.published, upto)
 
-    def hear(self, table_id: TableId, upto: Version) -> None:
+    def confirm_later(self, table_id: TableId, upto: Version) -> None:
         """Hear in passing what a client says it published: whoever tells it does not wait for it.
 
         A publisher that runs looks at the log in its own time, and finds it there. Spec: PB-01.

@@ -32,34 +32,37 @@ from headgate.api.messages import (
 )
 from headgate.api.port import Progress, Ref
 from headgate.api.status import (
-    CatalogRemarks,
+    CatalogDetails,
+    CommitReports,
     ListenerEntry,
     LocationEntry,
-    Remarks,
-    Reported,
+    NamespaceDetails,
     Status,
     TokenEntry,
 )
 from headgate.catalog import commit_reports, descriptions, lookup, namespace_details
 from headgate.catalog.allowed_locations import AllowedLocations
+from headgate.catalog.changes import CatalogChanges
 from headgate.catalog.decider import Decider
-from headgate.catalog.event_feed import LARGEST_PAGE, Feed
-from headgate.catalog.fsck import Checker
+from headgate.catalog.event_feed import MAX_PAGE, EventFeed
+from headgate.catalog.fsck.inspector import Inspector
+from headgate.catalog.fsck.table_check import TableChecker
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.idempotency import RequestKey
-from headgate.catalog.inspection import Inspector
 from headgate.catalog.integrity_watch import IntegrityWatch
 from headgate.catalog.lease_holders import name_of_this_process
-from headgate.catalog.listeners import Listeners
+from headgate.catalog.listeners import ListenerService
+from headgate.catalog.namespaces import NamespaceService
 from headgate.catalog.proposer import Decided, Proposer
 from headgate.catalog.publisher import Publisher
+from headgate.catalog.purge import Purger
 from headgate.catalog.ratifier import Ratifier, Waiter
 from headgate.catalog.resolver import Reader
-from headgate.catalog.staged_file_cleanup import Sweeper
+from headgate.catalog.staged_file_cleanup import StagedFileCleaner
 from headgate.catalog.status import gather
 from headgate.catalog.stores.port import CatalogStore, WriteUnit
-from headgate.catalog.tables import ExternalTable, Judge, Registry, nothing_more
-from headgate.catalog.tokens import TokenKeeper
+from headgate.catalog.tables import ExternalTable, Judge, TableService, nothing_more
+from headgate.catalog.tokens import TokenService
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     HeadgateError,
@@ -140,24 +143,27 @@ class Catalog:
         self._allowed = AllowedLocations(
             store, self._ratifier, root, store_for, clock, any_location=any_location
         )
-        self._registry = Registry(
-            store, self._ratifier, root, self._allowed, self._log_of, clock, ids, self._settings
+        changes = CatalogChanges(self._ratifier, clock, self._settings)
+        self._namespaces = NamespaceService(changes, self._allowed, clock, ids)
+        self._tables = TableService(
+            store, changes, root, self._allowed, self._log_of, clock, ids, self._settings
         )
-        checker = Checker(store, self._ratifier, clock)
+        self._purger = Purger(store, changes, root, self._log_of, clock, self._settings)
+        checker = TableChecker(store)
         self._housekeeper = Housekeeper(
             store,
             self._ratifier,
-            self._registry,
-            Sweeper(store, self._ratifier, self._log_of, clock, self._settings),
+            self._purger,
+            StagedFileCleaner(store, self._ratifier, self._log_of, clock, self._settings),
             clock,
             self._settings,
             holder,
         )
-        self._feed = Feed(store, clock)
-        self._listeners = Listeners(
+        self._feed = EventFeed(store, clock)
+        self._listeners = ListenerService(
             store, self._ratifier, self._feed, clock, self._settings, holder
         )
-        self._tokens = TokenKeeper(store, self._ratifier, clock, ids)
+        self._tokens = TokenService(store, self._ratifier, clock, ids)
         self._root = root
         self._reader = Reader(store, clock, self._settings)
         self._proposer = Proposer(
@@ -179,7 +185,7 @@ class Catalog:
             self._decider,
             checker,
             self._publisher,
-            self._registry,
+            self._purger,
             self._housekeeper,
             root,
             store_for=store_for,
@@ -416,7 +422,7 @@ class Catalog:
 
     def hear_published(self, table_id: TableId, upto: Version) -> None:
         """Hear in passing what a client says it published, and look at it before believing it."""
-        self._publisher.hear(table_id, upto)
+        self._publisher.confirm_later(table_id, upto)
 
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
         """Take note of a checkpoint, compaction or checksum. Spec: RD-04, CM-27, CM-28."""
@@ -447,20 +453,20 @@ class Catalog:
 
         self._ratifier.submit(table_id, add).result()
 
-    def report_commit(self, table_id: TableId, report: Reported) -> None:
-        """Add what a writer tells of a commit to what was told before."""
+    def report_commit(self, table_id: TableId, report: CommitReports) -> None:
+        """Add a writer's report of a commit to the table's reports."""
 
         def add(unit: WriteUnit) -> None:
             lookup.active(unit, table_id)
-            told = commit_reports.read(unit, table_id)
+            before = commit_reports.read(unit, table_id)
             commit_reports.write(
-                unit, table_id, commit_reports.added(told, report, self._clock.now_ms())
+                unit, table_id, commit_reports.total(before, report, self._clock.now_ms())
             )
 
         self._ratifier.submit(table_id, add).result()
 
-    def reported(self, table_id: TableId) -> Reported:
-        """Give what writers told of their commits, added up; nobody checks it."""
+    def commit_reports(self, table_id: TableId) -> CommitReports:
+        """Return the sum of the writers' reports of their commits, which are not verified."""
         with self._store.read() as unit:
             lookup.known(unit, table_id)
             return commit_reports.read(unit, table_id)
@@ -473,41 +479,41 @@ class Catalog:
         *,
         key: RequestKey | None = None,
         storage_root: str | None = None,
-        said: Remarks | None = None,
-        of_catalog: Remarks | None = None,
+        details: NamespaceDetails | None = None,
+        catalog_details: NamespaceDetails | None = None,
     ) -> None:
-        """Create a namespace with its remarks, and those of a catalog that it is the first in."""
+        """Create a schema; `catalog_details` are stored if it is the first of its catalog."""
         if storage_root is not None:
-            said = replaced(said or Remarks(), storage_root=storage_root)
-        self._registry.create_namespace(name, key, said, of_catalog)
+            details = replaced(details or NamespaceDetails(), storage_root=storage_root)
+        self._namespaces.create(name, key, details, catalog_details)
 
-    def remarks(self, catalog: str) -> CatalogRemarks:
-        """Give what was said of a catalog and of its namespaces."""
+    def details(self, catalog: str) -> CatalogDetails:
+        """Return the details of a catalog and of its schemas."""
         with self._store.read() as unit:
             return namespace_details.read(unit, catalog)
 
-    def change_remarks(
+    def change_details(
         self,
-        of: SchemaName | str,
-        change: Callable[[Remarks], Remarks],
+        namespace: SchemaName | str,
+        change: Callable[[NamespaceDetails], NamespaceDetails],
         new_name: str | None = None,
     ) -> None:
-        """Change what is stored of a schema, or of a catalog, and rename it if asked."""
-        self._registry.change_remarks(of, change, new_name)
+        """Change the details of a schema, or of a catalog, and rename it if asked."""
+        self._namespaces.change_details(namespace, change, new_name)
 
     def rename_namespace(
         self, name: SchemaName, new_name: str, *, key: RequestKey | None = None
     ) -> None:
         """Rename a schema within its catalog; its tables keep their ids, data and history."""
-        self._registry.rename_namespace(name, new_name, key)
+        self._namespaces.rename_schema(name, new_name, key)
 
     def rename_catalog(self, name: str, new_name: str, *, key: RequestKey | None = None) -> None:
         """Rename a catalog with all its schemas and tables."""
-        self._registry.rename_catalog(name, new_name, key)
+        self._namespaces.rename_catalog(name, new_name, key)
 
     def drop_namespace(self, name: SchemaName, *, key: RequestKey | None = None) -> None:
         """Remove an empty namespace."""
-        self._registry.drop_namespace(name, key)
+        self._namespaces.drop(name, key)
 
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
@@ -523,17 +529,17 @@ class Catalog:
         self, namespace: SchemaName | None = None, *, dropped: bool = False
     ) -> tuple[TableEntry, ...]:
         """List tables, the dropped ones too if asked."""
-        return tuple(self._registry.entries(namespace, dropped=dropped))
+        return tuple(self._tables.entries(namespace, dropped=dropped))
 
     def table_page(
         self, namespace: SchemaName | None, after: TableName | None, limit: int
     ) -> tuple[TableEntry, ...]:
         """List some tables, by name, from the one after a name on."""
-        return tuple(self._registry.page(namespace, after, limit))
+        return tuple(self._tables.page(namespace, after, limit))
 
     def table_at(self, location: str) -> TableId | None:
         """Give the table that lies at a place, staged or named; None if none does."""
-        return self._registry.lying_at(location)
+        return self._tables.table_at(location)
 
     def place_of(self, table_id: TableId) -> str:
         """Return the location of a table that is staged or has a name.
@@ -569,7 +575,7 @@ class Catalog:
         key: RequestKey | None = None,
     ) -> StagingTable:
         """Return an id and a location for a table that has no name yet. Spec: CM-39."""
-        return self._registry.stage(location, namespace, key)
+        return self._tables.stage(location, namespace, key)
 
     def register_table(
         self,
@@ -580,7 +586,7 @@ class Catalog:
         judge: Judge = nothing_more,
     ) -> Resolved:
         """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
-        return self._registry.register(name, table_id, self._reader.resolve_in, key, judge)
+        return self._tables.register(name, table_id, self._reader.resolve_in, key, judge)
 
     def register_external(
         self,
@@ -599,13 +605,13 @@ class Catalog:
         self, name: TableName, wanted: ExternalTable, *, key: RequestKey | None = None
     ) -> Resolved:
         """Name a table that is not managed, and keep all that is declared of it."""
-        return self._registry.register_external(name, wanted, self._reader.resolve_in, key)
+        return self._tables.register_external(name, wanted, self._reader.resolve_in, key)
 
     def change_external(
         self, table_id: TableId, change: Callable[[Version, Metadata], Metadata]
     ) -> None:
         """Declare something else of a table that is not managed; `change` may refuse."""
-        self._registry.change_external(table_id, change)
+        self._tables.change_external(table_id, change)
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
@@ -615,7 +621,7 @@ class Catalog:
         Where this catalog publishes, version 0 is in the log before the caller learns where the
         table is; if that fails, the table is made all the same and published later.
         """
-        self._registry.create(name, table_id, txn_id, first)
+        self._tables.create(name, table_id, txn_id, first)
         if self._is_publishing:
             deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
             try:
@@ -623,7 +629,7 @@ class Catalog:
             except HeadgateError as error:
                 _log.warning("version 0 of %s is not published yet: %s", name, error)
         self._publisher.wake(table_id)
-        self._feed.tell()
+        self._feed.notify()
         with self._store.read() as unit:  # told again, it may be dropped by now, and was made
             return self._reader.resolve_in(unit, table_id, unit.clock().sequence)
 
@@ -631,15 +637,15 @@ class Catalog:
         self, table_id: TableId, name: TableName, *, key: RequestKey | None = None
     ) -> None:
         """Give the table another name; id, place and history stay. Spec: LC-04."""
-        self._registry.rename(table_id, name, key)
+        self._tables.rename(table_id, name, key)
 
     def was_renamed(self, old: TableName, new: TableName) -> bool:
         """Say whether a table has a name, and had another just before it."""
-        return self._registry.was_renamed(old, new)
+        return self._tables.was_renamed(old, new)
 
     def drop_table(self, table_id: TableId, *, key: RequestKey | None = None) -> None:
         """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
-        self._registry.drop(table_id, key)
+        self._tables.drop(table_id, key)
 
     def undrop_table(
         self,
@@ -649,7 +655,7 @@ class Catalog:
         key: RequestKey | None = None,
     ) -> None:
         """Bring a dropped table back, under its old name or another. Spec: LC-03."""
-        self._registry.undrop(table_id, name, key)
+        self._tables.undrop(table_id, name, key)
         self._publisher.wake(table_id)
 
     def purge_table(
@@ -660,15 +666,15 @@ class Catalog:
         progress: Progress | None = None,
     ) -> int:
         """Delete a dropped table's files, resumably; give how many went. Spec: CM-40."""
-        return self._registry.purge(table_id, key, progress)
+        return self._purger.purge(table_id, key, progress)
 
     def expire_staging(self, older_than_ms: int) -> tuple[TableId, ...]:
         """Give up places that were staged and never registered."""
-        return tuple(self._registry.expire_staging(older_than_ms))
+        return tuple(self._purger.expire_staging(older_than_ms))
 
     def keep_house(self) -> int:
         """Give up what nobody came back for, now; say how much it was."""
-        return self._housekeeper.keep()
+        return self._housekeeper.run()
 
     # Checking
 
@@ -685,7 +691,7 @@ class Catalog:
     # Events and who is told
 
     def events(
-        self, after: Sequence | None = None, limit: int = LARGEST_PAGE, wait_s: float = 0.0
+        self, after: Sequence | None = None, limit: int = MAX_PAGE, wait_s: float = 0.0
     ) -> tuple[Event, ...]:
         """Give what happened after a sequence; wait for the next if there is nothing.
 
@@ -693,13 +699,13 @@ class Catalog:
         """
         if wait_s <= 0:
             return self._feed.read(after, limit)
-        return self._feed.soon(after, limit, wait_s).result()
+        return self._feed.wait_for_page(after, limit, wait_s).result()
 
     def events_soon(
         self, after: Sequence | None, limit: int, wait_s: float
     ) -> Future[tuple[Event, ...]]:
         """Give a future of the next events; it ends with none when the time is over."""
-        return self._feed.soon(after, limit, wait_s)
+        return self._feed.wait_for_page(after, limit, wait_s)
 
     def listen(
         self,

@@ -79,7 +79,7 @@ class _Turn:
         return self.files <= 0 or self.deletions <= 0
 
 
-class Sweeper:
+class StagedFileCleaner:
     """Goes through the staged files of one table after the other."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Sweeper:
         self._clock = clock
         self._settings = settings
 
-    def sweep(self, is_stopping: Callable[[], bool] = lambda: False) -> int:
+    def clean(self, is_stopping: Callable[[], bool] = lambda: False) -> int:
         """Do one turn; say how many files went."""
         with self._store.read() as unit:
             before = unit.setting(_PLACE)
@@ -105,7 +105,7 @@ class Sweeper:
         for row, name, _ in tables:
             if row.kind is TableKind.MANAGED:
                 try:
-                    self._sweep_table(row, turn, is_stopping)
+                    self._clean_table(row, turn, is_stopping)
                 except HeadgateError as error:  # the others are not to wait for this one's storage
                     _log.warning("staged files of table %s are not swept: %s", row.id, error)
             if turn.is_over or is_stopping():
@@ -119,14 +119,14 @@ class Sweeper:
             self._ratifier.submit(_PLACE, lambda unit: unit.set_setting(_PLACE, after)).result()
         return _DELETED - turn.deletions
 
-    def _sweep_table(self, row: TableRow, turn: _Turn, is_stopping: Callable[[], bool]) -> None:
+    def _clean_table(self, row: TableRow, turn: _Turn, is_stopping: Callable[[], bool]) -> None:
         log = self._log_of(row.location)
         # Listed before the catalog is asked: what was ratified until then is named there.
         old = heapq.nsmallest(turn.files, self._old(log, turn.file), key=lambda f: f.commit.name)
         turn.files -= len(old)
         while old and not is_stopping():
             some, old = old[: turn.deletions], old[turn.deletions :]
-            lost, unproposed = self._judged(row, some)
+            lost, unproposed = self._classified(row, some)
             if unproposed:
                 unproposed = self._given_up(row, log, unproposed)
             self._delete(log, [*lost, *unproposed])
@@ -146,7 +146,7 @@ class Sweeper:
                 if commit is not None:  # what has another name is nobody's attempt
                     yield _Found(commit, item.modified_ms)
 
-    def _judged(self, row: TableRow, files: list[_Found]) -> tuple[list[_Found], list[_Found]]:
+    def _classified(self, row: TableRow, files: list[_Found]) -> tuple[list[_Found], list[_Found]]:
         """Tell apart what lost for good and what may still be proposed, of that what is due."""
         lost: list[_Found] = []
         unproposed: list[_Found] = []

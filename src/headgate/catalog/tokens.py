@@ -18,7 +18,7 @@ from headgate.names import plain_name
 _MARK = "hg_"  # so that a secret that got into a text can be found
 
 
-class TokenKeeper:
+class TokenService:
     """Makes tokens, knows them again and revokes them."""
 
     def __init__(self, store: CatalogStore, ratifier: Ratifier, clock: Clock, ids: Ids) -> None:

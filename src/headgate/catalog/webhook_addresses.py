@@ -39,7 +39,7 @@ _REMEDY: Final = (
 )
 
 
-class Receivers:
+class WebhookAddresses:
     """Checks addresses against the networks that are allowed beside public ones."""
 
     def __init__(self, allowed: str) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from headgate.api.bodies import EventPage, ListenerList, NewListener
 from headgate.api.events import Event
 from headgate.api.status import ListenerEntry, Status
-from headgate.catalog.event_feed import LARGEST_PAGE
+from headgate.catalog.event_feed import MAX_PAGE
 from headgate.http.async_answers import Coming
 from headgate.http.metrics import Gauge
 from headgate.http.operations import Call, Operation, Parameter, Pool
@@ -44,7 +44,7 @@ def operations(settings: Settings) -> list[Operation]:
                     "after", "The last sequence seen; else the oldest event kept is the first."
                 ),
                 Parameter("wait", f"Seconds to wait while there is nothing, up to {longest_s}."),
-                Parameter("limit", f"At most so many; {LARGEST_PAGE} if not said."),
+                Parameter("limit", f"At most so many; {MAX_PAGE} if not said."),
             ),
             soon=soon,
             problems=("in-the-future", "version-gone"),
@@ -121,7 +121,7 @@ def gauges(status: Status) -> dict[str, Gauge]:
 
 def _limit(call: Call) -> int:
     limit = call.number("limit")
-    return LARGEST_PAGE if limit is None else min(limit, LARGEST_PAGE)
+    return MAX_PAGE if limit is None else min(limit, MAX_PAGE)
 
 
 def _hand_on(done: Future[tuple[Event, ...]], coming: Coming) -> None:

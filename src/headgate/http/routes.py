@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.api import bodies, problems
 from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, Resolved, StagingTable
-from headgate.api.status import Reported
+from headgate.api.status import CommitReports
 from headgate.catalog.idempotency import AnsweredError
 from headgate.errors import BusyError, InvalidArgumentError, NotFoundError
 from headgate.http import event_routes
@@ -104,8 +104,8 @@ def operations(settings: Settings) -> list[Operation]:
             "/v1/tables/{tableId}/reports",
             "reported",
             "Return the totals that writers reported, which are not checked.",
-            lambda call: call.catalog.reported(call.table_id),
-            answer=Reported,
+            lambda call: call.catalog.commit_reports(call.table_id),
+            answer=CommitReports,
         ),
         Operation(
             "POST",

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from headgate.api import bodies
 from headgate.api.events import Event
-from headgate.catalog.webhook_addresses import Receivers
+from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Webhook:
     """Posts events to one URL."""
 
     def __init__(
-        self, url: str, receivers: Receivers, transport: httpx.BaseTransport | None = None
+        self, url: str, receivers: WebhookAddresses, transport: httpx.BaseTransport | None = None
     ) -> None:
         import httpx  # a third of a server's start, and most servers have no webhook
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.api.messages import TableInfo
-from headgate.api.status import CatalogRemarks, Remarks
+from headgate.api.status import CatalogDetails, NamespaceDetails
 from headgate.catalog import namespace_details
 from headgate.errors import (
     AlreadyExistsError,
@@ -67,7 +67,7 @@ def operations(settings: Settings) -> list[Operation]:
             "PATCH",
             "/catalogs/{name}",
             "change_catalog",
-            "Change what is said of a catalog.",
+            "Change the details of a catalog.",
             _change_catalog,
             bodies.ChangedRemarks,
         ),
@@ -79,7 +79,7 @@ def operations(settings: Settings) -> list[Operation]:
             "PATCH",
             "/schemas/{name}",
             "change_schema",
-            "Change what is said of a schema.",
+            "Change the details of a schema.",
             _change_schema,
             bodies.ChangedRemarks,
         ),
@@ -152,7 +152,7 @@ def _create_catalog(call: Call) -> bodies.CatalogInfo:
     if fold(name) in table_views.catalogs(call.catalog):
         raise SaidError(Case.CATALOG_THERE, f"There is a catalog {name} already.")
     first = SchemaName(name, DEFAULT_SCHEMA)
-    _make(call, first, Case.CATALOG_THERE, of_catalog=_said(call))
+    _make(call, first, Case.CATALOG_THERE, catalog_details=_details(call))
     return _catalog_info(call, name, call.catalog.namespaces_made_ms())
 
 
@@ -162,7 +162,7 @@ def _change_catalog(call: Call) -> bodies.CatalogInfo:
     is_replay = (
         fold(old) not in known
         and new is not None
-        and _has_former_name(call.catalog.remarks(new).catalog, old)
+        and _has_former_name(call.catalog.details(new).catalog, old)
     )
     if not is_replay:
         name = table_views.require_catalog(call.catalog, old)
@@ -175,8 +175,8 @@ def _change_schema(call: Call) -> bodies.SchemaInfo:
     old, new = _schema_name(call), _new_name(call)
     renamed = SchemaName(old.catalog, new or old.schema)
     known = {found.key for found in call.catalog.namespaces()}
-    said = call.catalog.remarks(old.catalog).schemas.get(renamed.key[1], Remarks())
-    if old.key in known or not _has_former_name(said, old.schema):
+    details = call.catalog.details(old.catalog).schemas.get(renamed.key[1], NamespaceDetails())
+    if old.key in known or not _has_former_name(details, old.schema):
         name = table_views.require_schema(call.catalog, old)
         _change_remarks(call, name, new, Case.SCHEMA_THERE)
     return _schema_info(call, table_views.require_schema(call.catalog, renamed))
@@ -187,28 +187,28 @@ def _new_name(call: Call) -> str | None:
     return None if new_name is None else plain_name(new_name)
 
 
-def _has_former_name(said: Remarks, name: str) -> bool:
+def _has_former_name(details: NamespaceDetails, name: str) -> bool:
     """Return True if a rename was carried out: its answer may have been lost."""
-    return said.former_name is not None and fold(said.former_name) == fold(name)
+    return details.former_name is not None and fold(details.former_name) == fold(name)
 
 
 def _change_remarks(call: Call, of: SchemaName | str, new_name: str | None, there: Case) -> None:
     body: bodies.ChangedRemarks = call.body
 
-    def change(said: Remarks) -> Remarks:
-        comment = said.comment if body.comment is None else body.comment
-        kept = said.properties if body.properties is None else _without_nulls(body.properties)
-        return replaced(said, comment=comment, properties=kept)
+    def change(details: NamespaceDetails) -> NamespaceDetails:
+        comment = details.comment if body.comment is None else body.comment
+        kept = details.properties if body.properties is None else _without_nulls(body.properties)
+        return replaced(details, comment=comment, properties=kept)
 
     try:
-        call.catalog.change_remarks(of, change, new_name)
+        call.catalog.change_details(of, change, new_name)
     except AlreadyExistsError as error:
         raise SaidError(there, error.message) from None
 
 
-def _said(call: Call) -> Remarks:
+def _details(call: Call) -> NamespaceDetails:
     body: bodies.NewCatalog | bodies.NewSchema = call.body
-    return Remarks(
+    return NamespaceDetails(
         comment=body.comment,
         properties=_without_nulls(body.properties or {}),
         storage_root=body.storage_root or None,
@@ -235,7 +235,7 @@ def _delete_catalog(call: Call) -> int:
 def _schemas(call: Call) -> bodies.Schemas:
     catalog = table_views.require_catalog(call.catalog, plain_name(_text(call, "catalog_name")))
     after = call.text("page_token") or ""
-    made_ms, said = call.catalog.namespaces_made_ms(), call.catalog.remarks(catalog)
+    made_ms, details = call.catalog.namespaces_made_ms(), call.catalog.details(catalog)
     names = [
         name
         for name in made_ms
@@ -243,7 +243,7 @@ def _schemas(call: Call) -> bodies.Schemas:
     ]
     size = _page_size(call)
     return bodies.Schemas(
-        schemas=tuple(_schema(name, made_ms[name], said) for name in names[:size]),
+        schemas=tuple(_schema(name, made_ms[name], details) for name in names[:size]),
         next_page_token=str(names[size - 1]) if len(names) > size else None,
     )
 
@@ -256,7 +256,7 @@ def _create_schema(call: Call) -> bodies.SchemaInfo:
     body: bodies.NewSchema = call.body
     catalog = table_views.require_catalog(call.catalog, plain_name(body.catalog_name))
     name = SchemaName(catalog, plain_name(body.name))
-    _make(call, name, Case.SCHEMA_THERE, said=_said(call))
+    _make(call, name, Case.SCHEMA_THERE, details=_details(call))
     return _schema_info(call, name)
 
 
@@ -283,11 +283,11 @@ def _make(
     call: Call,
     name: SchemaName,
     there: Case,
-    said: Remarks | None = None,
-    of_catalog: Remarks | None = None,
+    details: NamespaceDetails | None = None,
+    catalog_details: NamespaceDetails | None = None,
 ) -> None:
     try:
-        call.catalog.create_namespace(name, said=said, of_catalog=of_catalog)
+        call.catalog.create_namespace(name, details=details, catalog_details=catalog_details)
     except AlreadyExistsError as error:
         raise SaidError(there, error.message) from None
 
@@ -306,39 +306,39 @@ def _empty(call: Call, name: SchemaName) -> None:
 
 
 def _catalog_info(call: Call, name: str, made_ms: Mapping[SchemaName, int]) -> bodies.CatalogInfo:
-    said = call.catalog.remarks(name).catalog
+    details = call.catalog.details(name).catalog
     within = [since_ms for schema, since_ms in made_ms.items() if schema.key[0] == fold(name)]
     created_ms = min(within, default=None)
     return bodies.CatalogInfo(
         name=name,
-        id=said.id or namespace_details.id_of(name),
-        comment=said.comment,
-        properties=said.properties,
-        storage_root=said.storage_root,
-        storage_location=said.storage_location,
+        id=details.id or namespace_details.id_of(name),
+        comment=details.comment,
+        properties=details.properties,
+        storage_root=details.storage_root,
+        storage_location=details.storage_location,
         created_at=created_ms,
-        updated_at=said.changed_ms or created_ms,
+        updated_at=details.changed_ms or created_ms,
     )
 
 
 def _schema_info(call: Call, name: SchemaName) -> bodies.SchemaInfo:
     made_ms = call.catalog.namespaces_made_ms().get(name)
-    return _schema(name, made_ms, call.catalog.remarks(name.catalog))
+    return _schema(name, made_ms, call.catalog.details(name.catalog))
 
 
-def _schema(name: SchemaName, made_ms: int | None, known: CatalogRemarks) -> bodies.SchemaInfo:
-    said = known.schemas.get(name.key[1], Remarks())
+def _schema(name: SchemaName, made_ms: int | None, known: CatalogDetails) -> bodies.SchemaInfo:
+    details = known.schemas.get(name.key[1], NamespaceDetails())
     return bodies.SchemaInfo(
         name=name.schema,
         catalog_name=name.catalog,
         full_name=str(name),
-        schema_id=said.id or namespace_details.id_of(name),
-        comment=said.comment,
-        properties=said.properties,
-        storage_root=said.storage_root,
-        storage_location=said.storage_location,
+        schema_id=details.id or namespace_details.id_of(name),
+        comment=details.comment,
+        properties=details.properties,
+        storage_root=details.storage_root,
+        storage_location=details.storage_location,
         created_at=made_ms,
-        updated_at=said.changed_ms or made_ms,
+        updated_at=details.changed_ms or made_ms,
     )
 
 

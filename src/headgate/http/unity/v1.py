@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headgate.api.messages import RatifiedCommit, TableInfo
-from headgate.api.status import FileSizes, Reported
+from headgate.api.status import CommitReports, FileSizes
 from headgate.errors import AlreadyExistsError, HeadgateError, InvalidArgumentError
 from headgate.http.operations import Call, Operation, Pool
 from headgate.http.unity import bodies, columns, external_tables, problems, table_views
@@ -456,7 +456,7 @@ def _report(call: Call) -> None:
         raise InvalidArgumentError(f"A histogram has at most {_MOST_BINS} bins.", remedy="")
     call.catalog.report_commit(
         described.table_id,
-        Reported(
+        CommitReports(
             commits=1,
             files_added=report.num_files_added,
             bytes_added=report.num_bytes_added,

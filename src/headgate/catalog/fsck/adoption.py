@@ -1,10 +1,10 @@
-"""Ratify again what the logs have and the catalog forgot, as after restoring an older backup.
+"""Adoption: ratify commits that the logs have and the catalog lacks.
 
-Bytes, versions, txnIds and timestamps stay as they are, so that a client that sends its proposal
-again gets its answer. A commit whose bytes are found among the staged files is recorded as that
-file. The parts of one transaction are ratified together, under one sequence: they carry one txnId
-and one timestamp, and timestamps rise within every log, so ordering all forgotten commits by
-timestamp puts them in an order that fits every table.
+Needed after an older backup of the catalog was restored. Bytes, versions, txnIds and timestamps
+stay as they are, so that a client that repeats its proposal gets its answer. A commit whose bytes
+equal a staged file is recorded as that file. The parts of one transaction are ratified together,
+under one sequence: they have the same txnId and timestamp. Timestamps rise within every log, so
+sorting all missing commits by timestamp gives an order that fits every table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from itertools import groupby
 
 from headgate.api.messages import Finding, Severity
 from headgate.catalog.decider import Decider
-from headgate.catalog.fsck import Checker, read_or_none
+from headgate.catalog.fsck.log_folder import read_or_none
+from headgate.catalog.fsck.table_check import TableChecker
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, StoreConstraintError, TableRow, WriteUnit
 from headgate.clock import Clock
@@ -34,15 +35,15 @@ from headgate.table.log_files import DeltaLog
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
-    """A table to repair, and the name it has in findings."""
+    """A table to repair, and its name in findings."""
 
     row: TableRow
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Forgotten:
-    """A commit in the log that the catalog does not have."""
+class _MissingCommit:
+    """A commit in the log that the catalog lacks."""
 
     table: NamedTable
     version: Version
@@ -52,7 +53,8 @@ class _Forgotten:
     timestamp_ms: int
 
     @property
-    def place(self) -> tuple[int, TxnId]:
+    def order(self) -> tuple[int, TxnId]:
+        """The sort key that orders missing commits of all tables."""
         return self.timestamp_ms, self.txn_id
 
     @property
@@ -61,14 +63,14 @@ class _Forgotten:
 
 
 class Adoption:
-    """Brings the catalog up to what the logs of its tables have."""
+    """Ratifies the commits that the catalog lacks."""
 
     def __init__(
         self,
         store: CatalogStore,
         ratifier: Ratifier,
         decider: Decider,
-        checker: Checker,
+        checker: TableChecker,
         publish: Callable[[TableId], None],
         log_of: Callable[[str], DeltaLog],
         clock: Clock,
@@ -81,47 +83,48 @@ class Adoption:
         self._log_of = log_of
         self._clock = clock
 
-    def adopt(self, wanted: Sequence[NamedTable], others: Sequence[NamedTable]) -> list[Finding]:
-        """Ratify what the logs of the wanted tables have beyond the catalog, in order.
+    def adopt(self, tables: Sequence[NamedTable], others: Sequence[NamedTable]) -> list[Finding]:
+        """Ratify the missing commits of tables, in order.
 
-        Where a transaction wrote to others, too, what those have up to it is ratified with it.
+        If one of their transactions also wrote to another table, that table's missing commits up
+        to the transaction are ratified as well.
         """
         found: list[Finding] = []
-        chains: dict[TableId, list[_Forgotten]] = {}
-        for table in wanted:
-            chains[table.row.id] = list(self._forgotten(table))
+        chains: dict[TableId, list[_MissingCommit]] = {}
+        for table in tables:
+            chains[table.row.id] = list(self._missing_commits(table))
         if any(chains.values()):
             for table in others:
                 if table.row.id not in chains:
-                    chains[table.row.id] = list(self._forgotten(table))
-        needed = _needed({table.row.id for table in wanted}, chains)
-        stopped: set[TableId] = set()  # by a commit that cannot be ratified
-        for _, parts in groupby(needed, key=lambda commit: commit.place):
-            together = list(parts)
-            ids = {commit.table.row.id for commit in together}
+                    chains[table.row.id] = list(self._missing_commits(table))
+        needed = _with_dependencies({table.row.id for table in tables}, chains)
+        stopped: set[TableId] = set()  # tables with a commit that cannot be ratified
+        for _, group in groupby(needed, key=lambda commit: commit.order):
+            parts = list(group)
+            ids = {commit.table.row.id for commit in parts}
             if ids & stopped:
                 stopped |= ids
                 continue
-            findings = list(self._ratify(together))
+            findings = list(self._ratify(parts))
             found += findings
             if not all(finding.repaired for finding in findings):
                 stopped |= ids
         return found
 
-    def _forgotten(self, table: NamedTable) -> Iterator[_Forgotten]:
-        """Yield the commits that follow on the table's head, as far as they could be ratified."""
+    def _missing_commits(self, table: NamedTable) -> Iterator[_MissingCommit]:
+        """Yield the commits after a table's head, up to the first that cannot be ratified."""
         with self._store.read() as unit:
             row = unit.table(table.row.id)
         if row is None or row.state is not TableStatus.ACTIVE:
             return
         log, version, timestamp_ms = self._log_of(row.location), row.head + 1, row.timestamp_ms
         while (content := read_or_none(log, Version(version))) is not None:
-            later_ms = self._checker.follows(row, content, timestamp_ms)
+            later_ms = self._checker.following_timestamp(row, content, timestamp_ms)
             if later_ms is None:
                 return
             examined = examination.examine_file(content)
-            assert examined.txn_id is not None  # else it would not follow
-            yield _Forgotten(
+            assert examined.txn_id is not None  # checked by following_timestamp
+            yield _MissingCommit(
                 NamedTable(row, table.name),
                 Version(version),
                 content,
@@ -131,14 +134,14 @@ class Adoption:
             )
             version, timestamp_ms = version + 1, later_ms
 
-    def _ratify(self, together: list[_Forgotten]) -> Iterator[Finding]:
+    def _ratify(self, parts: list[_MissingCommit]) -> Iterator[Finding]:
         """Ratify the parts of one transaction."""
-        for commit in together:
+        for commit in parts:
             self._publish(commit.table.row.id)
             with self._store.read() as unit:
                 now = unit.table(commit.table.row.id)
             if now is None or now.head >= commit.version:
-                return  # ratified meanwhile, by another that repairs or as every day
+                return  # ratified in the meantime, by another repair or by a writer
             if now.published != now.head:
                 yield self._finding(
                     commit,
@@ -148,26 +151,32 @@ class Adoption:
                 )
                 return
         try:
-            self._submit(together)
+            self._submit(parts)
         except (InvalidCommitError, MalformedError, StoreConstraintError) as error:
-            for commit in together:
+            for commit in parts:
                 with self._store.read() as unit:
                     now = unit.table(commit.table.row.id)
                 if now is not None and now.head < commit.version:
-                    why = getattr(error, "message", "its transaction was ratified before")
+                    reason = getattr(error, "message", "its transaction is already ratified")
                     yield self._finding(
                         commit,
                         "AU-01",
-                        f"cannot be ratified: {why}",
+                        f"cannot be ratified: {reason}",
                         "Move the file out of the log: it was never ratified.",
                     )
             return
-        for commit in together:
-            says = "stood in the log and the catalog had forgotten it"
+        for commit in parts:
+            says = "was in the log and missing from the catalog"
             yield self._finding(commit, "FS3", says, "", is_repaired=True)
 
     def _finding(
-        self, commit: _Forgotten, rule: str, says: str, remedy: str, *, is_repaired: bool = False
+        self,
+        commit: _MissingCommit,
+        rule: str,
+        says: str,
+        remedy: str,
+        *,
+        is_repaired: bool = False,
     ) -> Finding:
         return Finding(
             rule=rule,
@@ -180,15 +189,15 @@ class Adoption:
             repaired=is_repaired,
         )
 
-    def _submit(self, together: list[_Forgotten]) -> None:
+    def _submit(self, parts: list[_MissingCommit]) -> None:
         proposal = ExaminedProposal(
-            together[0].txn_id,
-            tuple(self._part(commit) for commit in together),
+            parts[0].txn_id,
+            tuple(self._part(commit) for commit in parts),
             self._clock.now_ms(),
         )
 
         def adopt(unit: WriteUnit) -> None:
-            for commit in together:
+            for commit in parts:
                 now = unit.table(commit.table.row.id)
                 if now is None or now.head + 1 != commit.version or now.published != now.head:
                     raise InvalidCommitError(
@@ -196,21 +205,23 @@ class Adoption:
                         [f"version {commit.version} is not the next to publish"],
                     )
             self._decider.adopt(unit, proposal)
-            for commit in together:
+            for commit in parts:
                 version, now_ms = commit.version, self._clock.now_ms()
                 unit.record_published(commit.table.row.key, version, version, now_ms)
 
-        for commit in together:
-            # Recorded as published, so it must outlive a power loss, whichever program wrote it.
+        for commit in parts:
+            # It is recorded as published, so it must survive a power loss, whatever wrote it.
             self._log_of(commit.table.row.location).store.sync([commit.path])
         fail_point("fsck.before_adopt")
-        self._ratifier.submit(together[0].txn_id, adopt).result()
+        self._ratifier.submit(parts[0].txn_id, adopt).result()
         fail_point("fsck.after_adopt")
 
-    def _part(self, commit: _Forgotten) -> ExaminedPart:
-        """Recognise the staged file that was ratified by its bytes: its client knows its name."""
+    def _part(self, commit: _MissingCommit) -> ExaminedPart:
+        """Build the part to ratify, as a staged commit if a staged file has the same bytes.
+
+        Its client knows the staged file's name and may propose it again.
+        """
         log, content = self._log_of(commit.table.row.location), commit.content
-        # A version that is only in the log: its bytes stay as they are.
         part = ExaminedPart(
             commit.table.row.id,
             commit.version,
@@ -235,19 +246,21 @@ class Adoption:
         return part
 
 
-def _needed(wanted: set[TableId], chains: dict[TableId, list[_Forgotten]]) -> list[_Forgotten]:
-    """Choose the commits of the wanted tables, and all that must come before or with one of them.
+def _with_dependencies(
+    table_ids: set[TableId], chains: dict[TableId, list[_MissingCommit]]
+) -> list[_MissingCommit]:
+    """Return the commits of tables, and all that must be ratified before or with one of them.
 
-    In the order in which they can be ratified.
+    They are in the order in which they can be ratified.
     """
     upto = {
-        table_id: (chain[-1].version if table_id in wanted and chain else Version(-1))
+        table_id: (chain[-1].version if table_id in table_ids and chain else Version(-1))
         for table_id, chain in chains.items()
     }
-    by_txn: dict[tuple[int, TxnId], list[_Forgotten]] = {}
+    by_txn: dict[tuple[int, TxnId], list[_MissingCommit]] = {}
     for chain in chains.values():
         for commit in chain:
-            by_txn.setdefault(commit.place, []).append(commit)
+            by_txn.setdefault(commit.order, []).append(commit)
     is_growing = True
     while is_growing:
         is_growing = False
@@ -258,4 +271,4 @@ def _needed(wanted: set[TableId], chains: dict[TableId, list[_Forgotten]]) -> li
                         upto[part.table.row.id] = part.version
                         is_growing = True
     chosen = [c for chain in chains.values() for c in chain if c.version <= upto[c.table.row.id]]
-    return sorted(chosen, key=lambda commit: commit.place)
+    return sorted(chosen, key=lambda commit: commit.order)

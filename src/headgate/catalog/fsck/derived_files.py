@@ -1,11 +1,11 @@
-"""Checkpoints, compactions and checksums, checked for being there and readable.
+"""Checks of derived files: that checkpoints, compactions and checksums exist and can be read.
 
-Readers pass over a damaged one and use older checkpoints and commits, so nothing else reports it:
-reads only become slow, and fail once those commits are cleaned out of the log. Stock readers that
+Readers skip a damaged file and use older checkpoints and commits, so nothing else reports it:
+reads only become slow, and fail once those commits are deleted from the log. Stock readers that
 open a table by its path may fail at once.
 
-A repair forgets a damaged file and renames what is left of it, provided that its version can be
-read without it.
+A repair removes a damaged file from the catalog and renames what is left of it, provided that its
+version can be read without it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from headgate.api.messages import Finding, Severity
 from headgate.catalog import lookup
-from headgate.catalog.fsck import RESTORE, list_log, read_or_none
+from headgate.catalog.fsck.log_folder import RESTORE, list_log, read_or_none
 from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import CatalogStore, WriteUnit
 from headgate.clock import Clock
@@ -36,8 +36,8 @@ from headgate.protocol.paths import (
 )
 from headgate.table.log_files import DeltaLog, Hint
 
-_FRESH_MS: Final = 3_600_000  # a file the catalog does not know may still be being written
-_DIFFERS: Final = "lacks files of its commits, or has others, so that readers get wrong rows"
+_FRESH_MS: Final = 3_600_000  # a younger unrecorded file may still be being written
+_DIFFERS: Final = "has other files than its commits, so that readers get wrong rows"
 _DANGLING: Final = "names a checkpoint that is missing or cannot be read"
 
 
@@ -55,15 +55,15 @@ class DamagedFile:
         return self.file.kind.value
 
     def finding(self, name: str) -> Finding:
-        """Report the file, and what to do about it."""
+        """Return the finding that reports this file."""
         if self.is_needed:
-            says = f"{self.says}, and the commits that it stands for are not all in the log"
+            says = f"{self.says}, and the commits that it covers are not all in the log"
             remedy = RESTORE
         else:
             says = f"{self.says}; the log can be read without it"
             remedy = "Run `headgate fsck --repair`."
             if self.file.kind is FileKind.CHECKPOINT:
-                remedy += " Then write another one with `headgate checkpoint`."
+                remedy += " Then write another with `headgate checkpoint`."
         is_error = self.is_needed or self.says == _DIFFERS
         return Finding(
             rule=self.rule,
@@ -84,7 +84,7 @@ class DerivedFiles:
     dangling: Hint | None  # `_last_checkpoint`, if it names a checkpoint that cannot be used
 
     def findings(self, name: str) -> Iterator[Finding]:
-        """Report everything that is damaged."""
+        """Yield a finding for each damaged file."""
         for damaged in self.damaged:
             yield damaged.finding(name)
         if self.dangling is not None:
@@ -98,11 +98,11 @@ def inspect_derived_files(
     readable: Callable[[], Collection[Version]],
     now_ms: int,
 ) -> DerivedFiles:
-    """Check the derived files of a log up to a version, and those the catalog knows of.
+    """Check the derived files of a log up to a version, and those recorded by the catalog.
 
-    `readable` returns the versions whose published commits hold what they should.
+    `readable` returns the versions whose published commits have their ratified content.
     """
-    hint = log.last_checkpoint()  # before the listing: it is written after its checkpoint
+    hint = log.last_checkpoint()  # read before listing: it is written after its checkpoint
     listed = log.list()
     recorded = {path for file in known for path in file.paths}
     others = [
@@ -136,7 +136,7 @@ def inspect_derived_files(
         hint is not None
         and hint.version <= latest
         and hint.version not in checkpoints | broken
-        and log.last_checkpoint() == hint  # else another checkpoint was written meanwhile
+        and log.last_checkpoint() == hint  # otherwise another checkpoint was just written
     )
     return DerivedFiles(damaged, hint if is_dangling else None)
 
@@ -147,7 +147,7 @@ def repair_derived_files(
     inspect: Callable[[], DerivedFiles],
     forget: Callable[[KnownFile], None],
 ) -> Iterator[Finding]:
-    """Forget the damaged files that no version needs, and rename them; report these."""
+    """Forget and rename the damaged files that no version needs; report them."""
     inspected = inspect()
     for damaged in inspected.damaged:
         if damaged.is_needed:
@@ -165,7 +165,7 @@ def repair_derived_files(
             says=damaged.says + (f"; it is kept as {', '.join(kept)}" if kept else ""),
             repaired=True,
         )
-    if inspected.damaged:  # the hint may name one of them
+    if inspected.damaged:  # the hint may name one of these files
         inspected = inspect()
     if inspected.dangling is not None:
         aside = log.set_aside(LAST_CHECKPOINT)
@@ -190,7 +190,7 @@ def _dangling(name: str, hint: Hint) -> Finding:
 
 
 def _derived(files: Iterable[LogFile]) -> Iterator[KnownFile]:
-    """Yield the derived files of a listing, of checkpoints the complete ones."""
+    """Yield the derived files of a listing, without incomplete checkpoints."""
     files = list(files)
     for checkpoint in complete_checkpoints(files):
         version = checkpoint.version
@@ -210,7 +210,7 @@ def _derived(files: Iterable[LogFile]) -> Iterator[KnownFile]:
 
 def _problem(log: DeltaLog, file: KnownFile) -> str | None:
     """Return what is wrong with a file; None if it can be used."""
-    # It stands on pyarrow, which takes as long to load as a server takes to start.
+    # Imported late: it needs pyarrow, whose import takes as long as starting a server.
     from headgate.table.checkpoints import UnusableError, verify_checkpoint
 
     try:
@@ -239,9 +239,9 @@ def _problem(log: DeltaLog, file: KnownFile) -> str | None:
 
 
 def _compaction_problem(log: DeltaLog, file: KnownFile) -> str | None:
-    """Check a compaction by itself, and for its added files where all its commits are there.
+    """Check a compaction by itself, and against its commits if all of them are in the log.
 
-    One that was cut short at the end of a line can be read, and lacks files.
+    A compaction truncated at the end of a line can be read, but lacks files.
     """
     actions = decode(log.read(file.paths[0]))
     if (contradiction := replay.contradiction(actions)) is not None:
@@ -253,7 +253,7 @@ def _compaction_problem(log: DeltaLog, file: KnownFile) -> str | None:
         return None
     try:
         expected = _added(file.last, decode(join(commits)))
-    except MalformedError:  # a damaged commit is reported as such
+    except MalformedError:  # the damaged commit is reported elsewhere
         return None
     return None if _added(file.last, actions) == expected else _DIFFERS
 
@@ -268,7 +268,7 @@ def _is_cleaned(
     published: Collection[Version],
     checkpoints: Collection[Version],
 ) -> bool:
-    """Return True if a missing file was cleaned out of the log, as its commit was before it."""
+    """Return True if a missing file was deleted by a log cleanup, after its commit."""
     return (
         file.last not in published
         and any(version >= file.last for version in checkpoints)
@@ -276,8 +276,8 @@ def _is_cleaned(
     )
 
 
-class DerivedFileCheck:
-    """Checks the derived files of a catalog's tables, and forgets damaged ones."""
+class DerivedFileChecker:
+    """Checks the derived files of a catalog's tables, and repairs damaged ones."""
 
     def __init__(self, store: CatalogStore, ratifier: Ratifier, clock: Clock) -> None:
         self._store = store

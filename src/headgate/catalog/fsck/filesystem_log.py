@@ -1,9 +1,9 @@
-"""A log held against itself, where no database remembers what it should be.
+"""Checks of a log by itself, for filesystem catalogs, which have no database.
 
-In a filesystem catalog every file that was put has won, so nothing can be compared; what can be
-judged is whether the versions make one history: without a gap, each whole, of this very table, no
-transaction twice, timestamps rising. A repair only renames damaged checkpoints, compactions and
-checksums.
+Every commit in the log of such a table is ratified, so there is nothing to compare it with. What
+can be checked is that the versions form one history: no gap, every commit complete and of this
+table, no transaction twice, timestamps that rise. A repair only renames damaged checkpoints,
+compactions and checksums.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headgate.api.messages import Finding, Severity
-from headgate.catalog.derived_files import (
+from headgate.catalog.fsck.derived_files import (
     DerivedFiles,
     inspect_derived_files,
     repair_derived_files,
 )
-from headgate.catalog.fsck import RESTORE, beside, strays
+from headgate.catalog.fsck.log_folder import RESTORE, unexpected_files, unpublished_versions
 from headgate.errors import MalformedError
 from headgate.protocol import features
 from headgate.protocol.actions import TxnId, Version
@@ -28,12 +28,12 @@ from headgate.protocol.paths import PublishedCommit
 from headgate.table.log_files import DeltaLog
 
 _NONE = Version(-1)
-_VIOLATIONS_TOLD = 3
+_VIOLATIONS_LISTED = 3
 
 
 @dataclass(slots=True)
-class LogCheck:
-    """Goes through a table's versions in order."""
+class FilesystemLogCheck:
+    """Checks one table's versions in order."""
 
     name: str
     log: DeltaLog
@@ -51,7 +51,7 @@ class LogCheck:
         following = Version(0)
         for version in sorted(f.version for f in listed if isinstance(f, PublishedCommit)):
             while following <= version:
-                content = self.log.read_published(following)  # a listing may be stale
+                content = self.log.read_published(following)  # the listing may be stale
                 if content is None:
                     yield self._gap(following, version)
                     following = version if following < version else Version(version + 1)
@@ -61,11 +61,11 @@ class LogCheck:
                 yield from self._commit(following, content)
                 following = Version(following + 1)
         others = [file for file in listed if not isinstance(file, PublishedCommit)]
-        yield from beside(self.name, others, published=self.latest, head=self.latest)
+        yield from unpublished_versions(self.name, others, published=self.latest, head=self.latest)
         if self.repair:
             yield from repair_derived_files(self.name, self.log, self._derived_files, _forget)
         yield from self._derived_files().findings(self.name)
-        yield from strays(self.name, self.log.strays())
+        yield from unexpected_files(self.name, self.log.strays())
 
     def _derived_files(self) -> DerivedFiles:
         return inspect_derived_files(self.log, (), self.latest, lambda: self._readable, self.now_ms)
@@ -78,13 +78,13 @@ class LogCheck:
             return
         self._readable.add(version)
         if examined.violations:
-            said = [str(violation) for violation in examined.violations[:_VIOLATIONS_TOLD]]
-            yield self._finding("S20", version, f"is no commit of such a table: {'; '.join(said)}")
+            violations = "; ".join(map(str, examined.violations[:_VIOLATIONS_LISTED]))
+            yield self._finding("S20", version, f"is not a valid commit: {violations}")
         yield from self._identity(version, examined)
         if examined.txn_id is not None:
             first = self._txn_ids.setdefault(examined.txn_id, version)
             if first != version:
-                says = f"has the txnId of version {first}: a transaction is ratified once"
+                says = f"has the txnId of version {first}, but a transaction is ratified once"
                 yield self._finding("S3", version, says)
         if examined.timestamp_ms is not None:
             if self._timestamp_ms is not None and examined.timestamp_ms <= self._timestamp_ms:
@@ -93,23 +93,23 @@ class LogCheck:
 
     def _identity(self, version: Version, examined: Examined) -> Iterator[Finding]:
         if version == 0 and (examined.metadata is None or examined.protocol is None):
-            yield self._finding("LC-01", version, "makes no table: it lacks metaData or protocol")
+            yield self._finding("LC-01", version, "lacks metaData or protocol")
         if examined.protocol is not None and not features.is_catalog_managed(examined.protocol):
-            yield self._finding("S20", version, "makes the table one that no catalog manages")
+            yield self._finding("S20", version, "makes the table no longer catalog-managed")
         if examined.metadata is not None:
             if self._table_id is None:
                 self._table_id = examined.metadata.id
             if examined.metadata.id != self._table_id:
-                says = f"is of table {examined.metadata.id}, and not of {self._table_id}"
+                says = f"is of table {examined.metadata.id}, not of {self._table_id}"
                 yield self._finding("S25", version, says)
 
     def _gap(self, version: Version, later: Version) -> Finding:
         return self._finding(
             "S1",
             version,
-            f"is not there, and version {later} is: readers end before it, and whoever commits "
-            "next puts another in its place",
-            f"Let nobody commit. {RESTORE}",
+            f"is missing, but version {later} exists: readers stop before it, and the next commit "
+            "takes its place",
+            f"Stop all writers of the table. {RESTORE}",
         )
 
     def _finding(self, rule: str, version: Version, says: str, remedy: str = RESTORE) -> Finding:
@@ -125,4 +125,4 @@ class LogCheck:
 
 
 def _forget(_: KnownFile) -> None:
-    """Do nothing: a filesystem catalog records no such files."""
+    """Do nothing: filesystem catalogs do not record such files."""

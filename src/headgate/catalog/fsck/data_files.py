@@ -1,0 +1,63 @@
+"""Data files of a table's latest version that are missing, and file counts that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from headgate.api.messages import Finding, Severity
+from headgate.catalog.fsck.log_folder import RESTORE
+from headgate.catalog.stores.port import TableRow
+from headgate.storage import locations
+
+if TYPE_CHECKING:
+    from headgate.table.snapshot import Snapshot
+
+_LISTED: Final = 20  # missing files that are listed one by one
+
+
+def missing_data_files(
+    name: str, snapshot: Snapshot, listed: Mapping[str, int]
+) -> Iterator[Finding]:
+    """Report data files of a snapshot that are not listed, or have another size."""
+    missing = 0
+    for file in snapshot.files():
+        data = locations.data_path(file.path)
+        if data.kind is not locations.PathKind.RELATIVE or listed.get(data.value) == file.size:
+            continue
+        missing += 1
+        if missing <= _LISTED:
+            is_listed = data.value in listed
+            yield Finding(
+                rule="data-file",
+                severity=Severity.ERROR,
+                table=name,
+                version=snapshot.version,
+                path=file.path,
+                says=f"has another size than {file.size} bytes" if is_listed else "is missing",
+                remedy=RESTORE,
+            )
+    if missing > _LISTED:
+        yield Finding(
+            rule="data-file",
+            severity=Severity.ERROR,
+            table=name,
+            version=snapshot.version,
+            says=f"lacks {missing} data files in all",
+            remedy=RESTORE,
+        )
+
+
+def wrong_counts(name: str, snapshot: Snapshot, row: TableRow) -> Iterator[Finding]:
+    """Report the catalog's count and total size of data files if the snapshot has others."""
+    recorded = (row.num_files, row.size_bytes)
+    if None not in recorded and recorded != (snapshot.num_files, snapshot.size_in_bytes):
+        yield Finding(
+            rule="RD-03",
+            severity=Severity.WARNING,
+            table=name,
+            version=snapshot.version,
+            says=f"has {snapshot.num_files} files of {snapshot.size_in_bytes} bytes, and the "
+            f"catalog recorded {recorded[0]} files of {recorded[1]} bytes",
+            remedy="Run `headgate fsck --repair` to correct the counts.",
+        )

@@ -1,0 +1,301 @@
+"""Comparison of the catalog's rows of a table with its log.
+
+Every file in the log's folder is classified by its name, as a commit of the Delta RFC or another
+file. Checking changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Mapping
+
+from headgate.api.messages import Finding, Severity
+from headgate.catalog.decider import protocol_and_metadata
+from headgate.catalog.fsck.log_folder import (
+    RESTORE,
+    LogListing,
+    list_log,
+    published_hash,
+    unexpected_files,
+    unpublished_versions,
+)
+from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
+from headgate.errors import HeadgateError, MalformedError
+from headgate.protocol import features, paths
+from headgate.protocol.actions import Metadata, TableId, Version
+from headgate.protocol.commit import examination
+from headgate.protocol.commit.content import Way
+from headgate.protocol.paths import LOG, STAGED, PublishedCommit
+from headgate.protocol.properties import TABLE_ID_PROPERTY
+from headgate.protocol.table_states import TableStatus
+from headgate.table.log_files import DeltaLog
+
+
+class TableChecker:
+    """Checks the tables of a catalog, one at a time."""
+
+    def __init__(self, store: CatalogStore) -> None:
+        self._store = store
+
+    def check(self, row: TableRow, name: str, log: DeltaLog) -> list[Finding]:
+        """Check a table; change nothing."""
+        findings: list[Finding] = []
+        # List the log before reading the catalog: a commit is published after it was ratified, so
+        # every commit listed here is in the catalog by then, also while others commit.
+        files = list_log(log)
+        with self._store.read() as unit:
+            row = unit.table(row.id) or row
+            commits = unit.commits(row.key, Version(0), row.head, content=True)
+        findings += _order_of_versions(row, name, commits)
+        findings += _content_of_versions(row, name, log, commits, files)
+        findings += self._unratified_versions(row, name, log, files)
+        findings += unpublished_versions(name, files.others, published=row.published, head=row.head)
+        findings += _staged_files(name, commits, files)
+        findings += unexpected_files(name, files.strays)
+        findings += self._state(row, name)
+        return findings
+
+    def inconsistent_transactions(self, tables: Mapping[TableId, str]) -> Iterator[Finding]:
+        """Report transactions with more than one sequence or timestamp. Spec: S7."""
+        with self._store.read() as unit:
+            inconsistent = {
+                txn_id: unit.transaction_commits(txn_id)
+                for txn_id in unit.inconsistent_transactions()
+            }
+        for txn_id, commits in inconsistent.items():
+            # A repair found them in the logs and ratified them again, one table after the other.
+            is_repaired = any(
+                row.way is Way.PUT_IF_ABSENT and row.version > 0 for _, row in commits
+            )
+            for table_id, row in commits:
+                if table_id in tables:
+                    yield Finding(
+                        rule="S7",
+                        severity=Severity.NOTE if is_repaired else Severity.ERROR,
+                        table=tables[table_id],
+                        version=row.version,
+                        says=f"is part of transaction {txn_id}, whose {len(commits)} commits have "
+                        "different sequences or timestamps: a cut between them has a part of it",
+                        remedy="Read these tables as of a later sequence: a repair ratified the "
+                        "commits again, one after the other."
+                        if is_repaired
+                        else "Restore the catalog from a backup.",
+                    )
+
+    def _unratified_versions(
+        self, row: TableRow, name: str, log: DeltaLog, files: LogListing
+    ) -> Iterator[Finding]:
+        following, timestamp_ms = row.head + 1, row.timestamp_ms
+        for version in sorted(version for version in files.published if version > row.head):
+            path = PublishedCommit(version).path
+            content = log.read_published(version) if version == following else None
+            later_ms = (
+                None if content is None else self.following_timestamp(row, content, timestamp_ms)
+            )
+            if later_ms is not None:
+                following, timestamp_ms = version + 1, later_ms
+                yield Finding(
+                    rule="FS3",
+                    severity=Severity.ERROR,
+                    table=name,
+                    version=version,
+                    path=path,
+                    says=f"is in the log, and the catalog knows versions up to {row.head}: "
+                    "the catalog is an older copy",
+                    remedy="Run `headgate fsck --repair` to ratify it."
+                    if row.state is TableStatus.ACTIVE
+                    else "Undrop the table, then run `headgate fsck --repair`.",
+                )
+            else:
+                yield Finding(
+                    rule="AU-01",
+                    severity=Severity.WARNING,
+                    table=name,
+                    version=version,
+                    path=path,
+                    says="was written without the catalog; readers of the catalog do not see it",
+                    remedy="Move the file out of the log: it was never ratified.",
+                )
+
+    def is_next(self, row: TableRow, content: bytes) -> bool:
+        """Return True if content could have been ratified as the table's next version."""
+        return self.following_timestamp(row, content, row.timestamp_ms) is not None
+
+    def following_timestamp(self, row: TableRow, content: bytes, timestamp_ms: int) -> int | None:
+        """Return a commit's timestamp; None if it cannot follow a commit of `timestamp_ms`."""
+        try:
+            examined = examination.examine_file(content)
+        except MalformedError:
+            return None
+        if examined.violations or examined.txn_id is None:
+            return None
+        with self._store.read() as unit:
+            if any(table == row.id for table, _ in unit.transaction_commits(examined.txn_id)):
+                return None
+        # Check the table id but not the changes: those were admitted when it was ratified.
+        own_ms, metadata = examined.timestamp_ms, examined.metadata
+        if own_ms is None or own_ms <= timestamp_ms:
+            return None
+        return own_ms if metadata is None or _is_of_table(metadata, row) else None
+
+    def _state(self, row: TableRow, name: str) -> Iterator[Finding]:
+        protocol, metadata = protocol_and_metadata(row)
+        if not features.is_catalog_managed(protocol) or not _is_of_table(metadata, row):
+            yield Finding(
+                rule="S20",
+                severity=Severity.ERROR,
+                table=name,
+                says=f"is no longer the catalog-managed table {row.id}",
+                remedy="Restore the catalog from a backup.",
+            )
+        if row.diverged is not None:
+            yield Finding(
+                rule="PB-02",
+                severity=Severity.ERROR,
+                table=name,
+                says=f"is no longer published: {row.diverged}",
+                remedy="Run `headgate fsck --repair`.",
+            )
+
+
+def _is_of_table(metadata: Metadata, row: TableRow) -> bool:
+    """Return True if metadata has the id of this table."""
+    return metadata.configuration.get(TABLE_ID_PROPERTY) == row.id
+
+
+def _order_of_versions(row: TableRow, name: str, commits: list[CommitRow]) -> Iterator[Finding]:
+    """Check that versions have no gap, and that timestamps and sequences rise. Spec: S1, S19."""
+    versions = [commit.version for commit in commits]
+    if versions != list(range(row.head + 1)):
+        yield Finding(
+            rule="S1",
+            severity=Severity.ERROR,
+            table=name,
+            says=f"has versions {versions[:5]}… recorded for a head of {row.head}",
+            remedy="Restore the catalog from a backup.",
+        )
+    for before, after in itertools.pairwise(commits):
+        if before.timestamp_ms >= after.timestamp_ms or before.sequence >= after.sequence:
+            yield Finding(
+                rule="S19",
+                severity=Severity.ERROR,
+                table=name,
+                version=after.version,
+                says="is not later than the version before it",
+                remedy="Report this as a defect: such a commit cannot be ratified.",
+            )
+
+
+def _content_of_versions(
+    row: TableRow, name: str, log: DeltaLog, commits: list[CommitRow], files: LogListing
+) -> Iterator[Finding]:
+    """Check that every version can be read, and is published as ratified. Spec: S9 to S12."""
+    covered = files.newest_checkpoint
+    for commit in commits:
+        version, path = commit.version, PublishedCommit(commit.version).path
+        published = files.published.get(version)
+        if published is None and version > covered:  # it may be published since the listing
+            published = published_hash(log, version)
+        if published is not None and published != commit.sha256.hex():
+            yield Finding(
+                rule="S10",
+                severity=Severity.ERROR,
+                table=name,
+                version=version,
+                path=path,
+                says="has other bytes than were ratified",
+                remedy="Run `headgate fsck --repair`, which keeps the file under another name and "
+                "publishes the ratified bytes if it finds them. Otherwise restore the file.",
+            )
+        if published is None and commit.published_ms is not None and version > covered:
+            yield Finding(
+                rule="S11",
+                severity=Severity.ERROR,
+                table=name,
+                version=version,
+                path=path,
+                says="was published and is missing",
+                remedy=f"Run `headgate fsck --repair`. If that cannot find its bytes: {RESTORE}",
+            )
+        if (
+            published is None
+            and version > row.published
+            and any(later > version for later in files.published if later <= row.head)
+        ):
+            yield Finding(
+                rule="S11",
+                severity=Severity.WARNING,
+                table=name,
+                version=version,
+                path=path,
+                says="is not published, but a later version is",
+                remedy="Run `headgate publish`.",
+            )
+        if published is None and commit.published_ms is None:
+            if commit.content is None and _staged_content(log, commit) is None:
+                yield Finding(
+                    rule="S9",
+                    severity=Severity.ERROR,
+                    table=name,
+                    version=version,
+                    path=f"{STAGED}/{commit.file_name}",
+                    says="is ratified, but its content is missing or altered",
+                    remedy=RESTORE,
+                )
+            elif commit.content is not None:
+                if hashlib.sha256(commit.content).digest() != commit.sha256:
+                    yield Finding(
+                        rule="S9",
+                        severity=Severity.ERROR,
+                        table=name,
+                        version=version,
+                        says="is stored by the catalog with other bytes than were ratified",
+                        remedy="Restore the catalog from a backup.",
+                    )
+                elif commit.file_name is not None and _staged_content(log, commit) is None:
+                    yield Finding(
+                        rule="S9",
+                        severity=Severity.WARNING,
+                        table=name,
+                        version=version,
+                        path=f"{STAGED}/{commit.file_name}",
+                        says="is missing or altered; the catalog still has the ratified content",
+                        remedy="Run `headgate publish`, which restores it.",
+                    )
+
+
+def _staged_content(log: DeltaLog, commit: CommitRow) -> bytes | None:
+    """Return the content of a commit's staged file; None if it is missing or altered."""
+    try:
+        content = log.read(f"{STAGED}/{commit.file_name}")
+    except HeadgateError:
+        return None
+    return content if hashlib.sha256(content).digest() == commit.sha256 else None
+
+
+def _staged_files(name: str, commits: list[CommitRow], files: LogListing) -> Iterator[Finding]:
+    """Report of every staged file whether it is ratified and published."""
+    ratified = {commit.file_name: commit for commit in commits if commit.file_name is not None}
+    for file_name, size in sorted(files.staged.items()):
+        commit = ratified.get(file_name)
+        known = paths.parse_staged_name(file_name)
+        if commit is not None:
+            is_published = commit.published_ms is not None
+            says = "is ratified and published" if is_published else "is ratified"
+            if size != commit.size:
+                says = "is ratified and was altered"
+        elif known is None:
+            says = "is not a commit"
+        elif known.version < len(commits):
+            says = "was not ratified: another commit has its version"
+        else:
+            says = "is not ratified yet"
+        yield Finding(
+            rule="CM-05",
+            severity=Severity.NOTE,
+            table=name,
+            version=None if known is None else known.version,
+            path=f"{LOG}/_staged_commits/{file_name}",
+            says=says,
+        )
