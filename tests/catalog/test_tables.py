@@ -315,7 +315,7 @@ def test_domains_of_version_0_are_those_of_the_table(inline_lake: House) -> None
 @req("LC-02")
 def test_a_registration_without_version_0_is_refused(inline_lake: House) -> None:
     staging = inline_lake.database.stage_table()
-    with pytest.raises(InvalidCommitError, match="holds no version 0"):
+    with pytest.raises(InvalidCommitError, match="has no version 0"):
         inline_lake.database.register_table(T, staging.table_id)
 
 
