@@ -54,7 +54,6 @@ _CONFLICTS_REPORTED = 100
 # Stands in place of an intent, which is a hash: the rejection of a file, not of a transaction.
 ABANDONED = b"given up"
 _WINNERS_SENT = 1_000  # a client that is further behind reads the table again
-_FEW_WINNERS = 16  # sent without asking for their sizes first
 _WINNERS_BYTES = 1 << 20  # of content; a batch may have to answer hundreds of proposals so
 
 
@@ -257,10 +256,7 @@ class Decider:
                 continue  # the client asks for them
             row = unit.table(part.table_id)
             assert row is not None  # its head was loaded in this unit
-            if (
-                behind > _FEW_WINNERS
-                and unit.last_version_within(row.key, first, row.head, room) < row.head
-            ):
+            if unit.content_bytes(row.key, first, row.head) > room:
                 continue
             sent = unit.commits(row.key, first, row.head, content=True)
             room -= sum(len(commit.content or b"") for commit in sent)

@@ -7,12 +7,43 @@ from dataclasses import replace
 from headgate.api.messages import RatifiedCommit, TableInfo
 from headgate.catalog.decider import domains_of, protocol_and_metadata
 from headgate.catalog.stores.port import NamedTableRow, ReadUnit, TableRow
-from headgate.names import TableName
+from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Metadata, Sequence, Version
 from headgate.protocol.encoding import from_json
 from headgate.protocol.table_states import TableKind
 
 LISTED = 100  # published commits that are still listed, at most
+_AT_ONCE = 100  # tables of a page that are read before their sizes are known
+_TABLE_BYTES = 1_024  # of a table beside its metadata, in memory and in a response
+_METADATA_FACTOR = 4  # metadata is larger in a response, where columns have several forms
+
+
+def page_of_tables(
+    unit: ReadUnit,
+    namespace: SchemaName,
+    after: TableName | None,
+    limit: int,
+    max_bytes: int,
+) -> tuple[list[NamedTableRow], TableName | None]:
+    """Read at most `limit` tables and `max_bytes`, and return the name after which others come."""
+    page: list[NamedTableRow] = []
+    size = 0
+    while True:
+        count = min(limit + 1 - len(page), _AT_ONCE)
+        rows = unit.tables(namespace, after, count)
+        for named in rows:
+            size += size_of(named)
+            if len(page) == limit or (page and size > max_bytes):
+                return page, page[-1].name
+            page.append(named)
+        if len(rows) < count:
+            return page, None
+        after = rows[-1].name
+
+
+def size_of(named: NamedTableRow) -> int:
+    """Estimate the size of a table's description in a response."""
+    return _METADATA_FACTOR * len(named.row.metadata) + _TABLE_BYTES
 
 
 def describe(named: NamedTableRow) -> TableInfo:

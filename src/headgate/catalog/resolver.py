@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Many
-from typing import Final
+from typing import Final, TypeAlias
 
 from headgate.api.messages import (
     Ratified,
@@ -31,8 +32,15 @@ from headgate.settings import Settings
 
 RESPONSE_CONTENT_BYTES: Final = 4 << 20  # of commits' content; the rest is read in pages
 _LISTED: Final = 32  # published commits still listed, at the most
-_FEW: Final = 16  # commits that are read without asking for their sizes first
 _PAGE: Final = 10_000  # commits of one page
+_ROW_BYTES: Final = 512  # of a commit beside its content, in memory and in an answer
+
+# Called with the size of a response before its large parts are read; raises to prevent that.
+Reserve: TypeAlias = Callable[[int], None]
+
+
+def unbounded(_: int) -> None:
+    """Reserve nothing: the caller has its memory to itself."""
 
 
 class Reader:
@@ -43,18 +51,29 @@ class Reader:
         self._clock = clock
         self._settings = settings
 
-    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+    def resolve(
+        self, ref: Ref, at: Sequence | None = None, reserve: Reserve = unbounded
+    ) -> Resolved:
         """Tell all of one table that a client needs, in one call. Spec: CM-21."""
         with self._store.read() as unit:
-            return self.resolve_in(unit, ref, at)
+            return self.resolve_in(unit, ref, at, reserve=reserve)
 
-    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+    def resolve_many(
+        self, refs: Many[Ref], at: Sequence | None = None, reserve: Reserve = unbounded
+    ) -> tuple[Resolved, ...]:
         """Resolve several tables as of one sequence. Spec: MT-02."""
         found: list[Resolved] = []
         room = RESPONSE_CONTENT_BYTES
+        total = 0
+
+        def reserve_more(size: int) -> None:
+            nonlocal total
+            total += size
+            reserve(total)
+
         with self._store.read() as unit:
             for ref in refs:
-                found.append(self.resolve_in(unit, ref, at, room))
+                found.append(self.resolve_in(unit, ref, at, room, reserve_more))
                 room -= sum(len(commit.content or b"") for commit in found[-1].commits)
         return tuple(found)
 
@@ -90,14 +109,21 @@ class Reader:
         return RatifiedCommits(latest=row.head, commits=commits)
 
     def ratified_page(
-        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+        self,
+        table_id: TableId,
+        first: Version | None = None,
+        last: Version | None = None,
+        reserve: Reserve = unbounded,
     ) -> tuple[RatifiedCommits, Version | None]:
         """Give the first of them, as many as one answer may hold, and where the rest begins."""
         with self._store.read() as unit:
             row, start, end = _held(unit, table_id, first, last)
             stop = Version(min(end, start + _PAGE - 1))
-            if stop - start >= _FEW:
+            size = unit.content_bytes(row.key, start, stop)
+            if size > RESPONSE_CONTENT_BYTES:
                 stop = unit.last_version_within(row.key, start, stop, RESPONSE_CONTENT_BYTES)
+                size = unit.content_bytes(row.key, start, stop)
+            reserve(size + _ROW_BYTES * (stop - start + 1))
             commits = unit.ratified_commits(row.key, start, stop)
         following = Version(stop + 1) if stop < end else None
         return RatifiedCommits(latest=row.head, commits=commits), following
@@ -114,13 +140,22 @@ class Reader:
         return self._timeline(table_id, first, last, None)[0]
 
     def timeline_page(
-        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+        self,
+        table_id: TableId,
+        first: Version | None = None,
+        last: Version | None = None,
+        reserve: Reserve = unbounded,
     ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
         """Give the first of them, and the version at which the rest begins."""
-        return self._timeline(table_id, first, last, _PAGE)
+        return self._timeline(table_id, first, last, _PAGE, reserve)
 
     def _timeline(
-        self, table_id: TableId, first: Version | None, last: Version | None, most: int | None
+        self,
+        table_id: TableId,
+        first: Version | None,
+        last: Version | None,
+        most: int | None,
+        reserve: Reserve = unbounded,
     ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
         with self._store.read() as unit:
             row = lookup.known(unit, table_id)
@@ -128,6 +163,7 @@ class Reader:
             end = stop = row.head if last is None else Version(min(last, row.head))
             if most is not None:
                 stop = Version(min(end, start + most - 1))
+            reserve(_ROW_BYTES * (stop - start + 1))
             commits = unit.commits(row.key, start, stop, content=False)
         entries = tuple(
             TimelineEntry(
@@ -140,7 +176,12 @@ class Reader:
         return entries, Version(stop + 1) if stop < end else None
 
     def resolve_in(
-        self, unit: ReadUnit, ref: Ref, at: Sequence | None = None, room: int | None = None
+        self,
+        unit: ReadUnit,
+        ref: Ref,
+        at: Sequence | None = None,
+        room: int | None = None,
+        reserve: Reserve = unbounded,
     ) -> Resolved:
         """Tell of a table within a unit, with as many bytes of commits as there is room for."""
         clock = unit.clock()
@@ -163,7 +204,7 @@ class Reader:
         if latest is None:
             raise NotFoundError(f"Table {table_id} did not exist at sequence {at}.")
         room = RESPONSE_CONTENT_BYTES if room is None else room
-        listed = self._listed(unit, row, latest, room)
+        listed = self._listed(unit, row, latest, room, reserve)
         name = unit.name_of(table_id, at)
         known = unit.files(row.key, latest)
         checkpoint = max(
@@ -218,15 +259,18 @@ class Reader:
         )
 
     def _listed(
-        self, unit: ReadUnit, row: TableRow, latest: Version, room: int
+        self, unit: ReadUnit, row: TableRow, latest: Version, room: int, reserve: Reserve
     ) -> tuple[RatifiedCommit, ...]:
         """Give the commits to list: the unpublished, and those published a moment ago.
 
         The newest of them that there is room for: `ratified_commits` gives the others.
         """
         first = Version(max(0, min(row.published, latest) - _LISTED + 1))
-        if latest - first > 2 * _LISTED:
+        size = unit.content_bytes(row.key, first, latest)
+        if size > room:
             first = unit.last_version_within(row.key, latest, first, room)
+            size = unit.content_bytes(row.key, first, latest)
+        reserve(size + _ROW_BYTES * (latest - first + 1) + 2 * len(row.metadata))
         rows = unit.ratified_commits(row.key, first, latest)
         since_ms = self._clock.now_ms() - self._settings.listed_ms
         start = len(rows) - 1

@@ -40,7 +40,7 @@ from headgate.api.status import (
     Status,
     TokenEntry,
 )
-from headgate.catalog import commit_reports, descriptions, lookup, namespace_details
+from headgate.catalog import commit_reports, descriptions, lookup, namespace_details, resolver
 from headgate.catalog.allowed_locations import AllowedLocations
 from headgate.catalog.changes import CatalogChanges
 from headgate.catalog.decider import Decider
@@ -57,8 +57,13 @@ from headgate.catalog.proposer import Decided, Proposer
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import Purger
 from headgate.catalog.ratifier import Ratifier, Waiter
+<<<<<<< HEAD
 from headgate.catalog.resolver import Reader
 from headgate.catalog.staged_file_cleanup import StagedFileCleaner
+=======
+from headgate.catalog.resolver import Reader, Reserve, unbounded
+from headgate.catalog.staged_file_cleanup import Sweeper
+>>>>>>> 9cf49c6 (fix(http): make large responses within the memory budget)
 from headgate.catalog.status import gather
 from headgate.catalog.stores.port import CatalogStore, WriteUnit
 from headgate.catalog.tables import ExternalTable, Judge, TableService, nothing_more
@@ -235,13 +240,17 @@ class Catalog:
 
     # ReadUnit
 
-    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+    def resolve(
+        self, ref: Ref, at: Sequence | None = None, *, reserve: Reserve = unbounded
+    ) -> Resolved:
         """Tell all of one table that a client needs, in one call. Spec: CM-21."""
-        return self._reader.resolve(ref, at)
+        return self._reader.resolve(ref, at, reserve)
 
-    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+    def resolve_many(
+        self, refs: Many[Ref], at: Sequence | None = None, *, reserve: Reserve = unbounded
+    ) -> tuple[Resolved, ...]:
         """Resolve several tables as of one sequence. Spec: MT-02."""
-        return self._reader.resolve_many(refs, at)
+        return self._reader.resolve_many(refs, at, reserve)
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
         """Give the newest sequence not later than a time."""
@@ -254,10 +263,15 @@ class Catalog:
         return self._reader.ratified_commits(table_id, first, last)
 
     def ratified_page(
-        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+        self,
+        table_id: TableId,
+        first: Version | None = None,
+        last: Version | None = None,
+        *,
+        reserve: Reserve = unbounded,
     ) -> tuple[RatifiedCommits, Version | None]:
         """Give the first of them, as many as one answer may hold, and where the rest begins."""
-        return self._reader.ratified_page(table_id, first, last)
+        return self._reader.ratified_page(table_id, first, last, reserve)
 
     def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
         """Tell what became of a transaction; None if it was never decided."""
@@ -270,10 +284,15 @@ class Catalog:
         return self._reader.timeline(table_id, first, last)
 
     def timeline_page(
-        self, table_id: TableId, first: Version | None = None, last: Version | None = None
+        self,
+        table_id: TableId,
+        first: Version | None = None,
+        last: Version | None = None,
+        *,
+        reserve: Reserve = unbounded,
     ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
         """Give the first of them, and the version at which the rest begins."""
-        return self._reader.timeline_page(table_id, first, last)
+        return self._reader.timeline_page(table_id, first, last, reserve)
 
     def describe(self, ref: Ref, since: Version | None = None) -> TableInfo:
         """Describe a table with all commits that are not published and some that are.
@@ -346,19 +365,27 @@ class Catalog:
         return found[0].file_name if found else None
 
     def describe_page(
-        self, namespace: SchemaName, after: TableName | None, limit: int
+        self,
+        namespace: SchemaName,
+        after: TableName | None,
+        limit: int,
+        *,
+        reserve: Reserve = unbounded,
     ) -> tuple[tuple[TableInfo, ...], TableName | None]:
         """Describe some tables, by name, and return the name after which the others come.
 
-        What is in no file is published first. A table for which that
+        There are fewer than the limit if their schemas are long. What is in no file is published
+        first. A table for which that
         fails is left out: the others are listed, and whoever asks for it by name gets the error.
         """
         with self._store.read() as unit:
-            found = unit.tables(namespace, after, limit + 1)
-        following = found[limit - 1].name if len(found) > limit else None
+            found, following = descriptions.page_of_tables(
+                unit, namespace, after, limit, resolver.RESPONSE_CONTENT_BYTES
+            )
+        reserve(sum(map(descriptions.size_of, found)))
         deadline = self._publishing_deadline()
         page = []
-        for named in found[:limit]:
+        for named in found:
             row = named.row
             try:
                 if row.published < row.head or row.diverged is not None:

@@ -50,7 +50,7 @@ from headgate.http.async_answers import Answers, Together
 from headgate.http.auth import Tokens
 from headgate.http.budget import SMALL, Budget, Share
 from headgate.http.metrics import CONTENT_TYPE, Gauge, Metrics
-from headgate.http.operations import Call, Operation, Pool
+from headgate.http.operations import Call, NeedsMemoryError, Operation, Pool
 from headgate.http.origins import Origins
 from headgate.http.routing import Routes
 from headgate.http.unity import preview, rest, v1
@@ -72,8 +72,9 @@ _JSON_KIND = re.compile(
 _ID = re.compile(r"[\w.:-]{1,128}")
 _RETRY_AFTER = b"1"
 _CHUNK = 128 << 10  # bytes of a large response that are handed over at once
-_FEW_EVENTS = 64
+_ENTRY_BYTES = 512  # of an event, and of each table in it
 _WEIGHT = 2  # of a large request: its bytes, and what is decoded from them or answered
+_MAKING = 4  # a large response while it is made: what is read, its text, and a copy of that
 _LENGTH_DIGITS = 18
 _NO_MEMORY = "There is no memory free for the response."
 PROPOSERS = 64  # threads for proposals that have to wait for something
@@ -351,6 +352,7 @@ class _Endpoint:
             principal=principal,
             request_id=request_id,
             agent=headers.get(b"user-agent", b"").decode("latin-1"),
+            reserved=SMALL,
         )
         if operation.is_changing or operation.reads_body:
             call.raw = await self._body(receive, headers, share)
@@ -378,23 +380,50 @@ class _Endpoint:
             if isinstance(came, NEEDS):
                 break  # something has to be done first, and is done in a thread
             answer = came if operation.then is None else operation.then(call, came)
-            if not _is_large(answer):
+            size = _size(answer)
+            if size <= SMALL:
                 return _written(answer)
-            pool = server.pools[Pool.READS]
-            return await loop.run_in_executor(pool, _written, answer)
+            await self._reserve(share, size)
+            async with server.slots[Pool.READS]:
+                pool = server.pools[Pool.READS]
+                written = await loop.run_in_executor(pool, _written, answer)
+                self._hold(share, written)
+                return written
 
-        def carry_out() -> _Written:
-            if not is_small:
+        is_decoded = is_small
+
+        def carry_out() -> _Written | NeedsMemoryError:
+            nonlocal is_decoded
+            if not is_decoded:
                 understand()
-            return _written(operation.do(call))
+                is_decoded = True
+            try:
+                return _written(operation.do(call))
+            except NeedsMemoryError as needed:
+                return needed.with_traceback(None)
 
-        # A thread goes on when the memory for its response is reserved, or the response is refused:
-        # else finished responses would pile up here.
-        async with server.slots[operation.pool]:
-            written = await loop.run_in_executor(server.pools[operation.pool], carry_out)
-            if not share.resize(len(written[1])):
-                raise BusyError(_NO_MEMORY)
-            return written
+        while True:
+            # A thread goes on when the memory for its response is held, or the response is
+            # refused: otherwise finished responses would pile up here.
+            async with server.slots[operation.pool]:
+                made = await loop.run_in_executor(server.pools[operation.pool], carry_out)
+                if not isinstance(made, NeedsMemoryError):
+                    self._hold(share, made)
+                    return made
+            # Nothing large was read yet, and others use the thread while this one waits.
+            await self._reserve(share, made.size)
+            call.reserved = made.size
+
+    async def _reserve(self, share: Share, size: int) -> None:
+        """Reserve the memory in which a response of a size is made."""
+        with share.transfer(size, self._body_s):
+            await share.reserve(_MAKING * size)
+
+    @staticmethod
+    def _hold(share: Share, written: _Written) -> None:
+        """Hold the memory of a finished response, and no more."""
+        if not share.resize(len(written[1])):
+            raise BusyError(_NO_MEMORY)
 
     async def _is_past_backlog(self, head: Head) -> bool:
         """Wait until a table's writers may go on; return True if waiting cannot help."""
@@ -465,14 +494,15 @@ def _written(answer: object) -> _Written:
     return 200, bodies.encode(answer), None
 
 
-def _is_large(answer: object) -> bool:
-    """Say whether it takes long to write: many events, or all that winners did."""
+def _size(answer: object) -> int:
+    """Estimate the size of an answer that may be large: many events, or many winners."""
     if isinstance(answer, EventPage):
-        return len(answer.events) > _FEW_EVENTS
+        entries = sum(1 + len(event.commits) + len(event.names) for event in answer.events)
+        return entries * _ENTRY_BYTES
     if not isinstance(answer, problems.Problem) or answer.answer is None:
-        return False
-    told = answer.answer.winners.values()
-    return sum(commit.size for commits in told for commit in commits) > SMALL
+        return 0
+    winners = answer.answer.winners.values()
+    return sum(len(commit.content or b"") for commits in winners for commit in commits)
 
 
 def _declared_length(headers: Mapping[bytes, bytes]) -> int | None:

@@ -24,6 +24,14 @@ from headgate.protocol.table_states import parse_table_id
 _LARGEST = (1 << 63) - 1
 
 
+class NeedsMemoryError(Exception):
+    """A response has to be made whose size is not yet reserved."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
 class Kind(enum.Enum):
     """How a parameter is written."""
 
@@ -63,6 +71,13 @@ class Call:
     principal: str | None = None
     request_id: str = ""
     agent: str = ""  # what the client calls itself
+    reserved: int = 0  # bytes of the store that the response may be made of
+
+    def reserve(self, size: int) -> None:
+        """Go on if so many bytes are reserved for the response; else raise, to come again."""
+        if size > self.reserved:
+            # Where the size is found out bit by bit, it must not come again for each bit.
+            raise NeedsMemoryError(max(size, 2 * self.reserved))
 
     @property
     def table_id(self) -> TableId:

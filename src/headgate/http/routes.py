@@ -329,7 +329,7 @@ _REFUSED = ("invalid-commit", "log-ahead", "unsupported-by-catalog")
 
 
 def _resolved(call: Call, ref: Any) -> Resolved:
-    resolved = call.catalog.resolve(ref, call.sequence("at"))
+    resolved = call.catalog.resolve(ref, call.sequence("at"), reserve=call.reserve)
     _refuse_if_behind(call, resolved)
     return resolved
 
@@ -338,7 +338,7 @@ def _resolve_many(call: Call) -> bodies.ResolvedTables:
     refs = call.refs()
     if not refs:
         raise InvalidArgumentError("No table is named.", remedy="Name some: ?name=a&name=b.")
-    found = call.catalog.resolve_many(refs, call.sequence("at"))
+    found = call.catalog.resolve_many(refs, call.sequence("at"), reserve=call.reserve)
     for resolved in found:
         _refuse_if_behind(call, resolved)
     return bodies.ResolvedTables(tables=found)
@@ -353,14 +353,14 @@ def _refuse_if_behind(call: Call, resolved: Resolved) -> None:
 
 def _ratified_commits(call: Call) -> bodies.CommitPage:
     found, following = call.catalog.ratified_page(
-        call.table_id, call.version("first"), call.version("last")
+        call.table_id, call.version("first"), call.version("last"), reserve=call.reserve
     )
     return bodies.CommitPage(latest=found.latest, commits=found.commits, next=following)
 
 
 def _timeline(call: Call) -> bodies.Timeline:
     entries, following = call.catalog.timeline_page(
-        call.table_id, call.version("first"), call.version("last")
+        call.table_id, call.version("first"), call.version("last"), reserve=call.reserve
     )
     return bodies.Timeline(entries=entries, next=following)
 

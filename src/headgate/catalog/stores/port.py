@@ -287,6 +287,10 @@ class CommitReads(Protocol):
         """Return a range of commits as clients get them."""
         ...
 
+    def content_bytes(self, key: int, first: Version, last: Version) -> int:
+        """Return the size of the content that is held of a range of commits."""
+        ...
+
     def last_version_within(
         self, key: int, first: Version, last: Version, max_bytes: int
     ) -> Version:

@@ -102,6 +102,7 @@ _RATIFIED_COMMITS: Final = (
 )
 _WITH_CONTENT: Final = _RATIFIED_COMMITS.format(content="content")
 _WITHOUT_CONTENT: Final = _RATIFIED_COMMITS.format(content="NULL")
+_CONTENT_BYTES: Final = f"SELECT coalesce(sum(length(content)), 0){_COMMITS}"
 _VERSION_WITHIN: Final = (
     "SELECT {end}(version) FROM (SELECT version, sum(coalesce(length(content), 0)) OVER "
     f"(ORDER BY version {{order}}) AS total{_COMMITS}) sizes WHERE total <= $4"
@@ -360,6 +361,10 @@ class SQLReadUnit(ABC):
                 )
             ]
         )
+
+    def content_bytes(self, key: int, first: Version, last: Version) -> int:
+        [[size]] = self._fetch(_CONTENT_BYTES, key, first, last)
+        return int(size)
 
     def last_version_within(
         self, key: int, first: Version, last: Version, max_bytes: int

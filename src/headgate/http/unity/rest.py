@@ -352,7 +352,7 @@ def _tables(call: Call) -> bodies.Tables:
     name = table_views.require_schema(call.catalog, name)
     size, token = _page_size(call), call.text("page_token")
     after = table_views.full_name(token) if token else None
-    found, following = call.catalog.describe_page(name, after, size)
+    found, following = call.catalog.describe_page(name, after, size, reserve=call.reserve)
     return bodies.Tables(
         tables=tuple(_without(call, table_views.info(described)) for described in found),
         next_page_token=None if following is None else str(following),
