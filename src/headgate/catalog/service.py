@@ -57,13 +57,8 @@ from headgate.catalog.proposer import Decided, Proposer
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import Purger
 from headgate.catalog.ratifier import Ratifier, Waiter
-<<<<<<< HEAD
-from headgate.catalog.resolver import Reader
-from headgate.catalog.staged_file_cleanup import StagedFileCleaner
-=======
 from headgate.catalog.resolver import Reader, Reserve, unbounded
-from headgate.catalog.staged_file_cleanup import Sweeper
->>>>>>> 9cf49c6 (fix(http): make large responses within the memory budget)
+from headgate.catalog.staged_file_cleanup import StagedFileCleaner
 from headgate.catalog.status import gather
 from headgate.catalog.stores.port import CatalogStore, WriteUnit
 from headgate.catalog.tables import ExternalTable, Judge, TableService, nothing_more
