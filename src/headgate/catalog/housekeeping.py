@@ -1,9 +1,9 @@
-"""What a catalog does by itself now and then: give up what nobody came back for.
+"""Housekeeping: delete at intervals what was abandoned or is past its retention.
 
-Every process with a publisher does it, also one with an embedded lake: else a lake without a server
-would keep what killed creators left for ever. The first turn comes when a process has lived for a
-while, so that commands pass by without it; `fsck` with `repair` does a turn at once. A lease lets
-one of many do it. Everything here is safe to do twice, and to be cut short.
+Every process with a publisher does it, also one with an embedded lake: otherwise a lake without a
+server would keep the files of killed writers. The first run comes after a minute, so that short
+commands do not pay for it; `fsck` with `repair` runs it at once. A lease lets one process at a time
+do it. Everything here can safely be repeated or interrupted.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _LEASE = "housekeeping"
-_FIRST_RUN_MS = 60_000  # until the first turn
+_FIRST_RUN_MS = 60_000  # until the first run
 _EVENTS_PER_BATCH = 1_000  # deleted in one transaction of the database, so that commits do not wait
 
 
 class Housekeeper:
-    """Expires staging tables, ends purges that were cut short and sweeps staged files."""
+    """Expires staging tables, finishes interrupted purges and deletes old rows and files."""
 
     def __init__(
         self,
@@ -53,24 +53,24 @@ class Housekeeper:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Keep house from now on, at even intervals."""
+        """Run at intervals from now on."""
         self._thread = threading.Thread(
             target=self._loop, name="headgate-housekeeping", daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after what is under way, for a moment."""
+        """Stop, and wait a limited time for the present run."""
         if self._thread is not None and os.getpid() == self._process:  # no thread crosses a fork
             self._stopping.set()
             self._thread.join(self._settings.publish_on_close_ms / 1000)
 
     def run(self) -> int:
-        """Do it once, now, unless another does; say how much there was to do."""
+        """Run once unless another process does; return how many tables and files were deleted."""
         return self.run_now() if self._acquire_turn() else 0
 
     def run_now(self) -> int:
-        """Do it once, now, whoever else does; say how much there was to do."""
+        """Run once, even if another process does; return how many tables and files went."""
         done = len(self._purger.expire_staging(self._settings.staging_kept_ms))
         unfinished = self._purger.unfinished()
         for table_id in unfinished:
@@ -82,7 +82,7 @@ class Housekeeper:
     def _delete_answers(self) -> None:
         """Delete rejections and answers under idempotency keys that are past their retention.
 
-        Each new one deletes the old ones as well; here they go where no new ones come.
+        Each new one also deletes the old ones; this is for catalogs without new ones.
         """
         before_ms = self._clock.now_ms() - self._settings.rejections_kept_ms
 
@@ -121,9 +121,9 @@ class Housekeeper:
             pass
 
     def _acquire_turn(self) -> bool:
-        """Take the lease; nobody ends it, so that for as long as it runs there is no other turn.
+        """Acquire the lease, which is never released: until it expires there is no other run.
 
-        One that runs for longer than any should was taken by a clock that was ahead.
+        A lease that lasts too long was acquired by a clock that was ahead, and is ignored.
         """
         now_ms, lasts_ms = self._clock.now_ms(), self._settings.housekeeping_ms // 2
         is_ours = self._ratifier.submit(
@@ -146,10 +146,10 @@ class Housekeeper:
             try:
                 done = self.run()
                 if done:
-                    _log.info("gave up %d places and files that nobody came back for", done)
+                    _log.info("housekeeping deleted %d abandoned tables and files", done)
             except HeadgateError as error:
-                if not self._stopping.is_set():  # else its catalog was closed under its hands
+                if not self._stopping.is_set():  # otherwise the catalog was closed meanwhile
                     _log.warning("housekeeping failed: %s", error)
-            except Exception:  # a thread that dies keeps no house any more
+            except Exception:  # the thread must survive
                 if not self._stopping.is_set():
                     _log.exception("housekeeping failed")

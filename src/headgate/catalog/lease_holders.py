@@ -1,7 +1,7 @@
-"""Who holds a lease, by a name that tells others on the same machine whether it still lives.
+"""Names of lease holders, by which processes on the same machine see whether a holder still runs.
 
-A process that was killed ends nothing: without this, whoever comes after it waits until its leases
-lapse. Where nothing can be told, on another machine or in another container, a holder lives.
+A killed process releases nothing: without this, others wait until its leases expire. A holder on
+another machine or in another container is assumed to run.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _DEAD = ("Z", "X")  # a zombie does nothing any more
 
 
 def name_of_this_process(own: UUID) -> str:
-    """Name a holder in this process, by an id of its own."""
+    """Return a name for a holder in this process, with an id of its own."""
     pid = os.getpid()
     return f"{own}@{_here()}:{pid}:{_began(pid)}"
 
 
 def is_gone(holder: str) -> bool:
-    """Say whether the process of a holder has ended for sure."""
+    """Return True if the process of a holder has certainly ended."""
     where, _, process = holder.rpartition("@")[2].rpartition(":")[0].rpartition(":")
     if not where or where != _here() or not process.isdecimal():
         return False
@@ -30,7 +30,7 @@ def is_gone(holder: str) -> bool:
 
 @cache
 def _here() -> str:
-    """Name what numbers processes: one run of a machine, one container; empty if not known."""
+    """Identify the machine's boot and the container, in which pids are unique; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -39,10 +39,10 @@ def _here() -> str:
 
 
 def _began(pid: int) -> str:
-    """Say when a process began, which another of its number did not; empty if there is none."""
+    """Return the start time of a process, which tells reused pids apart; empty if it ended."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_text("latin-1")
+        stat = Path(f"/proc/{pid}/stat").read_text("latin-1")
     except OSError:
         return ""
-    state, *fields = told.rpartition(")")[2].split()  # its name may have anything in it
+    state, *fields = stat.rpartition(")")[2].split()  # the process name may contain anything
     return "" if state in _DEAD else fields[18]

@@ -1,8 +1,8 @@
-"""ListenerService: who is told after a ratification, and how far each one is.
+"""Listeners: registered receivers of events, each with a position in the feed.
 
 A listener is a row (name, kind, target, position) and, in one process at a time, a thread that
-tells it. Those that came as a callable are told by the process that brought them; of other kinds
-a process takes those it knows how to tell. Spec: EV-01, EV-02.
+delivers events. Callables are called by the process that registered them; of other kinds, a
+process serves those that it has a factory for. Spec: EV-01, EV-02.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ CALLABLE: Final = "callable"
 WEBHOOK: Final = "webhook"
 _POLL_S: Final = 1.0
 _MAX_TARGET: Final = 2_000
-_GRACE_S: Final = 1.0  # for a listener that is just hearing something
+_GRACE_S: Final = 1.0  # for a call of a listener that is under way
 
 _log = logging.getLogger(__name__)
 
 
 class ListenerService:
-    """Keeps the rows, and a delivery for each that is told from here."""
+    """Registers listeners, and runs a delivery for each that this process serves."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ListenerService:
         self._holders = (f"{holder}:{number}" for number in itertools.count(1))
         self._factories: dict[str, Callable[[str], Listener]] = {}
         self._deliveries: dict[str, Delivery] = {}
-        self._targets: dict[str, str] = {}  # of those told by what a maker made
+        self._targets: dict[str, str] = {}  # of deliveries whose listener a factory created
         self._lock = threading.RLock()
         self._wakeup = threading.Event()
         self._is_closed = False
@@ -76,7 +76,7 @@ class ListenerService:
         self._process = os.getpid()
 
     def entries(self) -> tuple[ListenerEntry, ...]:
-        """List all listeners, and how far each one is."""
+        """List all listeners with their positions."""
         with self._store.read() as unit:
             latest = unit.clock().sequence
             return tuple(entry(row, latest) for row in unit.listeners())
@@ -90,19 +90,19 @@ class ListenerService:
         together: bool = False,
         after: Sequence | None = None,
     ) -> None:
-        """Tell a callable from here, from where its name stands, or a new one from now on."""
+        """Call a listener with events, from its recorded position; a new one from now on."""
         name = plain_name(name)
         if tables is not None and not tables:
-            raise InvalidArgumentError(f"The listener {name} names no table.")
+            raise InvalidArgumentError(f"The list of tables of listener {name} is empty.")
         if together and tables is None:
             raise InvalidArgumentError(
-                f"The listener {name} waits for tables and names none.", remedy="Name them."
+                f"The listener {name} has `together` without tables.", remedy="Pass `tables`."
             )
         target = f"{getattr(listener, '__module__', '')}.{_name_of(listener)}"
         with self._lock:
             if name in self._deliveries and self._deliveries[name].is_alive:
                 raise AlreadyExistsError(
-                    f"The listener {name} is told in this process already.",
+                    f"The listener {name} is already active in this process.",
                     remedy="Choose another name.",
                 )
             self._put(name, CALLABLE, target[:_MAX_TARGET], after, keeps_position=True)
@@ -110,7 +110,7 @@ class ListenerService:
             self._watch()
 
     def deliver(self, kind: str, make: Callable[[str], Listener]) -> None:
-        """Tell the listeners of a kind from here; `make` makes one of its target."""
+        """Serve all listeners of a kind; `make` creates one from its target."""
         with self._lock:
             self._factories[kind] = make
             self._watch()
@@ -122,14 +122,14 @@ class ListenerService:
         after: Sequence | None = None,
         key: RequestKey | None = None,
     ) -> ListenerEntry:
-        """Register a webhook; one that is there gets another target and goes on."""
+        """Register a webhook; an existing one gets the new target and keeps its position."""
         self._addresses.check_host(_host_of(target))
         put = self._put(plain_name(name), WEBHOOK, target, after, key)
         self._wakeup.set()
         return put
 
     def delete(self, name: str, key: RequestKey | None = None) -> None:
-        """Forget a listener; whoever is just telling it does not begin again."""
+        """Remove a listener, and stop its delivery in this process."""
 
         def delete(unit: WriteUnit) -> None:
             if _find(unit.listeners(), name) is None:
@@ -146,7 +146,7 @@ class ListenerService:
             delivery.stop()
 
     def close(self) -> None:
-        """Tell what is there already, for a moment, and stop; one that hangs is left behind."""
+        """Deliver the present events for a limited time, then stop, even if a listener hangs."""
         if os.getpid() != self._process:  # threads do not cross a fork
             return
         with self._lock:
@@ -174,7 +174,8 @@ class ListenerService:
     ) -> ListenerEntry:
         if after is not None and after < 0:
             raise InvalidArgumentError(
-                f"The sequence {after} is negative.", remedy="Name the last sequence seen, or 0."
+                f"The sequence {after} is negative.",
+                remedy="Pass the last sequence received, or 0.",
             )
         now_ms = self._clock.now_ms()
 
@@ -183,7 +184,7 @@ class ListenerService:
             known = _find(unit.listeners(), name)
             if after is not None and after > latest:
                 raise InTheFutureError(
-                    f"The catalog is at sequence {latest} and has not come to {after} yet."
+                    f"The catalog is at sequence {latest} and has not reached {after} yet."
                 )
             if known is not None and known.kind != kind:
                 raise AlreadyExistsError(
@@ -245,7 +246,7 @@ class ListenerService:
             self._thread.start()
 
     def _run(self) -> None:
-        """Keep leases, and look which listeners came, went or moved."""
+        """Renew leases, and follow changes of the registered listeners, until closed."""
         every_s = min(_POLL_S, self._settings.lease_ms / 3000)
         while True:
             self._wakeup.wait(every_s)
@@ -258,9 +259,9 @@ class ListenerService:
                 if self._factories:
                     self._update_deliveries()
             except HeadgateError as error:
-                _log.warning("looking after listeners failed: %s", error)
-            except Exception:  # a thread that dies keeps no lease any more
-                _log.exception("looking after listeners failed")
+                _log.warning("updating listeners failed: %s", error)
+            except Exception:  # the thread must survive, or leases expire
+                _log.exception("updating listeners failed")
 
     def _update_deliveries(self) -> None:
         with self._store.read() as unit:
@@ -271,7 +272,7 @@ class ListenerService:
             for name, target in list(self._targets.items()):
                 row, delivery = rows.get(name), self._deliveries[name]
                 is_same = row is not None and row.target == target
-                # A position goes forward by itself; who put it back wants it told again.
+                # A smaller position was set by a user, who wants these events again.
                 if row is None or not is_same or row.position < delivery.recorded:
                     delivery.stop()
                     del self._deliveries[name], self._targets[name]
@@ -282,7 +283,7 @@ class ListenerService:
 
 
 def entry(row: ListenerRow, latest: Sequence) -> ListenerEntry:
-    """Say of a row how far it is."""
+    """Describe a listener and its progress."""
     return ListenerEntry(
         name=row.name,
         kind=row.kind,
@@ -303,9 +304,9 @@ def _host_of(text: str) -> str:
         is_url = is_url and parts.username is None and (parts.port is None or parts.port > 0)
     except ValueError:  # brackets that do not close, a port that is no number
         is_url = False
-    # Who is told is listed for everybody: a secret must not stand there.
+    # Targets are listed for every user, so they must not contain a secret.
     if not is_url or len(text) > _MAX_TARGET or not text.isprintable() or " " in text:
-        raise InvalidArgumentError(f"{_shown(text)!r} is no URL to post to.", remedy=remedy)
+        raise InvalidArgumentError(f"{_shown(text)!r} is not a valid webhook URL.", remedy=remedy)
     return parts.hostname or ""
 
 

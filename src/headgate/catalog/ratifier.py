@@ -52,7 +52,7 @@ class _UndoError(Exception):
 
 
 class Waiter(Protocol[Told]):
-    """Who is told an answer, in the writer's thread: it must be quick. A future is one."""
+    """Receives a result in the writer's thread, so it must be quick. A future is one."""
 
     def set_result(self, result: Told, /) -> None: ...
 
@@ -101,9 +101,9 @@ class Ratifier:
         txn_ids: Collection[TxnId] = (),
         table_ids: Collection[TableId] = (),
     ) -> Future[Result]:
-        """Have `do` done in the next unit of work; the future is its answer.
+        """Queue `do` for the next unit of work; return a future of its result.
 
-        Who says which rows it will ask for is served faster where the database is far away.
+        The ids of the rows that it reads allow prefetching, which saves round trips.
         """
         answer = Future[Result]()
         self._take(_Work(name, do, answer, txn_ids, table_ids))
@@ -119,9 +119,9 @@ class Ratifier:
         table_ids: Collection[TableId],
         afterwards: tuple[Step, ...] = (),
     ) -> None:
-        """Have `do` done for who can be told without a future, which costs as much as deciding.
+        """Queue `do` for a waiter that needs no future, since one costs as much as deciding.
 
-        `afterwards` is done once for everybody answered in the same moment, in this order.
+        `afterwards` runs once for all work answered together, in this order.
         """
         self._take(_Work(name, do, waiter, txn_ids, table_ids, afterwards))
 
@@ -137,12 +137,12 @@ class Ratifier:
             self._drain()
 
     def refuse_if_stopped(self) -> None:
-        """Raise why nothing is decided here any more, if that is so."""
+        """Raise if the ratifier has stopped, with the reason."""
         if self._stopped is not None:
             raise self._refusal()
 
     def close(self) -> None:
-        """Answer all that waits, then stop. When this returns, the thread is gone."""
+        """Answer all queued work, then stop; return when the thread has ended."""
         if self._stopped is None:
             self._queue.put(None)
         self._thread.join()
@@ -217,14 +217,14 @@ class Ratifier:
             self._clock.sleep(0.001)
 
     def _has_time(self) -> bool:
-        """Say whether what was taken back may be run again, or was so for too long."""
+        """Return True if rolled-back work may still be run again."""
         now = self._clock.monotonic()
         if self._undone_since is None:
             self._undone_since = now
         return now - self._undone_since < self._settings.store_patience_ms / 1000
 
     def _wait(self) -> bool:
-        """Wait for work; say whether there is any, and not the wish to stop."""
+        """Wait for work; return False if the ratifier is to stop."""
         work = self._queue.get()
         if work is not None:
             self._taken.append(work)
@@ -236,7 +236,7 @@ class Ratifier:
         return self._taken.popleft() if self._taken else None
 
     def _look_ahead(self, unit: WriteUnit, first: _Work[object] | None = None) -> None:
-        """Take all that waits, and tell the store what it will be asked for."""
+        """Take all queued work, and prefetch the rows that it will read."""
         while len(self._taken) < _BATCH_PROPOSALS:
             try:
                 work = self._queue.get_nowait()
@@ -269,7 +269,7 @@ class Ratifier:
 
 
 def _answer(batch: Collection[_Work[object]]) -> None:
-    """Tell everybody first: what comes afterwards wakes threads that would compete with them."""
+    """Send all answers first: the steps afterwards wake threads that would compete with them."""
     for work in batch:
         try:
             if work.error is not None:

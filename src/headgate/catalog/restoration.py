@@ -1,8 +1,7 @@
-"""A backup of the catalog becomes a lake's database again.
+"""Restore a lake's database from a backup of the catalog.
 
-The tables stay where they are: a backup holds what the catalog knows, and the storage holds the
-rest. What was committed after the backup stands in the tables' logs as far as it was published;
-`fsck` with `repair` ratifies it again.
+The tables stay where they are: a backup has only the catalog's own data. Commits after the backup
+are in the tables' logs as far as they were published; `fsck` with `repair` ratifies them again.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _BESIDE = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a database
 
 
 def restore(backup: Path, database: Path, clock: Clock) -> str:
-    """Put a backup in a database's place and give where its tables lie; overwrite nothing."""
+    """Copy a backup to a database path, overwriting nothing; return the lake's root."""
     if not backup.is_file():
         raise NotFoundError(f"There is no file {backup}.", remedy="Name a backup.")
     for path in (database, *(database.with_name(f"{database.name}{end}") for end in _BESIDE)):
@@ -44,16 +43,15 @@ def restore(backup: Path, database: Path, clock: Clock) -> str:
         is_used = any(database.parent.iterdir())
         make_private(str(unfinished))
         shutil.copyfile(backup, unfinished)
-        root = _looked_at(unfinished, backup, clock)
+        root = _verified_root(unfinished, backup, clock)
         here = locations.normalize(str(database.parent.resolve()))
         if is_used and here != root:
             raise NotEmptyError(
-                f"{database.parent} is not empty, and not where the tables of this backup lie, "
-                f"which is {root}.",
-                remedy="Name that place, or a new directory.",
+                f"{database.parent} is not empty, and is not the root of this backup, {root}.",
+                remedy="Name that root, or a new directory.",
             )
         _sync(unfinished)
-        os.link(unfinished, database)  # unlike a rename, it takes no other's place
+        os.link(unfinished, database)  # unlike a rename, it never overwrites
         _sync(database.parent)
     except FileExistsError:
         raise AlreadyExistsError(f"{database} is there already.", remedy="Use it.") from None
@@ -67,8 +65,8 @@ def restore(backup: Path, database: Path, clock: Clock) -> str:
     return root
 
 
-def _looked_at(copy: Path, backup: Path, clock: Clock) -> str:
-    """Open the copy as the catalog would, which brings it up to date; give its root."""
+def _verified_root(copy: Path, backup: Path, clock: Clock) -> str:
+    """Open the copy as the catalog would, which migrates it; check it and return its root."""
     store = SQLiteStore(str(copy), clock)
     try:
         if problems := store.check_integrity():

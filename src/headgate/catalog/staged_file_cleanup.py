@@ -1,13 +1,12 @@
-"""Staged files that no commit names, deleted once they are old enough.
+"""Deletion of old staged files that are not part of a commit.
 
-A file's name says the one version it can become (CM-02). Where another commit has that version, the
-file lost for good, and nobody can make it a version any more: it waits a while, since its writer
-may still look at it, and goes. A file whose version is still to come may be proposed at any moment.
-Its age alone does not decide: it is given up in the catalog first, in the same order of things in
-which proposals are decided, and deleted after that. So a proposal that comes meanwhile either was
-first, and its file is named and stays, or is refused. No clock has a part in that.
+A file's name contains the only version it can become (CM-02). If another commit has that version,
+the file can never be ratified: it is deleted after a while, since its writer may still read it. A
+file of a later version may be proposed at any moment, so its age alone does not decide: it is
+abandoned in the catalog first, by the thread that decides proposals, and deleted after that. A
+concurrent proposal either was first, and its file stays, or is rejected. This needs no clock.
 
-A turn does so much and no more; the next one goes on where it stopped. Spec: MN-02.
+The work of one run is bounded; the next run continues where it stopped. Spec: MN-02.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from headgate.settings import Settings
 from headgate.table.log_files import DeltaLog
 
 _log = logging.getLogger(__name__)
-_PLACE = "staged_swept"  # the setting that says where the turn before stopped
-_TABLES = 1_000  # listed in a turn
-_FILES = 100_000  # held against the catalog in a turn
-_DELETED = 1_000  # in a turn
-_NEAR = 64  # versions that are asked for together although nothing is staged between them
+_PLACE = "staged_swept"  # the setting with the place where the last run stopped
+_TABLES = 1_000  # listed in a run
+_FILES = 100_000  # compared with the catalog in a run
+_DELETED = 1_000  # in a run
+_NEAR = 64  # versions no further apart than this are read together
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +57,19 @@ class _Found:
 
     @property
     def paths(self) -> list[str]:
-        """What to delete: first what Hadoop's local file system puts beside a file.
+        """What to delete, with the checksum file of Hadoop's local file system first.
 
-        As long as the file itself is there, both are found again.
+        As long as the file itself exists, an interrupted run finds both again.
         """
         return [f"{STAGED}/.{self.commit.name}.crc", self.commit.path]
 
 
 @dataclass(slots=True)
 class _Turn:
-    """Where a turn is, and what it may still do."""
+    """The position of a run, and how much it may still do."""
 
-    after: TableName | None  # the last table that was done
-    file: str  # of the table that is next, the last file that was looked at
+    after: TableName | None  # the last table that is finished
+    file: str  # the last file that was checked in the next table
     files: int
     deletions: int
 
@@ -80,7 +79,7 @@ class _Turn:
 
 
 class StagedFileCleaner:
-    """Goes through the staged files of one table after the other."""
+    """Deletes old staged files, one table after the other."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class StagedFileCleaner:
         self._settings = settings
 
     def clean(self, is_stopping: Callable[[], bool] = lambda: False) -> int:
-        """Do one turn; say how many files went."""
+        """Do one run; return how many files were deleted."""
         with self._store.read() as unit:
             before = unit.setting(_PLACE)
             turn = _turn(before)
@@ -106,8 +105,8 @@ class StagedFileCleaner:
             if row.kind is TableKind.MANAGED:
                 try:
                     self._clean_table(row, turn, is_stopping)
-                except HeadgateError as error:  # the others are not to wait for this one's storage
-                    _log.warning("staged files of table %s are not swept: %s", row.id, error)
+                except HeadgateError as error:  # other tables must not wait for this one's storage
+                    _log.warning("cannot clean up staged files of table %s: %s", row.id, error)
             if turn.is_over or is_stopping():
                 break
             turn.after, turn.file = name, ""
@@ -121,7 +120,7 @@ class StagedFileCleaner:
 
     def _clean_table(self, row: TableRow, turn: _Turn, is_stopping: Callable[[], bool]) -> None:
         log = self._log_of(row.location)
-        # Listed before the catalog is asked: what was ratified until then is named there.
+        # List before reading the catalog: what was ratified until then is recorded there.
         old = heapq.nsmallest(turn.files, self._old(log, turn.file), key=lambda f: f.commit.name)
         turn.files -= len(old)
         while old and not is_stopping():
@@ -136,18 +135,18 @@ class StagedFileCleaner:
                 return
 
     def _old(self, log: DeltaLog, after: str) -> Iterator[_Found]:
-        """Yield the staged files that are old enough to be asked for, by the storage's own time."""
+        """Yield the staged files that are old enough to be checked, by the storage's time."""
         settings = self._settings
         before_ms = self._clock.now_ms() - min(settings.lost_kept_ms, settings.unproposed_kept_ms)
         for item in log.store.list(STAGED):
             name = item.path.rpartition("/")[2]
             if name > after and item.modified_ms < before_ms:
                 commit = parse_staged_name(name)
-                if commit is not None:  # what has another name is nobody's attempt
+                if commit is not None:  # other names are not staged commits
                     yield _Found(commit, item.modified_ms)
 
     def _classified(self, row: TableRow, files: list[_Found]) -> tuple[list[_Found], list[_Found]]:
-        """Tell apart what lost for good and what may still be proposed, of that what is due."""
+        """Return the due files that lost their version, and those that may still be proposed."""
         lost: list[_Found] = []
         unproposed: list[_Found] = []
         now_ms = self._clock.now_ms()
@@ -168,14 +167,14 @@ class StagedFileCleaner:
         return lost, unproposed
 
     def _given_up(self, row: TableRow, log: DeltaLog, files: list[_Found]) -> list[_Found]:
-        """Give files up that nobody proposed, unless somebody did meanwhile; give those to delete.
+        """Abandon files that were never proposed; return those to delete.
 
-        Also those that were given up by a turn that was cut short.
+        Files that an interrupted run abandoned are returned as well.
         """
         with self._store.read() as unit:
             now = unit.table(row.id)
         if now is None or log.is_published(Version(now.head + 1)):
-            return []  # a catalog that is an older copy does not know what it ratified
+            return []  # the catalog is an older copy and lacks commits it ratified
 
         def give_up(unit: WriteUnit) -> list[_Found]:
             now = unit.table(row.id)
@@ -198,7 +197,7 @@ class StagedFileCleaner:
         known = unit.rejection(key)
         if known is not None:
             return known.intent == ABANDONED
-        violation = Violation(rule="staged-given-up", says="nobody had proposed it for long")
+        violation = Violation(rule="staged-given-up", says="was not proposed for too long")
         answer = to_json(Rejected(txn_id=key, violations=(violation,)))
         unit.insert_rejection(RejectionRow(key, ABANDONED, answer, self._clock.now_ms()))
         return True
@@ -218,7 +217,7 @@ def _turn(place: str | None) -> _Turn:
 
 
 def _winners(unit: ReadUnit, row: TableRow, versions: set[Version]) -> dict[Version, CommitRow]:
-    """Give the commits that have these versions, asking for those near each other together."""
+    """Return the commits of these versions, reading versions near each other together."""
     found: dict[Version, CommitRow] = {}
     wanted = sorted(version for version in versions if version <= row.head)
     while wanted:

@@ -1,4 +1,4 @@
-"""How a catalog stands: gathered from one instant of its store, for whoever watches it."""
+"""The status of a catalog, read from one instant of its store."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from headgate.catalog.stores.port import CatalogStore, ReadUnit
 from headgate.protocol.actions import TableId
 from headgate.release import version
 
-_TAILS_TOLD: Final = 10
+_TAILS_LISTED: Final = 10
 
 
 def gather(
     store: CatalogStore, root: str, failure: Callable[[TableId], str | None], now_ms: int
 ) -> Status:
-    """Say how everything stands; `failure` knows what publishing in this process met."""
+    """Return the status; `failure` returns why publishing a table failed in this process."""
     with store.read() as unit:
         clock, counts, behind = unit.clock(), unit.counts(), unit.unpublished_tables()
-        longest = heapq.nlargest(_TAILS_TOLD, behind, key=lambda row: row.head - row.published)
+        longest = heapq.nlargest(_TAILS_LISTED, behind, key=lambda row: row.head - row.published)
         tails = tuple(
             Tail(
                 table_id=row.id,

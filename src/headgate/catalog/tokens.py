@@ -1,6 +1,6 @@
-"""Tokens: who may come in. The catalog keeps a hash; the secret is shown once.
+"""Access tokens. The catalog stores a hash; the secret is shown once.
 
-A secret has 256 bits of chance, so a plain hash is enough: there is nothing to guess from.
+A secret has 256 random bits, so a plain hash is enough: it cannot be guessed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from headgate.clock import Clock, Ids
 from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from headgate.names import plain_name
 
-_MARK = "hg_"  # so that a secret that got into a text can be found
+_MARK = "hg_"  # so that secret scanners can recognise a leaked token
 
 
 class TokenService:
-    """Makes tokens, knows them again and revokes them."""
+    """Creates, verifies, lists and revokes tokens."""
 
     def __init__(self, store: CatalogStore, ratifier: Ratifier, clock: Clock, ids: Ids) -> None:
         self._store = store
@@ -28,7 +28,7 @@ class TokenService:
         self._ids = ids
 
     def principal_of(self, secret: str) -> str | None:
-        """Say whose secret it is; None if nobody's, or not any more."""
+        """Return the principal of a secret; None if it is unknown, expired or revoked."""
         with self._store.read() as unit:
             row = unit.token(_hashed(secret))
         if row is None or row.revoked_ms is not None:
@@ -38,11 +38,12 @@ class TokenService:
         return row.name
 
     def create(self, name: str, expires_ms: int | None = None) -> str:
-        """Make a token and give its secret, which nobody can give again."""
+        """Create a token and return its secret, which cannot be shown again."""
         name, now_ms = plain_name(name), self._clock.now_ms()
         if expires_ms is not None and expires_ms <= now_ms:
             raise InvalidArgumentError(
-                f"The token {name} would have expired already.", remedy="Name a time to come."
+                f"The token {name} would have expired already.",
+                remedy="Choose an expiry time in the future.",
             )
         chance = base64.urlsafe_b64encode(self._ids.secret()).decode().rstrip("=")
         secret = f"{_MARK}{chance}"
@@ -54,14 +55,14 @@ class TokenService:
             except StoreConstraintError:
                 raise AlreadyExistsError(
                     f"There is a token {name} already.",
-                    remedy="Choose another name; also that of a revoked token stays taken.",
+                    remedy="Choose another name; names of revoked tokens stay taken.",
                 ) from None
 
         self._ratifier.submit(f"token {name}", create).result()
         return secret
 
     def entries(self) -> tuple[TokenEntry, ...]:
-        """List all tokens, also those that open nothing any more."""
+        """List all tokens, including expired and revoked ones."""
         with self._store.read() as unit:
             rows = unit.tokens()
         return tuple(
@@ -75,7 +76,7 @@ class TokenService:
         )
 
     def revoke(self, name: str) -> None:
-        """Have a token open nothing from now on; again is fine."""
+        """Revoke a token; revoking it again has no effect."""
         now_ms = self._clock.now_ms()
 
         def revoke(unit: WriteUnit) -> None:

@@ -1,7 +1,7 @@
-"""A few threads for many tables; a table is one thread's at a time.
+"""A small thread pool for work on many tables; each table is worked on by one thread at a time.
 
-A table whose storage hangs keeps its thread until it ends, and then does not count among the few:
-another thread may come in its place, up to a bound. Threads end when there is nothing to do.
+A table whose storage hangs keeps its thread, which then no longer counts towards the pool's size:
+another thread may take its place, up to a bound. Threads end when there is nothing to do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOOKS_AT_CLOSING: Final = 4
 
 
 class Workers:
-    """Gives tables their turns, each at its own speed."""
+    """Runs `work` for tables, at most once at a time for each."""
 
     def __init__(self, work: Callable[[TableId], None]) -> None:
         self._work = work
@@ -29,14 +29,14 @@ class Workers:
         self._is_closing = False
 
     def give(self, table_ids: Iterable[TableId]) -> None:
-        """Let each have a turn; one that has its turn now has another one afterwards."""
+        """Queue tables; one that is being worked on is worked on again afterwards."""
         with self._changes:
             if not self._is_closing:
                 self._due.update(dict.fromkeys(table_ids))
                 self._start()
 
     def look(self) -> frozenset[TableId]:
-        """Count out the turns that have lasted since the look before; give all that are on."""
+        """Detect tables that hang since the previous look; return all that are worked on."""
         with self._changes:
             for table_id in self._at_work:
                 self._at_work[table_id] += 1
@@ -44,7 +44,7 @@ class Workers:
             return frozenset(self._at_work)
 
     def close(self, last: Iterable[TableId], seconds: float) -> bool:
-        """Give these a last turn and nobody another; say whether all ended in the time given."""
+        """Work on these tables a last time, then stop; return True if all ended in time."""
         with self._changes:
             self._is_closing = True
             self._due = dict.fromkeys(last)
@@ -62,7 +62,7 @@ class Workers:
         return not self._threads
 
     def _start(self) -> None:
-        """Have as many threads as there are tables to take, and room for."""
+        """Start as many threads as there are queued tables, up to the bound."""
         hanging = sum(looks > 1 for looks in self._at_work.values())
         room = min(FEW + hanging, MOST)
         waiting = sum(table_id not in self._at_work for table_id in self._due)
@@ -92,7 +92,7 @@ class Workers:
                     del self._due[table_id]
                     self._at_work[table_id] = 0
                     return table_id
-            self._end()  # in the same breath: what comes from now on starts another thread
+            self._end()  # under the same lock: a table queued later starts another thread
             return None
 
     def _end(self) -> None:
