@@ -8,7 +8,8 @@ from headgate.spark import Lake, sessions
 from headgate.spark.merge import Clause, Do, When
 from tests.spark.conftest import Water, listed
 
-MODES = ["copy-on-write", "deletion-vectors"]
+# Each catalog and each mode once: all four pairs are tested on the Spark in this process.
+CATALOGS_AND_MODES = [("embedded", "copy-on-write"), ("server", "deletion-vectors")]
 
 
 def test_the_session_is_one_of_a_server(spark: SparkSession) -> None:
@@ -47,7 +48,7 @@ def test_correlated_subqueries_work_over_several_partitions(water: Water) -> Non
     assert found == [(1, 1), (2, 2)]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("any_water", "mode"), CATALOGS_AND_MODES, indirect=["any_water"])
 def test_rows_come_change_and_go(any_water: Water, mode: str) -> None:
     water = any_water
     water.make(

@@ -7,7 +7,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 from headgate.errors import InvalidDataError, SyntaxRefusedError
 from tests.spark.conftest import Water, listed
 
-MODES = ["copy-on-write", "deletion-vectors"]
+# Each catalog and each mode once: all four pairs are tested on the Spark in this process.
+CATALOGS_AND_MODES = [("embedded", "copy-on-write"), ("server", "deletion-vectors")]
 
 
 def test_there_is_no_python_there(spark: SparkSession) -> None:
@@ -17,7 +18,7 @@ def test_there_is_no_python_there(spark: SparkSession) -> None:
         spark.range(2).select(plus_one("id")).collect()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("any_water", "mode"), CATALOGS_AND_MODES, indirect=["any_water"])
 def test_rows_come_change_and_go(any_water: Water, mode: str) -> None:
     water = any_water
     water.make(
