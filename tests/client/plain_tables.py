@@ -123,16 +123,16 @@ def read_by_duckdb(root: Path) -> pa.Table:
 
 def as_bag(rows: pa.Table) -> list[str]:
     """Return rows as sorted texts, since readers return them in any order."""
-    return sorted(told(row) for row in rows.to_pylist())
+    return sorted(text_of(row) for row in rows.to_pylist())
 
 
-def told(value: Any) -> str:
+def text_of(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {told(inner)}" for key, inner in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {text_of(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(told(inner) for inner in value) + "]"
+        return "[" + ", ".join(text_of(inner) for inner in value) + "]"
     if isinstance(value, tuple):  # the entries of a map are in no order
-        return "(" + ", ".join(told(inner) for inner in value) + ")"
+        return "(" + ", ".join(text_of(inner) for inner in value) + ")"
     if isinstance(value, dt.datetime):
         return value.replace(tzinfo=None).isoformat() + ("Z" if value.tzinfo else "")
     return repr(value)

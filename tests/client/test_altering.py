@@ -59,7 +59,7 @@ def field(table: Table, *path: str) -> StructField:
     return found
 
 
-def last_said(table: Table) -> tuple[str | None, dict[str, object]]:
+def last_operation(table: Table) -> tuple[str | None, dict[str, object]]:
     """Return the operation of the last commit."""
     [entry] = table.history(limit=1)
     return entry.operation, dict(entry.parameters)
@@ -110,10 +110,10 @@ class TestAddingColumns:
             "at.many.element.y",
             "at.many.element.w",
         ]
-        operation, parameters = last_said(table)
+        operation, parameters = last_operation(table)
         assert operation == "ADD COLUMNS"
-        told = json.loads(str(parameters["columns"]))
-        assert told[0] == {
+        columns = json.loads(str(parameters["columns"]))
+        assert columns[0] == {
             "column": {
                 "name": "at.z",
                 "type": "string",
@@ -122,9 +122,9 @@ class TestAddingColumns:
             },
             "position": "FIRST",
         }
-        assert [item["column"]["type"] for item in told] == ["string", "struct", "long", "long"]
-        assert told[1]["position"] == "AFTER ID"
-        assert "position" not in told[2]
+        assert [item["column"]["type"] for item in columns] == ["string", "struct", "long", "long"]
+        assert columns[1]["position"] == "AFTER ID"
+        assert "position" not in columns[2]
 
     def test_under_column_mapping_it_gets_an_id_and_a_name_in_files(
         self, full_world: World
@@ -244,7 +244,7 @@ class TestAlteringAColumn:
         table.alter_column(["at", "x"], comment="where")
         assert comment_of(field(table, "id")) == "the key"
         assert comment_of(field(table, "at", "x")) == "where"
-        operation, parameters = last_said(table)
+        operation, parameters = last_operation(table)
         assert operation == "CHANGE COLUMN"
         assert json.loads(str(parameters["column"])) == {
             "name": "at.x",
@@ -303,7 +303,7 @@ class TestAlteringAColumn:
         table.alter_column("b", position=After("c"))
         table.alter_column(("c", "y"), position=First(), comment="moved")
         assert names(table) == ["c", "c.y", "c.x", "b", "a"]
-        assert last_said(table)[1]["position"] == "FIRST"
+        assert last_operation(table)[1]["position"] == "FIRST"
         assert table.to_arrow().to_pylist() == [{"c": None, "b": 2, "a": 1}]
         refused(
             table, lambda: table.alter_column("a", position=After("a")), NotFoundError, "column a"
@@ -406,7 +406,7 @@ class TestRenamingAndDropping:
         table.append(pa.table({"id": [1], "part": ["a"], "s": [{"x": 5}]}))
         table.rename_column("part", "section")
         table.rename_column(("s", "x"), "y")
-        assert last_said(table) == (
+        assert last_operation(table) == (
             "RENAME COLUMN",
             {"oldColumnPath": "s.x", "newColumnPath": "s.y"},
         )
@@ -427,7 +427,7 @@ class TestRenamingAndDropping:
         )
         table.append(pa.table({"id": [1], "a": [2], "s": [{"x": 3, "y": 4}]}))
         table.drop_columns(["a", ("s", "x")])
-        assert last_said(table) == ("DROP COLUMNS", {"columns": '["a","s.x"]'})
+        assert last_operation(table) == ("DROP COLUMNS", {"columns": '["a","s.x"]'})
         assert table.to_arrow().to_pylist() == [{"id": 1, "s": {"y": 4}}]
         table.add_columns("a long")
         assert table.to_arrow().to_pylist() == [{"id": 1, "s": {"y": 4}, "a": None}]
@@ -507,13 +507,13 @@ class TestConstraints:
         table = world.make()
         table.append(rows(1))
         table.add_constraint("Positive", "id > 0")
-        assert last_said(table) == ("ADD CONSTRAINT", {"name": "Positive", "expr": "id > 0"})
+        assert last_operation(table) == ("ADD CONSTRAINT", {"name": "Positive", "expr": "id > 0"})
         assert is_supported(table.snapshot().protocol, "checkConstraints")
         assert table.properties["delta.constraints.positive"] == "id > 0"
         refused(table, lambda: table.append(rows(0)), InvalidDataError, "positive")
         other = world.session().table("orders")
         other.drop_constraint("POSITIVE")
-        assert last_said(table) == (
+        assert last_operation(table) == (
             "DROP CONSTRAINT",
             {"name": "POSITIVE", "expr": "id > 0", "existed": "true"},
         )
@@ -625,4 +625,4 @@ def test_a_property_that_may_be_missing_is_taken_away_if_it_is_there(world: Worl
     table = world.make(properties={"a": "1"})
     table.unset_properties(["a", "b"], if_exists=True)
     assert "a" not in table.properties
-    assert last_said(table)[1] == {"properties": '["a","b"]', "ifExists": "true"}
+    assert last_operation(table)[1] == {"properties": '["a","b"]', "ifExists": "true"}

@@ -79,7 +79,7 @@ def test_a_heading_without_rows_is_no_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("id\n1\nx\n", r"row 3 \(the heading is row 1\) column 'id': .*invalid value 'x'"),
         ("id\n99999999999999999999\n", r"row 2 .* column 'id'"),
@@ -93,9 +93,9 @@ def test_a_heading_without_rows_is_no_rows(tmp_path: Path) -> None:
     ],
 )
 def test_csv_that_does_not_fit_is_refused_at_its_row_and_column(
-    text: str, said: str, tmp_path: Path
+    text: str, expected: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidDataError, match=rf"rows\.csv.*{said}"):
+    with pytest.raises(InvalidDataError, match=rf"rows\.csv.*{expected}"):
         read(tmp_path, "csv", text)
 
 
@@ -145,7 +145,7 @@ def test_values_of_json_keep_every_digit(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ("[1]", "line 2: an object"),
         ("{", "line 2: Expecting"),
@@ -170,14 +170,14 @@ def test_values_of_json_keep_every_digit(
     ],
 )
 def test_invalid_json_is_refused_with_its_line_and_column(
-    line: str, said: str, tmp_path: Path
+    line: str, expected: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidDataError, match=rf"rows\.json {said}"):
+    with pytest.raises(InvalidDataError, match=rf"rows\.json {expected}"):
         read(tmp_path, "json", f'{{"id": 1}}\n{line}\n', NESTED)
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "said"),
+    ("kind", "value", "expected"),
     [
         ("double", "1e400", r"1\.000000e\+400"),
         ("double", "-1e400", r"-1\.000000e\+400"),
@@ -186,10 +186,10 @@ def test_invalid_json_is_refused_with_its_line_and_column(
     ],
 )
 def test_a_number_too_great_for_its_column_does_not_become_infinite(
-    kind: str, value: str, said: str, tmp_path: Path
+    kind: str, value: str, expected: str, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        InvalidDataError, match=f"line 1 column 'x': {said} is too great for {kind}"
+        InvalidDataError, match=f"line 1 column 'x': {expected} is too great for {kind}"
     ):
         read(tmp_path, "json", f'{{"x": {value}}}', f"x {kind}")
 
@@ -208,14 +208,14 @@ def test_parquet_is_read_whatever_its_layout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "expected"),
     [({"id": ["x"]}, "'id' is long, and the rows have string"), ({"x": [1]}, "no column 'x'")],
 )
 def test_parquet_that_does_not_fit_is_refused(
-    given: dict[str, Any], said: str, tmp_path: Path
+    given: dict[str, Any], expected: str, tmp_path: Path
 ) -> None:
     pq.write_table(pa.table(given), tmp_path / "rows.parquet")
-    with pytest.raises(InvalidDataError, match=rf"rows\.parquet: .*{re.escape(said)}"):
+    with pytest.raises(InvalidDataError, match=rf"rows\.parquet: .*{re.escape(expected)}"):
         read_input(tmp_path / "rows.parquet", "parquet", parse_schema("id long")).read_all()
 
 

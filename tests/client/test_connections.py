@@ -27,7 +27,7 @@ class Scripted:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)  # whoever waits in `accept` wakes up
+        self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread in `accept`
         self._listening.close()
         for line in self.lines:
             line.close()
@@ -51,9 +51,9 @@ class Scripted:
 
 
 def _is_kept(answer: bytes) -> bool:
-    told = answer.lower()
-    has_end = b"content-length" in told or b"chunked" in told or b" 204 " in told
-    return has_end and b"close" not in told and b"cut" not in told
+    lowered = answer.lower()
+    has_end = b"content-length" in lowered or b"chunked" in lowered or b" 204 " in lowered
+    return has_end and b"close" not in lowered and b"cut" not in lowered
 
 
 @pytest.fixture

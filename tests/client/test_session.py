@@ -376,9 +376,9 @@ class TestCreation:
         ]
         assert put == [PublishedCommit(Version(0)).path]
         content = full_world.store_for(table.location).get(put[0])
-        told = json.loads(content.split(b"\n")[0])["commitInfo"]
-        assert told["txnId"]
-        assert told["inCommitTimestamp"] == table.snapshot().timestamp_ms
+        info = json.loads(content.split(b"\n")[0])["commitInfo"]
+        assert info["txnId"]
+        assert info["inCommitTimestamp"] == table.snapshot().timestamp_ms
         table.append(rows(1))
         assert ids_in(session.table("orders").to_arrow()) == [1]
 
