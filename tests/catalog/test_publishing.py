@@ -9,7 +9,6 @@ import pytest
 
 from headgate import failpoints
 from headgate.api.messages import Ratified
-from headgate.client.transaction import content_of
 from headgate.errors import (
     BusyError,
     LogDivergedError,
@@ -25,6 +24,7 @@ from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
+from headgate.table.ratified_content import ratified_content
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock, add
@@ -127,7 +127,7 @@ def test_a_file_that_another_is_still_writing_is_waited_for_and_a_torn_one_is_no
         assert isinstance(lake.propose(table.table_id, version, add()), Ratified)
     log, sleep = lake.log(table.table_id), lake.clock.sleep
     held = lake.catalog.ratified_commits(table.table_id, Version(1), Version(2)).commits
-    first, second = [content_of(log, commit) or b"" for commit in held]
+    first, second = [ratified_content(log, commit) or b"" for commit in held]
 
     def finish(seconds: float) -> None:
         sleep(seconds)
@@ -251,7 +251,7 @@ def test_a_claim_is_refused_while_a_version_below_it_is_not_in_the_log(lake: Hou
     lake.catalog.publish(table_id, Version(0))
     log = lake.log(table_id)
     held = lake.catalog.ratified_commits(table_id, Version(1)).commits
-    contents = [content_of(log, commit) or b"" for commit in held]
+    contents = [ratified_content(log, commit) or b"" for commit in held]
     log.store.put(PublishedCommit(Version(2)).path, contents[1])
     with pytest.raises(NotPublishedError):
         lake.database.confirm_published(table_id, Version(2))

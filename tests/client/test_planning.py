@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from headgate.client.table import Table
-from headgate.client.transaction import content_of
 from headgate.errors import InvalidDataError
 from headgate.protocol.actions import Version, decode
 from headgate.protocol.commit.content import Way
@@ -17,6 +16,7 @@ from headgate.protocol.log import replay
 from headgate.protocol.log.replay import TableState
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.table.log_files import DeltaLog
+from headgate.table.ratified_content import ratified_content
 from headgate.table.snapshot import Snapshot
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req
@@ -130,7 +130,7 @@ def replayed(world: World, table: Table, version: int) -> TableState:
     contents = []
     for number in map(Version, range(version + 1)):
         commit = held.get(number)
-        content = log.read_published(number) if commit is None else content_of(log, commit)
+        content = log.read_published(number) if commit is None else ratified_content(log, commit)
         assert content is not None
         contents.append(content)
     return replay.apply(replay.EMPTY, Version(version), decode(b"\n".join(contents)))

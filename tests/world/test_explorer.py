@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from headgate.api.messages import Part, Proposal
-from headgate.client.transaction import Change, Committer, Operation, content_of
+from headgate.client.transaction import Change, Committer, Operation
 from headgate.errors import ConflictError
 from headgate.names import TableName
 from headgate.protocol.actions import TableId, TxnId, Version
@@ -23,6 +23,7 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import PublishedCommit
 from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
+from headgate.table.ratified_content import ratified_content
 from tests.kit import req, shows
 from tests.kit.builders import add, inline, metadata, protocol
 from tests.world.explorer import ROOT, Explorer, Losing, Process, Shared, empty, run
@@ -105,7 +106,7 @@ def client_that_publishes(process: Process) -> None:
     catalog = process.catalog
     resolved = catalog.resolve(A)
     log = DeltaLog(process.store_for(location(A)))  # type: ignore[arg-type]
-    contents = [(commit.version, content_of(log, commit)) for commit in resolved.commits]
+    contents = [(commit.version, ratified_content(log, commit)) for commit in resolved.commits]
     log.publish_many([(version, content) for version, content in contents if content])
     catalog.confirm_published(A, resolved.latest)
 

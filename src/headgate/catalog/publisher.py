@@ -8,7 +8,6 @@ background one thread looks for what is due and touches no storage; `workers` do
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
@@ -38,6 +37,7 @@ from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
 from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.table.log_files import DeltaLog, UnfinishedError
+from headgate.table.ratified_content import find_content, is_ratified
 
 _log = logging.getLogger(__name__)
 _STALLED_S = 2.0  # without progress, after which a wait for another publisher ends
@@ -221,7 +221,8 @@ class Publisher:
             content = log.read_published(commit.version)
             if content is None:
                 raise NotPublishedError(table_id, commit.version)
-            self._compare(row, commit, content)
+            if not is_ratified(content, commit):
+                self._refuse_altered(row, commit)
         if claimed:
             # Seen is not yet safe: whoever wrote the files may not have synced them.
             log.store.sync([PublishedCommit(commit.version).path for commit in claimed])
@@ -263,17 +264,11 @@ class Publisher:
         return last
 
     def _content(self, row: TableRow, log: DeltaLog, commit: CommitRow) -> bytes:
-        if commit.content is not None:
-            if commit.file_name is not None:
-                _restore(row, log, commit.file_name, commit.content)
-            return commit.content
-        staged = None if commit.file_name is None else _staged(log, commit.file_name)
-        # A staged file that changed after it was ratified is not what was ratified. Spec: CM-46.
-        if staged is not None and _is_ratified(staged, commit):
-            return staged
-        published = log.read_published(commit.version)
-        if published is not None and _is_ratified(published, commit):
-            if staged is not None:
+        if commit.content is not None and commit.file_name is not None:
+            _restore(row, log, commit.file_name, commit.content)
+        found = find_content(log, commit)
+        if found.content is not None:
+            if found.altered:
                 _log.error(
                     "table %s: %s was altered after it was ratified as version %d; "
                     "what is published is right",
@@ -281,24 +276,22 @@ class Publisher:
                     commit.file_name,
                     commit.version,
                 )
-            return published
-        found = staged if published is None else published
-        if found is not None:
-            self._compare(row, commit, found)
+            return found.content
+        if found.altered:
+            self._refuse_altered(row, commit)
         raise InvariantError(
             f"Version {commit.version} of table {row.id} is ratified, and its content "
             f"({commit.file_name}) is gone."
         )
 
-    def _compare(self, row: TableRow, commit: CommitRow, content: bytes) -> None:
-        if not _is_ratified(content, commit):
-            path = PublishedCommit(commit.version).path
-            message = (
-                f"Version {commit.version} of table {row.id}: the bytes found for {path} "
-                "are not those that were ratified."
-            )
-            self._diverge(row, message)
-            raise LogDivergedError(message)
+    def _refuse_altered(self, row: TableRow, commit: CommitRow) -> None:
+        path = PublishedCommit(commit.version).path
+        message = (
+            f"Version {commit.version} of table {row.id}: the bytes found for {path} "
+            "are not those that were ratified."
+        )
+        self._diverge(row, message)
+        raise LogDivergedError(message)
 
     def _record(
         self, row: TableRow, first: Version, last: Version, lease: str | None = None
@@ -460,14 +453,6 @@ def _refuse_if_purged(row: TableRow) -> None:
         raise NotFoundError(f"Table {row.id} is purged.")
 
 
-def _staged(log: DeltaLog, file_name: str) -> bytes | None:
-    """Read a staged file; None if there is none that can be read, whatever has its name."""
-    try:
-        return log.read(f"{STAGED}/{file_name}")
-    except (NotFoundError, InvalidArgumentError, PermissionDeniedError):
-        return None
-
-
 def _restore(row: TableRow, log: DeltaLog, file_name: str, content: bytes) -> None:
     """Check that a staged file is what was ratified, and put it back if not. Spec: CM-46.
 
@@ -475,8 +460,9 @@ def _restore(row: TableRow, log: DeltaLog, file_name: str, content: bytes) -> No
     others may have replaced it by anything. If it cannot be put back, the commit is published all
     the same: its content is the catalog's.
     """
-    if _staged(log, file_name) == content:
-        return
+    with suppress(NotFoundError, InvalidArgumentError, PermissionDeniedError):
+        if log.read(f"{STAGED}/{file_name}") == content:
+            return
     _log.error("table %s: %s was lost or altered after it was ratified", row.id, file_name)
     staged = parse_staged_name(file_name)
     assert staged is not None  # else it would not have been ratified
@@ -484,7 +470,3 @@ def _restore(row: TableRow, log: DeltaLog, file_name: str, content: bytes) -> No
         log.put_back(staged, content)
     except RefusedError as error:
         _log.error("table %s: %s cannot be put back: %s", row.id, file_name, error)
-
-
-def _is_ratified(content: bytes, commit: CommitRow) -> bool:
-    return hashlib.sha256(content).digest() == commit.sha256

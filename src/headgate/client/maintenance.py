@@ -7,7 +7,6 @@ catalog, so that readers do not have to list the log. Neither needs the catalog'
 from __future__ import annotations
 
 from headgate.api.port import ManagingCatalog, Publishing
-from headgate.client.transaction import content_of
 from headgate.clock import Clock, Ids
 from headgate.errors import InvalidArgumentError, NotPublishedError
 from headgate.protocol.actions import TableId
@@ -17,6 +16,7 @@ from headgate.protocol.paths import Checksum
 from headgate.table.checkpoint_writer import Form, write_checkpoint
 from headgate.table.checkpoint_writer import write_checksum as put_checksum
 from headgate.table.log_files import DeltaLog
+from headgate.table.ratified_content import ratified_content
 from headgate.table.snapshot import Snapshot
 
 
@@ -76,7 +76,7 @@ def _require_published(catalog: ManagingCatalog, table_id: TableId, snapshot: Sn
     log = DeltaLog(snapshot.store)
     published = log.read_published(version)
     held = catalog.ratified_commits(table_id, version, version).commits
-    if published is None or any(content_of(log, commit) != published for commit in held):
+    if published is None or any(ratified_content(log, commit) != published for commit in held):
         raise NotPublishedError(snapshot.label, version)
 
 

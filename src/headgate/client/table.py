@@ -36,7 +36,6 @@ from headgate.client.transaction import (
     Committer,
     Operation,
     as_text,
-    content_of,
 )
 from headgate.errors import (
     ConflictError,
@@ -68,6 +67,7 @@ from headgate.storage import locations
 from headgate.storage.port import ObjectStore
 from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
+from headgate.table.ratified_content import ratified_content
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache
 
@@ -683,7 +683,7 @@ def _history(
     for version in versions[: len(versions) if limit is None else limit]:
         commit = held.get(Version(version))
         if commit is not None:
-            content = content_of(log, commit)
+            content = ratified_content(log, commit)
         else:
             content = log.read_published(Version(version))
         if content is None:

@@ -481,14 +481,6 @@ def engine() -> str:
     return f"Headgate/{importlib.metadata.version('headgate')}"
 
 
-def content_of(log: DeltaLog, commit: RatifiedCommit) -> bytes | None:
-    """Return the ratified bytes of a commit; None if no file has them."""
-    found = ratified_content(log, commit)
-    if found.content is None and found.unreadable is not None:
-        raise found.unreadable
-    return found.content
-
-
 def _attempts(changes: Sequence[Change], isolation: Isolation) -> list[_Attempt]:
     # Of the transaction, not of a table: it is not blind if it read one table to append to another.
     reads = any(scan.fed for change in changes for scan in change.scans)
@@ -524,7 +516,7 @@ def _effects_of_actions(actions: Sequence[Action]) -> _Effects:
 
 
 def _winner(label: str, version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Winner:
-    content = log.read_published(version) if commit is None else content_of(log, commit)
+    content = log.read_published(version) if commit is None else ratified_content(log, commit)
     if content is None:
         was_published = commit is None or commit.published_ms is not None
         if was_published and log.read_published(version) is None:

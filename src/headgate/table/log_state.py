@@ -53,7 +53,7 @@ from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.commit_replay import RESTORE, Entry, UnusableEntryError, apply_entries
 from headgate.table.gc_pause import gc_paused
 from headgate.table.log_files import DeltaLog, Listed, log_files
-from headgate.table.ratified_content import ratified_content
+from headgate.table.ratified_content import find_content
 from headgate.table.time_travel import TimeTravel, in_commit_timestamp
 
 _NAMESPACE: Final = "namespace.json"  # marks a namespace of a filesystem catalog
@@ -192,7 +192,7 @@ class Source(ABC):
     def _ratified_content(self, commit: RatifiedCommit) -> bytes:
         """Read a ratified commit from storage, wherever its bytes are. Spec: CM-46."""
         self._check_staged_name(commit)
-        found = ratified_content(self.log, commit)
+        found = find_content(self.log, commit)
         if found.content is not None:
             return found.content
         if found.unreadable is not None:

@@ -23,9 +23,7 @@ class Commit(Protocol):
     @property
     def version(self) -> Version: ...
     @property
-    def size(self) -> int: ...
-    @property
-    def sha256(self) -> str: ...
+    def sha256(self) -> str | bytes: ...
     @property
     def file_name(self) -> str | None: ...
     @property
@@ -42,8 +40,19 @@ class FoundContent:
     is_published: bool = False  # `<v>.json` was looked for and exists, whatever its bytes
 
 
-def ratified_content(log: DeltaLog, commit: Commit) -> FoundContent:
-    """Find the bytes that were ratified. Spec: CM-46.
+def ratified_content(log: DeltaLog, commit: Commit) -> bytes | None:
+    """Read the bytes that were ratified, wherever they are; None if they are gone. Spec: CM-46.
+
+    Raises the error of the storage if the staged file cannot be read and nothing else has them.
+    """
+    found = find_content(log, commit)
+    if found.content is None and found.unreadable is not None:
+        raise found.unreadable
+    return found.content
+
+
+def find_content(log: DeltaLog, commit: Commit) -> FoundContent:
+    """Look for the bytes that were ratified, and report files of the commit with other bytes.
 
     The catalog's own copy is trusted; a file counts only if it has the ratified hash, since anybody
     with access to storage can replace it.
@@ -56,22 +65,24 @@ def ratified_content(log: DeltaLog, commit: Commit) -> FoundContent:
         path = f"{STAGED}/{commit.file_name}"
         try:
             staged = log.read(path)
+            if is_ratified(staged, commit):
+                return FoundContent(staged)
+            altered.append(path)
         except NotFoundError:
             pass
         except (InvalidArgumentError, PermissionDeniedError) as error:
             unreadable = error
-        else:
-            if is_ratified(staged, commit):
-                return FoundContent(staged)
-            altered.append(path)
     published = log.read_published(commit.version)
-    if published is not None and is_ratified(published, commit):
+    if published is None:
+        return FoundContent(None, tuple(altered), unreadable)
+    if is_ratified(published, commit):
         return FoundContent(published, tuple(altered), unreadable, is_published=True)
-    if published is not None:
-        altered.append(PublishedCommit(commit.version).path)
-    return FoundContent(None, tuple(altered), unreadable, is_published=published is not None)
+    altered.append(PublishedCommit(commit.version).path)
+    return FoundContent(None, tuple(altered), unreadable, is_published=True)
 
 
 def is_ratified(content: bytes, commit: Commit) -> bool:
     """Return True if these are the bytes that were ratified."""
-    return len(content) == commit.size and hashlib.sha256(content).hexdigest() == commit.sha256
+    digest = hashlib.sha256(content)
+    expected = commit.sha256  # the catalog's rows have it as bytes, its answers in hexadecimal
+    return (digest.digest() if isinstance(expected, bytes) else digest.hexdigest()) == expected

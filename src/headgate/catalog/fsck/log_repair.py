@@ -7,7 +7,6 @@ ratified bytes take its place, if the catalog or the storage still has them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -28,6 +27,7 @@ from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.table_states import TableStatus
 from headgate.table.log_files import DeltaLog
+from headgate.table.ratified_content import is_ratified
 
 
 class LogRepair:
@@ -172,15 +172,11 @@ class LogRepair:
 
 def ratified_bytes(log: DeltaLog, commit: CommitRow) -> bytes | None:
     """Return a commit's ratified bytes, from the catalog or from any file in the log's folder."""
-    if commit.content is not None and _is_ratified(commit.content, commit):
+    if commit.content is not None and is_ratified(commit.content, commit):
         return commit.content
     for item in log.store.list(LOG, recursive=True):
         if item.size == commit.size:
             content = log.read(item.path)
-            if _is_ratified(content, commit):
+            if is_ratified(content, commit):
                 return content
     return None
-
-
-def _is_ratified(content: bytes, commit: CommitRow) -> bool:
-    return hashlib.sha256(content).digest() == commit.sha256

@@ -6,7 +6,6 @@ file. Checking changes nothing.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
 
@@ -21,7 +20,7 @@ from headgate.catalog.fsck.log_folder import (
     unpublished_versions,
 )
 from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
-from headgate.errors import HeadgateError, MalformedError
+from headgate.errors import MalformedError
 from headgate.protocol import features, paths
 from headgate.protocol.actions import Metadata, TableId, Version
 from headgate.protocol.commit import examination
@@ -30,6 +29,7 @@ from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.table_states import TableStatus
 from headgate.table.log_files import DeltaLog
+from headgate.table.ratified_content import find_content, is_ratified
 
 
 class TableChecker:
@@ -233,7 +233,7 @@ def _content_of_versions(
                 remedy="Run `headgate publish`.",
             )
         if published is None and commit.published_ms is None:
-            if commit.content is None and _staged_content(log, commit) is None:
+            if commit.content is None and find_content(log, commit).content is None:
                 yield Finding(
                     rule="S9",
                     severity=Severity.ERROR,
@@ -244,7 +244,8 @@ def _content_of_versions(
                     remedy=RESTORE,
                 )
             elif commit.content is not None:
-                if hashlib.sha256(commit.content).digest() != commit.sha256:
+                in_log = commit._replace(content=None)
+                if not is_ratified(commit.content, commit):
                     yield Finding(
                         rule="S9",
                         severity=Severity.ERROR,
@@ -253,7 +254,7 @@ def _content_of_versions(
                         says="is stored by the catalog with other bytes than were ratified",
                         remedy="Restore the catalog from a backup.",
                     )
-                elif commit.file_name is not None and _staged_content(log, commit) is None:
+                elif commit.file_name is not None and find_content(log, in_log).content is None:
                     yield Finding(
                         rule="S9",
                         severity=Severity.WARNING,
@@ -263,15 +264,6 @@ def _content_of_versions(
                         says="is missing or altered; the catalog still has the ratified content",
                         remedy="Run `headgate publish`, which restores it.",
                     )
-
-
-def _staged_content(log: DeltaLog, commit: CommitRow) -> bytes | None:
-    """Return the content of a commit's staged file; None if it is missing or altered."""
-    try:
-        content = log.read(f"{STAGED}/{commit.file_name}")
-    except HeadgateError:
-        return None
-    return content if hashlib.sha256(content).digest() == commit.sha256 else None
 
 
 def _staged_files(name: str, commits: list[CommitRow], files: LogListing) -> Iterator[Finding]:
