@@ -1,9 +1,9 @@
-"""A catalog with no server and no database: names are directories, and a commit is one put.
+"""A catalog without server and database: names are directories, and a commit is one put.
 
-Ratifying and publishing are the same act: whoever puts `<v>.json` first has won version v, heard
-of or not (the RFC's third way to commit). There is no state beside the files, so what needs one
-is refused: sequences, cuts, several tables in one transaction, renaming, undropping, staged and
-inline commits. Names are folded to lower case, since a directory has one spelling. Spec: CM-13.
+Ratifying and publishing are the same: the first put of `<v>.json` takes version v (the RFC's third
+way to commit). There is no state except the files, so what needs more is not supported: sequences,
+cuts, several tables in one transaction, renaming, undropping, staged and inline commits. Names are
+folded to lower case, since a directory has one spelling. Spec: CM-13.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class FilesystemCatalog:
         self._snapshots: dict[TableId, Snapshot] = {}
         self._tried: OrderedDict[TxnId, Version] = OrderedDict()
 
-    # ReadUnit
+    # Reading
 
     def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
-        """Tell where the table is and what its latest version is; the log tells the rest."""
+        """Return a table's location and latest version; everything else is in its log."""
         if at is not None:
-            raise UnsupportedByCatalogError("A filesystem catalog has no sequences.")
+            raise UnsupportedByCatalogError("Filesystem catalogs do not support sequences.")
         place = self._seen(self._find(ref))
         head = self._commit(place, place.latest)
         return Resolved(
@@ -122,7 +122,7 @@ class FilesystemCatalog:
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> RatifiedCommits:
-        """Give the latest version; every commit is published, so none is held."""
+        """Return the latest version; every commit is published, so the catalog holds none."""
         return RatifiedCommits(latest=self._seen(self._find(table_id)).latest)
 
     def timeline(
@@ -240,11 +240,11 @@ class FilesystemCatalog:
         self, location: str | None = None, *, namespace: SchemaName | None = None
     ) -> StagingTable:
         """Refuse: a table's place is its name here, so there is none without a name."""
-        raise UnsupportedByCatalogError("A filesystem catalog has no staging tables.")
+        raise UnsupportedByCatalogError("Filesystem catalogs do not support staging tables.")
 
     def register_table(self, name: TableName, table_id: TableId) -> Resolved:
         """Refuse: a table is registered by being where its name says."""
-        raise UnsupportedByCatalogError("A filesystem catalog registers no tables.")
+        raise UnsupportedByCatalogError("Filesystem catalogs do not support registering tables.")
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
@@ -290,7 +290,7 @@ class FilesystemCatalog:
 
     def rename_table(self, table_id: TableId, name: TableName) -> None:
         """Refuse: a directory cannot be renamed at once everywhere."""
-        raise UnsupportedByCatalogError("A filesystem catalog renames no tables.")
+        raise UnsupportedByCatalogError("Filesystem catalogs do not support renaming a table.")
 
     def drop_table(self, table_id: TableId) -> None:
         """Put a tombstone beside the table; nothing is deleted. Spec: CM-40."""
@@ -301,7 +301,7 @@ class FilesystemCatalog:
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
         """Refuse: a tombstone stays until the table is purged."""
-        raise UnsupportedByCatalogError("A filesystem catalog undrops no tables.")
+        raise UnsupportedByCatalogError("Filesystem catalogs do not support undrop.")
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
         """Delete a dropped table's files, its tombstone last, so that it can go on. Spec: CM-40."""
@@ -415,7 +415,7 @@ class FilesystemCatalog:
         yield replaced(
             finding,
             severity=Severity.WARNING,
-            says="is the tombstone of a table that is gone: a purge was cut short",
+            says="is the tombstone of a table that no longer exists: a purge was interrupted",
             remedy="Run `headgate fsck --repair`.",
             repaired=repair,
         )
@@ -431,8 +431,8 @@ class FilesystemCatalog:
                     rule="LC-01",
                     severity=Severity.WARNING,
                     table=str(name),
-                    says=f"has no version 0, and {len(listed)} files: it is no table",
-                    remedy="See who wrote them; if nobody needs them, delete them.",
+                    says=f"has {len(listed)} files but no version 0: it is not a table",
+                    remedy="Find out what wrote them; delete them if they are not needed.",
                 )
             return
         try:
@@ -665,11 +665,12 @@ class FilesystemCatalog:
 def _only_put(proposal: Proposal) -> tuple[Part, bytes]:
     if len(proposal.parts) != 1:
         raise UnsupportedByCatalogError(
-            f"A filesystem catalog commits to one table at a time, not to {len(proposal.parts)}."
+            "Filesystem catalogs commit to one table at a time, and this proposal has "
+            f"{len(proposal.parts)}."
         )
     [part] = proposal.parts
     if not isinstance(part.content, Put):
-        raise UnsupportedByCatalogError("A filesystem catalog commits by put-if-absent alone.")
+        raise UnsupportedByCatalogError("Filesystem catalogs commit only by put-if-absent.")
     return part, part.content.content
 
 

@@ -90,7 +90,7 @@ class Publisher:
         self._thread.start()
 
     def wake(self, table_id: TableId) -> None:
-        """Say that a table has something to publish: cheap, since every ratification says so."""
+        """Schedule a table for publishing; cheap, since every ratification calls it."""
         if table_id in self._woken:  # its turn is still to come, and will find this too
             return
         with self._wakeups:
@@ -99,7 +99,7 @@ class Publisher:
             self._wakeups.notify()
 
     def close(self) -> None:
-        """Publish the tails of this process's own tables, for a while, and stop."""
+        """Publish what this process committed, for a limited time, and stop."""
         seconds = self._settings.publish_on_close_ms / 1000
         deadline = self._clock.monotonic() + seconds
         thread, self._thread = self._thread, None
@@ -117,7 +117,7 @@ class Publisher:
             _log.warning("storage does not answer: closing without waiting for it")
 
     def failure(self, table_id: TableId) -> str | None:
-        """Say why the last try to publish this table failed, if it did."""
+        """Return why the last attempt to publish this table failed; None if it did not."""
         found = self._failing.get(table_id)
         return None if found is None else found[0]
 
@@ -165,7 +165,7 @@ class Publisher:
 
     @contextmanager
     def exclusive(self, table_id: TableId) -> Iterator[TableRow]:
-        """Keep every publisher away from a table; give its row. Waits for one that is at work."""
+        """Lock a table against publishing and yield its row; wait for a publisher at work."""
         lease = lease_of(table_id)
         while True:
             with self._alone(table_id, wait=True) as is_alone:
@@ -182,9 +182,9 @@ class Publisher:
 
     @contextmanager
     def _alone(self, table_id: TableId, *, wait: bool) -> Iterator[bool]:
-        """Have one thread of this process at a table; the others wait here, not at the store.
+        """Let one thread of this process publish a table; the others wait for it here.
 
-        Many writers may be held back at once, and asking for the lease is a write.
+        Many writers may be throttled at once, and acquiring the lease is a write to the store.
         """
         lock = self._at_table.setdefault(table_id, threading.RLock())
         is_alone = lock.acquire(timeout=_LOOK_AGAIN) if wait else lock.acquire(blocking=False)
@@ -210,7 +210,7 @@ class Publisher:
         return self._record(row, Version(row.published + 1), last, lease)
 
     def confirm(self, table_id: TableId, upto: Version) -> Version:
-        """Look at what a client says it published, then believe it. Spec: PB-01."""
+        """Verify what a client reports as published, then record it. Spec: PB-01."""
         row = self._row(table_id)
         if not 0 <= upto <= row.head:
             raise NotFoundError(f"Table {table_id} has no version {upto} that could be published.")
@@ -230,18 +230,18 @@ class Publisher:
         return max(row.published, upto)
 
     def confirm_later(self, table_id: TableId, upto: Version) -> None:
-        """Hear in passing what a client says it published: whoever tells it does not wait for it.
+        """Accept a client's report of what it published without making the client wait.
 
-        A publisher that runs looks at the log in its own time, and finds it there. Spec: PB-01.
+        A running publisher finds the files in the log at its next turn. Spec: PB-01.
         """
         if self._thread is not None:
             self.wake(table_id)
             return
-        with suppress(HeadgateError):  # it is said again with the next commit
+        with suppress(HeadgateError):  # the client reports it again with its next commit
             self.confirm(table_id, upto)
 
     def _put_batch(self, row: TableRow, target: Version) -> Version:
-        """Put some of what is unpublished into the log, durably; give the last of it."""
+        """Write a batch of unpublished commits to the log, durably; return the last version."""
         first = Version(row.published + 1)
         last = Version(min(target, row.published + self._settings.publish_batch))
         log = self._log_of(row.location)
@@ -296,7 +296,7 @@ class Publisher:
     def _record(
         self, row: TableRow, first: Version, last: Version, lease: str | None = None
     ) -> TableRow:
-        """Record what was seen in the log, and let go of the lease under which it was put."""
+        """Record what is published, and release the lease."""
         fail_point("publisher.before_record")
         now_ms = self._clock.now_ms()
 
@@ -346,7 +346,7 @@ class Publisher:
         return held if now - since > _STALLED_S else None
 
     def _gone_holder(self, lease: str) -> str | None:
-        """Name who holds a lease, if that process has ended."""
+        """Return the holder of a lease if its process has ended."""
         with self._store.read_latest() as unit:
             holder = unit.lease_holder(lease)
         return holder if holder is not None and lease_holders.is_gone(holder) else None
@@ -407,7 +407,7 @@ class Publisher:
         return ready
 
     def _left_behind(self) -> set[TableId]:
-        """Give those with a tail that nobody here was woken for; the others have a turn to come."""
+        """Return the tables with unpublished commits that are not scheduled yet."""
         with self._store.read() as unit:
             found = {row.id for row in unit.unpublished_tables() if row.diverged is None}
         with self._wakeups:
@@ -444,7 +444,7 @@ class Publisher:
 
 
 def lease_of(table_id: TableId) -> str:
-    """Name the lease of the one who publishes a table."""
+    """Return the name of the lease for publishing a table."""
     return f"publish:{table_id}"
 
 
