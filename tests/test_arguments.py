@@ -66,7 +66,7 @@ def mixed(
 
 
 class Index:
-    """A whole number that is no int, as numpy has them."""
+    """An integer that is not an int, like those of numpy."""
 
     def __index__(self) -> int:
         return 7

@@ -1,4 +1,4 @@
-"""A command line in this process, and what it said."""
+"""Run commands in this process."""
 
 import io
 import re
@@ -18,7 +18,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left: its exit code, its result, its prose."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -26,7 +26,7 @@ class Ran:
 
     @property
     def lines(self) -> list[str]:
-        """The result without what differs from run to run, and with two blanks between columns."""
+        """The lines of stdout without ids and times, with two spaces between columns."""
         text = _ID.sub("<id>", _TIME.sub("<time>", self.out))
         text = re.sub(r"\+\d+ ms", "<later>", text)
         return [re.sub(r" {3,}", "  ", line).strip() for line in text.splitlines()]
@@ -52,19 +52,19 @@ def runner(where: Path) -> Run:
 
 
 @pytest.fixture(autouse=True)
-def no_lake_but_the_one_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_lake_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADGATE_LAKE", raising=False)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Run commands in an empty directory of their own."""
+    """Run commands in an empty directory."""
     return runner(tmp_path)
 
 
 @pytest.fixture
 def orders(run: Run) -> Run:
-    """Commands beside a lake with one table of three rows in two commits."""
+    """Run commands beside a lake with a table of three rows in two commits."""
     done = [
         run("init"),
         run("create", "orders", "id long not null, item string, price decimal(10,2)"),

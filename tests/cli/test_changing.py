@@ -17,7 +17,7 @@ def ids(tmp_path: Path, version: int | None = None) -> list[int]:
     return sorted(found)
 
 
-def test_rows_are_put_in_place_of_all_others(orders: Run, tmp_path: Path) -> None:
+def test_overwrite_replaces_all_rows(orders: Run, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,item\n7,cog\n")
     (tmp_path / "b.json").write_text('{"id": 8}\n')
     done = orders("overwrite", "orders", "a.csv", "b.json")
@@ -26,18 +26,18 @@ def test_rows_are_put_in_place_of_all_others(orders: Run, tmp_path: Path) -> Non
         " txnId <id>."
     ]
     assert (ids(tmp_path), ids(tmp_path, 2)) == ([7, 8], [1, 2, 3])
-    told = json.loads(orders("overwrite", "orders", "a.csv", "--json").out)
-    assert (told["version"], told["rows"]) == (4, 1)
+    result = json.loads(orders("overwrite", "orders", "a.csv", "--json").out)
+    assert (result["version"], result["rows"]) == (4, 1)
     assert ids(tmp_path) == [7]
 
 
-def test_no_rows_in_place_of_some_leave_none(orders: Run, tmp_path: Path) -> None:
+def test_overwrite_without_rows_leaves_an_empty_table(orders: Run, tmp_path: Path) -> None:
     done = orders("overwrite", "orders", "-", "--format", "csv", stdin="id,item\n")
     assert (done.code, "0 rows" in done.out) == (0, True)
     assert (ids(tmp_path), ids(tmp_path, 2)) == ([], [1, 2, 3])
 
 
-def test_rows_that_do_not_fit_replace_nothing(orders: Run, tmp_path: Path) -> None:
+def test_overwrite_with_invalid_rows_changes_nothing(orders: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("id,item\n1,bolt\nx,nut\n")
     refused = orders("overwrite", "orders", "bad.csv")
     assert (refused.code, refused.err.count("bad.csv")) == (1, 1)
@@ -62,16 +62,16 @@ def test_a_file_that_cannot_be_read_is_named_and_no_other(
     assert ids(tmp_path) == [1, 2, 3]
 
 
-def test_a_file_whose_name_begins_like_the_message_is_told_of_once(
+def test_a_file_whose_name_starts_like_the_message_is_named_once(
     orders: Run, tmp_path: Path
 ) -> None:
-    """By its words such a message looked as if it told the place already."""
+    """Such a message looks as if it contained the position already."""
     (tmp_path / "Column").write_text("id,item\n,bolt\n")
     refused = orders("append", "orders", "Column", "--format", "csv")
     assert (refused.code, refused.err.startswith("Column, rows 1 to 1: ")) == (1, True)
 
 
-def test_properties_are_shown_set_and_taken_away(orders: Run) -> None:
+def test_properties_are_shown_set_and_removed(orders: Run) -> None:
     shown = orders("properties", "orders")
     assert shown.lines == [
         "delta.enableInCommitTimestamps  true",
@@ -81,9 +81,9 @@ def test_properties_are_shown_set_and_taken_away(orders: Run) -> None:
     done = orders("properties", "orders", "--set", "team=a=b", "--set", "delta.appendOnly=true")
     assert "team                            a=b" in done.out
     assert done.err == "main.default.orders is at version 3.\n"
-    told = json.loads(orders("properties", "orders", "--unset", "team", "--json").out)
-    assert (told["table"], told["version"]) == ("main.default.orders", 4)
-    assert sorted(told["properties"]) == [
+    result = json.loads(orders("properties", "orders", "--unset", "team", "--json").out)
+    assert (result["table"], result["version"]) == ("main.default.orders", 4)
+    assert sorted(result["properties"]) == [
         "delta.appendOnly",
         "delta.enableInCommitTimestamps",
         "io.unitycatalog.tableId",
@@ -94,30 +94,30 @@ def test_properties_are_shown_set_and_taken_away(orders: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["--unset", "nobody"], 1),
+        (["--unset", "missing"], 1),
         (["--set", "io.unitycatalog.tableId=x"], 1),
         (["--set", "nothing"], 1),
         (["--set", "a=b", "--unset", "c"], 2),
     ],
     ids=["one that is not there", "the catalog's own", "no value", "both at once"],
 )
-def test_properties_that_cannot_be_changed_so_are_refused(
+def test_changes_of_properties_that_are_not_allowed_are_refused(
     orders: Run, arguments: list[str], code: int
 ) -> None:
     assert orders("properties", "orders", *arguments).code == code
     assert json.loads(orders("show", "orders", "--json").out)["latest"] == 2
 
 
-def test_a_comment_is_made_and_taken_away(orders: Run) -> None:
+def test_a_comment_is_set_and_removed(orders: Run) -> None:
     done = orders("comment", "orders", "what was sold")
     assert done.out == "main.default.orders is at version 3: its comment is 'what was sold'.\n"
     assert json.loads(orders("show", "orders", "--json").out)["comment"] == "what was sold"
-    told = json.loads(orders("comment", "orders", "", "--json").out)
-    assert told == {"table": "main.default.orders", "version": 4, "comment": None}
+    result = json.loads(orders("comment", "orders", "", "--json").out)
+    assert result == {"table": "main.default.orders", "version": 4, "comment": None}
     assert json.loads(orders("show", "orders", "--json").out)["comment"] is None
 
 
-def test_a_table_that_is_there_is_left_as_it_is_if_told_so(orders: Run) -> None:
+def test_create_if_not_exists_does_not_change_an_existing_table(orders: Run) -> None:
     refused = orders("create", "orders", "other string")
     assert (refused.code, "[already-exists]" in refused.err) == (1, True)
     left = orders("create", "Orders", "other string", "--if-not-exists")
@@ -125,15 +125,17 @@ def test_a_table_that_is_there_is_left_as_it_is_if_told_so(orders: Run) -> None:
         0,
         ["main.default.orders already exists, id <id>: nothing was changed."],
     )
-    told = json.loads(orders("create", "orders", "x long", "--if-not-exists", "--json").out)
-    assert told["created"] is False
-    told = json.loads(orders("create", "new", "x long", "--if-not-exists", "--json").out)
-    assert told["created"] is True
+    result = json.loads(orders("create", "orders", "x long", "--if-not-exists", "--json").out)
+    assert result["created"] is False
+    result = json.loads(orders("create", "new", "x long", "--if-not-exists", "--json").out)
+    assert result["created"] is True
     shown = json.loads(orders("show", "orders", "--json").out)
-    assert (shown["tableId"] != told["tableId"], shown["latest"]) == (True, 2)
+    assert (shown["tableId"] != result["tableId"], shown["latest"]) == (True, 2)
 
 
-def test_a_name_that_is_no_tables_of_the_lake_is_still_taken(orders: Run, tmp_path: Path) -> None:
+def test_create_if_not_exists_fails_if_the_name_is_not_a_table_of_the_lake(
+    orders: Run, tmp_path: Path
+) -> None:
     orders("register-external", "raw", str(tmp_path / "raw"), "--format", "csv")
     refused = orders("create", "raw", "id long", "--if-not-exists")
     assert (refused.code, "[already-exists]" in refused.err) == (1, True)

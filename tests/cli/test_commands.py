@@ -13,7 +13,7 @@ import headgate
 from tests.cli.conftest import Run
 
 
-def test_a_lake_is_made_where_the_options_say(
+def test_init_creates_a_lake_at_the_given_address(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADGATE_LAKE", "from-the-environment")
@@ -29,13 +29,13 @@ def test_a_lake_is_made_where_the_options_say(
     assert lakes == {"from-the-environment", "from-an-option", "from-an-argument"}
 
 
-def test_tables_of_a_lake_may_lie_elsewhere(run: Run, tmp_path: Path) -> None:
+def test_init_with_a_root_stores_tables_there(run: Run, tmp_path: Path) -> None:
     run("init", "--root", f"file://{tmp_path}/elsewhere")
     run("create", "orders", "id long")
     assert len(list(tmp_path.glob("elsewhere/tables/*"))) == 1
 
 
-def test_a_table_is_made_with_all_that_was_asked(run: Run) -> None:
+def test_create_applies_all_its_options(run: Run) -> None:
     run("init")
     made = run(
         "create",
@@ -60,7 +60,7 @@ def test_a_table_is_made_with_all_that_was_asked(run: Run) -> None:
     assert shown["properties"]["team"] == "a=b"
 
 
-def test_namespaces_are_made_and_removed(run: Run) -> None:
+def test_namespaces_are_created_and_dropped(run: Run) -> None:
     run("init")
     assert run("create-namespace", "sales").out == "Created the namespace main.sales.\n"
     assert run("create", "sales.orders", "id long").code == 0
@@ -70,13 +70,13 @@ def test_namespaces_are_made_and_removed(run: Run) -> None:
     assert run("show").err == "Namespaces: main.default.\n"
 
 
-def test_a_namespace_that_is_there_is_not_in_the_way(run: Run) -> None:
+def test_create_namespace_option_accepts_an_existing_namespace(run: Run) -> None:
     run("init")
     assert run("create", "sales.a", "id long", "--create-namespace").code == 0
     assert run("create", "SALES.b", "id long", "--create-namespace").code == 0
 
 
-def test_rows_come_from_files_of_every_format_in_one_commit(run: Run, tmp_path: Path) -> None:
+def test_append_reads_files_of_every_format_in_one_commit(run: Run, tmp_path: Path) -> None:
     run("init")
     run("create", "orders", "id long, item string")
     (tmp_path / "a.csv").write_text("item,id\nbolt,1\n")
@@ -96,7 +96,7 @@ def test_rows_come_from_files_of_every_format_in_one_commit(run: Run, tmp_path: 
     ]
 
 
-def test_a_format_can_be_said(run: Run, tmp_path: Path) -> None:
+def test_the_format_option_overrides_the_file_extension(run: Run, tmp_path: Path) -> None:
     run("init")
     run("create", "orders", "id long")
     (tmp_path / "rows.txt").write_text("id\n1\n")
@@ -104,7 +104,7 @@ def test_a_format_can_be_said(run: Run, tmp_path: Path) -> None:
     assert (done["version"], done["rows"], done["way"]) == (1, 1, "inline")
 
 
-def test_no_rows_make_no_commit(orders: Run) -> None:
+def test_append_without_rows_commits_nothing(orders: Run) -> None:
     done = orders("append", "orders", "-", "--format", "csv", stdin="id,item\n")
     assert (done.code, done.out) == (0, "The files have no rows: nothing was committed.\n")
     assert json.loads(orders("show", "orders", "--json").out)["latest"] == 2
@@ -164,13 +164,13 @@ def test_a_table_is_shown(orders: Run, tmp_path: Path) -> None:
     assert shown.err == "There are more rows: use --limit 20.\n"
 
 
-def test_nothing_but_text_goes_where_no_terminal_is(orders: Run) -> None:
+def test_output_has_no_escape_codes_without_a_terminal(orders: Run) -> None:
     for arguments in (["show"], ["show", "orders"], ["log", "orders"]):
         assert orders(*arguments).out.isascii()
         assert "\x1b" not in orders(*arguments).out
 
 
-def test_the_past_is_shown(orders: Run) -> None:
+def test_show_reads_earlier_versions(orders: Run) -> None:
     commits = json.loads(orders("log", "orders", "--json").out)["commits"]
     asked = (
         ["--version", "1"],
@@ -202,7 +202,7 @@ def test_a_value_cannot_move_the_cursor(run: Run) -> None:
     assert run("show", "t").lines[-1] == r"a\x1b[2Jb\nc"
 
 
-def test_times_python_has_no_years_for_are_shown(run: Run, tmp_path: Path) -> None:
+def test_times_that_python_does_not_support_are_shown(run: Run, tmp_path: Path) -> None:
     run("init")
     run("create", "t", "at timestamp")
     beyond = pa.array([400_000_000_000_000_000], pa.timestamp("us", "UTC"))
@@ -211,7 +211,7 @@ def test_times_python_has_no_years_for_are_shown(run: Run, tmp_path: Path) -> No
     assert run("show", "t").lines[-1].startswith("14645-06-30")
 
 
-def test_the_log_tells_how_each_commit_came_newest_first(orders: Run) -> None:
+def test_the_log_shows_each_commit_newest_first(orders: Run) -> None:
     assert orders("log", "orders").lines == [
         "version  way  state  proposed  ratified  published  txnId  operation",
         "2  inline  published  <time>  <later>  <later>  <id>  WRITE Append, 1 row",
@@ -220,15 +220,15 @@ def test_the_log_tells_how_each_commit_came_newest_first(orders: Run) -> None:
     ]
 
 
-def test_the_log_can_be_cut_short(orders: Run) -> None:
+def test_the_log_can_be_limited(orders: Run) -> None:
     short = orders("log", "orders", "--limit", "1")
     assert len(short.lines) == 2
     assert short.err == "There are older commits: use --limit 3.\n"
 
 
-def test_the_log_as_json_has_every_moment(orders: Run) -> None:
-    told = json.loads(orders("log", "orders", "--json").out)
-    newest = told["commits"][0]
+def test_the_log_as_json_has_all_times(orders: Run) -> None:
+    result = json.loads(orders("log", "orders", "--json").out)
+    newest = result["commits"][0]
     assert (newest["version"], newest["way"], newest["state"]) == (2, "inline", "published")
     assert newest["proposed"] <= newest["ratified"] <= newest["published"]
     assert newest["operation"] == "WRITE"
@@ -247,14 +247,14 @@ def test_a_table_is_published_and_checkpointed(orders: Run, tmp_path: Path) -> N
     assert sorted(written) == [f"{version:020d}.checkpoint.parquet" for version in (1, 2)]
 
 
-def test_a_checkpoint_has_sidecars_if_asked(run: Run, tmp_path: Path) -> None:
+def test_a_v2_checkpoint_has_sidecars(run: Run, tmp_path: Path) -> None:
     run("init")
     run("create", "t", "id long", "--property=delta.checkpointPolicy=v2")
     assert run("checkpoint", "t", "--v2").code == 0
     assert list(tmp_path.glob("lake/tables/*/_delta_log/*.checkpoint.*-*.parquet"))
 
 
-def test_a_lake_and_a_namespace_that_exist_are_left_as_they_are_if_asked(run: Run) -> None:
+def test_if_not_exists_keeps_an_existing_lake_and_namespace(run: Run) -> None:
     assert run("init", "--if-not-exists").code == 0
     again = run("init", "--if-not-exists", "--json")
     assert json.loads(again.out) == {"lake": "lake", "created": False}
@@ -264,18 +264,18 @@ def test_a_lake_and_a_namespace_that_exist_are_left_as_they_are_if_asked(run: Ru
     assert run("create-namespace", "sales").code == 1
 
 
-def test_a_namespace_and_a_catalog_get_other_names(run: Run) -> None:
+def test_a_namespace_and_a_catalog_are_renamed(run: Run) -> None:
     run("init")
     run("create", "other.sales.orders", "id long", "--create-namespace")
     assert run("rename-namespace", "other.sales", "sold").out == (
         "Renamed the namespace other.sales to other.sold.\n"
     )
-    told = run("rename-catalog", "other", "archive", "--json")
-    assert json.loads(told.out) == {"catalog": "archive"}
+    result = run("rename-catalog", "other", "archive", "--json")
+    assert json.loads(result.out) == {"catalog": "archive"}
     assert json.loads(run("show", "archive.sold.orders", "--json").out)["latest"] == 0
 
 
-def test_a_table_gets_another_name(orders: Run) -> None:
+def test_a_table_is_renamed(orders: Run) -> None:
     assert orders("rename", "orders", "sold").out == (
         "Renamed main.default.orders to main.default.sold.\n"
     )
@@ -283,7 +283,7 @@ def test_a_table_gets_another_name(orders: Run) -> None:
     assert json.loads(orders("show", "sold", "--json").out)["latest"] == 2
 
 
-def test_a_table_is_dropped_and_comes_back(orders: Run) -> None:
+def test_a_table_is_dropped_and_undropped(orders: Run) -> None:
     dropped = orders("drop", "orders")
     assert dropped.lines == ["Dropped main.default.orders, id <id>."]
     assert dropped.err == ("Its files are kept: see `headgate undrop` and `headgate purge`.\n")
@@ -297,13 +297,13 @@ def test_a_table_is_dropped_and_comes_back(orders: Run) -> None:
     ]
 
 
-def test_a_dropped_table_goes_by_its_id(orders: Run) -> None:
+def test_a_dropped_table_is_undropped_by_its_id(orders: Run) -> None:
     table_id = json.loads(orders("drop", "orders", "--json").out)["tableId"]
     back = json.loads(orders("undrop", table_id, "--json").out)
     assert back == {"table": "main.default.orders", "tableId": table_id, "version": 2}
 
 
-def test_purging_asks_first(orders: Run, tmp_path: Path) -> None:
+def test_purge_asks_for_confirmation(orders: Run, tmp_path: Path) -> None:
     orders("drop", "orders")
     refused = orders("purge", "orders", stdin="n\n")
     assert refused.code == 1
@@ -321,7 +321,7 @@ def test_purging_asks_first(orders: Run, tmp_path: Path) -> None:
     assert list(tmp_path.glob("lake/tables/*")) == []
 
 
-def test_of_namesakes_the_one_to_purge_is_named_by_its_id(orders: Run) -> None:
+def test_of_dropped_tables_with_one_name_purge_takes_the_given_id(orders: Run) -> None:
     first = json.loads(orders("drop", "orders", "--json").out)["tableId"]
     orders("create", "orders", "id long")
     second = json.loads(orders("drop", "orders", "--json").out)["tableId"]
@@ -333,7 +333,7 @@ def test_of_namesakes_the_one_to_purge_is_named_by_its_id(orders: Run) -> None:
     assert orders("undrop", "orders").code == 0
 
 
-def test_catalog_and_logs_agree(orders: Run) -> None:
+def test_fsck_finds_no_problems_in_a_healthy_lake(orders: Run) -> None:
     assert orders("fsck").out == "No problems found.\n"
     assert json.loads(orders("fsck", "orders", "--json").out) == {
         "findings": [],
@@ -342,35 +342,33 @@ def test_catalog_and_logs_agree(orders: Run) -> None:
     }
 
 
-def test_what_disagrees_is_told_with_its_remedy(orders: Run, tmp_path: Path) -> None:
+def test_fsck_shows_findings_with_their_remedies(orders: Run, tmp_path: Path) -> None:
     (log,) = tmp_path.glob("lake/tables/*/_delta_log")
     gone = log / f"{1:020d}.json"
     gone.rename(tmp_path / "aside.json")
     found = orders("fsck", "orders")
     assert found.code == 1
     assert "error: main.default.orders version 1" in found.out
-    told = json.loads(orders("fsck", "--json").out)
-    assert told["errors"] == 1
-    assert told["findings"][0]["remedy"]
+    result = json.loads(orders("fsck", "--json").out)
+    assert result["errors"] == 1
+    assert result["findings"][0]["remedy"]
     (tmp_path / "aside.json").rename(gone)
     assert orders("fsck", "--repair").code == 0
 
 
-def test_a_warning_that_is_not_repaired_fails_the_check_and_a_note_does_not(
-    orders: Run, tmp_path: Path
-) -> None:
+def test_fsck_fails_with_a_warning_but_not_with_a_note(orders: Run, tmp_path: Path) -> None:
     (log,) = tmp_path.glob("lake/tables/*/_delta_log")
     (log / "notes.txt").write_text("mine")
     assert orders("fsck").code == 0
     (log / f"{7:020d}.json").write_text("{}\n")
-    told = orders("fsck", "--json")
-    assert (told.code, json.loads(told.out)["warnings"]) == (1, 1)
+    result = orders("fsck", "--json")
+    assert (result.code, json.loads(result.out)["warnings"]) == (1, 1)
     assert orders("fsck", "--repair").code == 0
     assert orders("fsck").code == 0
 
 
 @pytest.mark.parametrize("damage", ["leaf", "half", "header", "cut"])
-def test_a_malformed_database_is_a_finding_of_the_check(
+def test_fsck_reports_a_malformed_database_as_a_finding(
     orders: Run, tmp_path: Path, damage: str
 ) -> None:
     database = tmp_path / "lake" / "headgate.db"

@@ -32,7 +32,7 @@ CHANGING = {
     ),
     "a word where a number goes": (["append", "orders", "word.csv"], "word.csv row 3"),
     "a row that is too long": (["append", "orders", "long.csv"], "long.csv row 2"),
-    "a column nobody has": (["append", "orders", "column.csv"], "has a column 'colour'"),
+    "an unknown column": (["append", "orders", "column.csv"], "has a column 'colour'"),
     "a fraction in a long": (["append", "orders", "fraction.json"], "line 2 column 'id'"),
     "half a line of JSON": (["append", "orders", "half.json"], "half.json line 1"),
     "no Parquet at all": (["append", "orders", "none.parquet"], "none.parquet"),
@@ -45,7 +45,7 @@ CHANGING = {
         ["append", "orders", "negative.csv"],
         "negative.csv, rows 1 to 1: 1 row of 1 break the constraint paid (price > 0)",
     ),
-    "a format nobody knows": (["append", "orders", "good.csv", "--format=xml"], "format 'xml'"),
+    "an unknown format": (["append", "orders", "good.csv", "--format=xml"], "format 'xml'"),
     "a name that is taken": (["create", "orders", "id long"], "main.default.orders already"),
     "a name that cannot be": (["create", "a b", "id long"], "'a b' contains ' '"),
     "a name of four parts": (["create", "a.b.c.d", "id long"], "more than three parts"),
@@ -53,10 +53,10 @@ CHANGING = {
         ["create", "x.y", "id long"],
         "no namespace main.x.\nCreate it: session.create_namespace(), or `headgate create-",
     ),
-    "a type nobody knows": (["create", "t", "id lang"], "'lang' is not a type"),
+    "an unknown type": (["create", "t", "id lang"], "'lang' is not a type"),
     "a column twice": (["create", "t", "id long, ID long"], "given twice"),
     "no columns": (["create", "t", ""], "The schema"),
-    "a partition that is no column": (
+    "a partition column that does not exist": (
         ["create", "t", "id long", "--partition-by=day"],
         "no column 'day' to partition by",
     ),
@@ -64,7 +64,7 @@ CHANGING = {
         ["create", "t", "id long", "--property=x"],
         "'x' is not a valid property",
     ),
-    "a feature nobody knows": (
+    "an unknown feature": (
         ["create", "t", "id long", "--property=delta.feature.x=supported"],
         "Tables with x",
     ),
@@ -102,7 +102,7 @@ READING = {
         "has not reached 2345-06-07T08:09:10.000Z",
     ),
     "two moments": (["show", "orders", "--version=0", "--sequence=1"], "more than one of"),
-    "a column nobody has": (
+    "an unknown column": (
         ["show", "orders", "--columns=x"],
         "Use columns of the table: id, item",
     ),
@@ -114,15 +114,15 @@ READING = {
 }
 USAGE = {
     "no command": [],
-    "a command nobody knows": ["conjure"],
-    "an option nobody knows": ["show", "--colour"],
+    "an unknown command": ["conjure"],
+    "an unknown option": ["show", "--colour"],
     "a table too few": ["drop"],
     "a table too many": ["drop", "a", "b"],
     "a number that is none": ["show", "orders", "--version=x"],
     "a limit below none": ["show", "orders", "--limit=-1"],
     "a moment of no table": ["show", "--version=1"],
     "standard input of no format": ["append", "orders", "-"],
-    "an ending nobody knows": ["append", "orders", "rows.txt"],
+    "an unknown file extension": ["append", "orders", "rows.txt"],
 }
 
 
@@ -159,7 +159,7 @@ def history(run: Run) -> object:
 
 
 @pytest.mark.parametrize("case", CHANGING)
-def test_what_cannot_be_done_is_refused_and_changes_nothing(lake: Run, case: str) -> None:
+def test_an_invalid_command_is_refused_and_changes_nothing(lake: Run, case: str) -> None:
     arguments, message = CHANGING[case]
     before = history(lake)
     refused = lake(*arguments)
@@ -170,7 +170,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(lake: Run, case: str
 
 
 @pytest.mark.parametrize("case", READING)
-def test_what_cannot_be_shown_is_refused(lake: Run, case: str) -> None:
+def test_an_invalid_read_is_refused(lake: Run, case: str) -> None:
     arguments, message = READING[case]
     refused = lake(*arguments)
     assert (refused.code, refused.out) == (1, "")
@@ -179,26 +179,26 @@ def test_what_cannot_be_shown_is_refused(lake: Run, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", USAGE)
-def test_what_is_not_understood_is_answered_with_the_usage(lake: Run, case: str) -> None:
+def test_wrong_usage_shows_the_usage(lake: Run, case: str) -> None:
     refused = lake(*USAGE[case])
     assert refused.code == 2
     assert "Usage: headgate" in refused.err + refused.out
 
 
 @pytest.mark.parametrize("case", [case for case in USAGE if USAGE[case]])
-def test_programs_are_told_of_wrong_usage_as_json_too(lake: Run, case: str) -> None:
+def test_wrong_usage_is_reported_as_json(lake: Run, case: str) -> None:
     refused = lake(*USAGE[case], "--json")
     assert (refused.code, refused.out) == (2, "")
-    told = json.loads(refused.err)["error"]
-    assert (told["code"], told["retry"]) == ("usage", "never")
-    assert told["message"]
+    error_fields = json.loads(refused.err)["error"]
+    assert (error_fields["code"], error_fields["retry"]) == ("usage", "never")
+    assert error_fields["message"]
     command = USAGE[case][0]
-    assert told["remedy"] == (
+    assert error_fields["remedy"] == (
         "See `headgate --help`." if command == "conjure" else f"See `headgate {command} --help`."
     )
 
 
-def test_people_read_message_remedy_and_code(lake: Run) -> None:
+def test_an_error_as_text_has_message_remedy_and_code(lake: Run) -> None:
     assert lake("show", "nothing").err.splitlines() == [
         "There is no table main.default.nothing.",
         "Check the name: session.tables() or `headgate show` list what exists.",
@@ -206,7 +206,7 @@ def test_people_read_message_remedy_and_code(lake: Run) -> None:
     ]
 
 
-def test_programs_read_the_same_as_json(lake: Run) -> None:
+def test_an_error_as_json_has_the_same_fields(lake: Run) -> None:
     refused = lake("show", "nothing", "--json")
     assert (refused.code, refused.out) == (1, "")
     assert json.loads(refused.err) == {
@@ -219,7 +219,7 @@ def test_programs_read_the_same_as_json(lake: Run) -> None:
     }
 
 
-def test_only_init_makes_a_lake(run: Run, tmp_path: Path) -> None:
+def test_only_init_creates_a_lake(run: Run, tmp_path: Path) -> None:
     for arguments in (["show"], ["create", "t", "id long"], ["fsck"]):
         refused = run(*arguments)
         assert refused.code == 1
@@ -253,29 +253,27 @@ def raising(error: Exception) -> Callable[..., NoReturn]:
         (ZeroDivisionError("division by zero"), 70),
     ],
 )
-def test_the_exit_code_tells_whether_to_try_again(
+def test_the_exit_code_depends_on_whether_another_try_can_help(
     lake: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int
 ) -> None:
     monkeypatch.setattr(headgate._connect, "connect", raising(error))
     refused = lake("show")
     assert (refused.code, refused.out) == (code, "")
     assert "Traceback" not in refused.err
-    told = json.loads(lake("show", "--json").err)["error"]
-    assert {"code", "message", "remedy", "retry"} <= told.keys()
+    error_fields = json.loads(lake("show", "--json").err)["error"]
+    assert {"code", "message", "remedy", "retry"} <= error_fields.keys()
     if isinstance(error, HeadgateError):
-        assert told["code"] == error.code
-        assert told["retry"] == error.retry.value
+        assert error_fields["code"] == error.code
+        assert error_fields["retry"] == error.retry.value
 
 
-def test_what_several_things_stood_in_the_way_is_listed(
-    lake: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = [
+def test_all_conflicts_are_listed(lake: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    conflicts = [
         "R5: version 2 removed files that we read",
         "R6: version 2 removed files that we remove",
     ]
-    monkeypatch.setattr(headgate._connect, "connect", raising(ConflictError("t", said)))
-    assert json.loads(lake("show", "--json").err)["error"]["conflicts"] == said
+    monkeypatch.setattr(headgate._connect, "connect", raising(ConflictError("t", conflicts)))
+    assert json.loads(lake("show", "--json").err)["error"]["conflicts"] == conflicts
 
 
 def test_an_unknown_outcome_names_its_transaction(
@@ -286,7 +284,7 @@ def test_an_unknown_outcome_names_its_transaction(
     assert json.loads(lake("show", "--json").err)["error"]["txnId"] == "0199-a"
 
 
-def test_a_bug_is_owned_up_to_and_its_place_shown_on_request(
+def test_a_bug_is_reported_with_a_traceback_on_request(
     lake: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(headgate._connect, "connect", raising(KeyError("surprise")))
@@ -301,7 +299,7 @@ def test_an_interrupt_ends_quietly(lake: Run, monkeypatch: pytest.MonkeyPatch) -
     assert (ended.code, ended.out, ended.err) == (130, "", "")
 
 
-def test_what_comes_by_standard_input_is_called_so(lake: Run) -> None:
+def test_errors_name_standard_input(lake: Run) -> None:
     refused = lake("append", "orders", "-", "--format=csv", stdin="id\nx\n")
     assert refused.err.startswith("standard input row 2 (the heading is row 1) column 'id'")
     refused = lake("append", "orders", "-", "--format=json", stdin='{"item": "nut"}\n')

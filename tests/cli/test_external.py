@@ -21,7 +21,7 @@ def lake(tmp_path: Path) -> str:
     return place
 
 
-def test_an_external_delta_table_is_named_shown_read_and_dropped(
+def test_an_external_delta_table_is_registered_shown_read_and_dropped(
     lake: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "elsewhere"
@@ -45,7 +45,7 @@ def test_an_external_delta_table_is_named_shown_read_and_dropped(
     assert any(place.rglob("*.parquet"))
 
 
-def test_a_log_that_turns_out_to_be_managed_is_refused(lake: str, tmp_path: Path) -> None:
+def test_reading_an_external_table_that_is_managed_is_refused(lake: str, tmp_path: Path) -> None:
     with headgate.connect(str(tmp_path / "other")) as other:
         table = other.create_table("t", "id long")
         table.publish()
@@ -55,7 +55,7 @@ def test_a_log_that_turns_out_to_be_managed_is_refused(lake: str, tmp_path: Path
             session.open_external("stolen")
 
 
-def test_another_format_is_named_and_not_read(lake: str) -> None:
+def test_a_table_of_another_format_is_registered_and_not_read(lake: str) -> None:
     with headgate.connect(lake) as session:
         session.register_external("raw", "s3://bucket/raw", "csv", "id long")
         assert session.resolve("raw").format == "csv"
@@ -64,7 +64,9 @@ def test_another_format_is_named_and_not_read(lake: str) -> None:
 
 
 @pytest.mark.parametrize(("location", "format"), [("lake-relative", "a b"), ("", "delta")])
-def test_what_cannot_be_a_table_is_refused(lake: str, location: str, format: str) -> None:
+def test_registering_an_invalid_location_or_format_is_refused(
+    lake: str, location: str, format: str
+) -> None:
     with headgate.connect(lake) as session:
         with pytest.raises(headgate.errors.HeadgateError):
             session.register_external("x", location, format)

@@ -18,7 +18,7 @@ from tests.cli.conftest import Run
 HEADGATE = Path(sys.executable).with_name("headgate")
 
 
-def test_global_options_stand_before_or_after_the_command(orders: Run) -> None:
+def test_global_options_may_precede_or_follow_the_command(orders: Run) -> None:
     before = orders("--lake", "lake", "--json", "show", "orders")
     after = orders("show", "orders", "--json", "--lake=lake")
     assert json.loads(before.out) == json.loads(after.out)
@@ -29,7 +29,7 @@ def test_after_two_dashes_everything_is_an_argument(orders: Run) -> None:
 
 
 @pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)
-def test_help_tells_what_a_command_does_and_gives_examples(run: Run, command: object) -> None:
+def test_help_describes_a_command_and_gives_examples(run: Run, command: object) -> None:
     assert callable(command)
     shown = run(commands.name_of(command), "--help")
     assert shown.code == 0
@@ -44,11 +44,11 @@ def test_help_lists_every_command(run: Run) -> None:
         assert f"{commands.help_of(command).splitlines()[0]}\n" in shown  # none is cut off
 
 
-def test_the_version_is_told(run: Run) -> None:
+def test_version_shows_the_installed_version(run: Run) -> None:
     assert run("--version").out == "headgate 0.1.0\n"
 
 
-def test_help_needs_nothing_that_is_slow_to_load() -> None:
+def test_help_loads_no_slow_library() -> None:
     program = "import sys, headgate.cli.main; print(*{m.partition('.')[0] for m in sys.modules})"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
@@ -66,7 +66,7 @@ def test_the_command_is_installed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_who_leaves_is_not_complained_about(orders: Run, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(orders: Run, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -79,7 +79,7 @@ def test_a_reader_who_leaves_is_not_complained_about(orders: Run, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_an_interrupted_append_leaves_nothing(orders: Run, tmp_path: Path) -> None:
+def test_an_interrupted_append_changes_nothing(orders: Run, tmp_path: Path) -> None:
     with (tmp_path / "many.csv").open("w") as file:
         file.write("id,item\n")
         file.writelines(f"{number},bolt number {number}\n" for number in range(3_000_000))
@@ -132,7 +132,7 @@ def test_on_a_narrow_terminal_values_are_folded() -> None:
 
 
 @pytest.mark.usefixtures("narrow")
-def test_on_a_narrow_terminal_what_may_be_short_is_cut() -> None:
+def test_on_a_narrow_terminal_columns_are_shortened() -> None:
     row = ("0199-abcdef", "word " * 6)
     assert lines_of(output.table(("id", "what"), [row], shorten=["id"])) == [
         "id         what",
@@ -140,7 +140,7 @@ def test_on_a_narrow_terminal_what_may_be_short_is_cut() -> None:
     ]
 
 
-def test_progress_shows_once_a_second_has_passed(
+def test_progress_is_shown_after_a_second(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
@@ -157,26 +157,28 @@ def test_progress_shows_once_a_second_has_passed(
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_progress_is_silent_for_programs(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_not_shown_without_a_terminal(
+    as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     with output.Output(as_json).progress("Appending", "bytes") as progress:
         progress(1, 2)
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "expected"),
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (109_800_000, "109.8 MB")],
 )
-def test_sizes_are_said_as_people_do(count: int, said: str) -> None:
-    assert output.byte_size(count) == said
+def test_byte_sizes_have_a_suitable_unit(count: int, expected: str) -> None:
+    assert output.byte_size(count) == expected
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "said"), [(None, "-"), (1012, "+12 ms"), (3_601_000, "+3,600 s")]
+    ("milliseconds", "expected"), [(None, "-"), (1012, "+12 ms"), (3_601_000, "+3,600 s")]
 )
-def test_moments_are_told_from_the_proposal_on(milliseconds: int | None, said: str) -> None:
-    assert output.delay(milliseconds, 1000) == said
+def test_times_are_shown_since_the_proposal(milliseconds: int | None, expected: str) -> None:
+    assert output.delay(milliseconds, 1000) == expected
 
 
-def test_main_gives_the_exit_code() -> None:
+def test_main_returns_the_exit_code() -> None:
     assert main(["--version"]) == 0

@@ -45,7 +45,7 @@ def test_events_as_json_are_one_object_a_line_as_the_server_sends_them(orders: R
     assert all(set(event) == {"sequence", "timestampMs", "txnId", "commits"} for event in found)
 
 
-def test_events_of_some_tables_alone(orders: Run) -> None:
+def test_events_can_be_limited_to_tables(orders: Run) -> None:
     orders("create", "other", "id long")
     orders("rename", "other", "another")
     orders("drop", "another")
@@ -71,7 +71,7 @@ def test_deleted_events_are_refused_and_the_others_shown(orders: Run, tmp_path: 
     assert "after 1" in refused.err
 
 
-def test_events_the_catalog_has_not_come_to_are_refused(orders: Run) -> None:
+def test_events_after_a_future_sequence_are_refused(orders: Run) -> None:
     ran = orders("events", "--after", "99")
     assert (ran.code, ran.out) == (1, "")
     assert "[in-the-future]" in ran.err
@@ -102,7 +102,7 @@ def test_events_are_followed_until_ctrl_c(orders: Run, tmp_path: Path) -> None:
 # Status
 
 
-def test_status_says_how_the_lake_stands(orders: Run) -> None:
+def test_status_shows_the_state_of_the_catalog(orders: Run) -> None:
     ran = orders("status")
     assert ran.code == 0, ran.err
     assert "tables  1 active" in ran.lines
@@ -182,7 +182,7 @@ def test_a_token_is_shown_once_listed_and_revoked(orders: Run, tmp_path: Path) -
         ("location", "list", "s3://bucket/x"),
     ],
 )
-def test_what_makes_no_sense_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
+def test_contradicting_arguments_are_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
     assert run(*arguments).code == 2
 
 

@@ -40,7 +40,7 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
         try:
             while piece := os.read(screen, 65536):
                 shown += piece
-        except OSError:  # all was read, and nobody writes any more
+        except OSError:  # the writer has closed it
             pass
         os.close(screen)
         return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
@@ -66,7 +66,7 @@ def test_commits_are_published_one_after_the_other(
         table = session.create_table("t", "id long")
         for number in range(7):
             table.append(pa.table({"id": [number]}))
-    monkeypatch.setenv("HEADGATE_PUBLISH_EVERY_MS", "3600000")  # nobody else is to be faster
+    monkeypatch.setenv("HEADGATE_PUBLISH_EVERY_MS", "3600000")  # no publisher in the background
     assert "7 of 7 commits" in seen("publish", "t")
 
 
@@ -93,28 +93,29 @@ def test_with_json_a_terminal_sees_nothing(
 # Where the numbers come from
 
 
-def test_publishing_tells_each_step_and_does_what_it_does_untold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_publishing_reports_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.client.table._PUBLISHED_AT_ONCE", 3)
     with headgate.connect(tmp_path / "lake", publisher=False) as session:
         table = session.create_table("t", "id long")
         for number in range(10):
             table.append(pa.table({"id": [number]}))
-        told: list[tuple[int, int]] = []
-        tell = lambda done, total: told.append((done, total))  # noqa: E731 - one line is enough
-        assert table.publish(2, tell) == 2
-        assert told == [(2, 2)]
-        assert table.publish(progress=tell) == 10
-        assert told[1:] == [(3, 8), (6, 8), (8, 8)]
-        assert table.publish(4, tell) == table.publish(progress=tell) == 10
+        updates: list[tuple[int, int]] = []
+
+        def update(done: int, total: int) -> None:
+            updates.append((done, total))
+
+        assert table.publish(2, update) == 2
+        assert updates == [(2, 2)]
+        assert table.publish(progress=update) == 10
+        assert updates[1:] == [(3, 8), (6, 8), (8, 8)]
+        assert table.publish(4, update) == table.publish(progress=update) == 10
         with pytest.raises(headgate.errors.NotFoundError):
-            table.publish(11, tell)
-        assert len(told) == 4
+            table.publish(11, update)
+        assert len(updates) == 4
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet", "csv.gz"])
-def test_a_file_is_read_from_its_beginning_to_its_end(tmp_path: Path, format: str) -> None:
+def test_progress_of_a_file_ends_at_its_size(tmp_path: Path, format: str) -> None:
     path, rows = tmp_path / f"rows.{format}", 100_000
     table = pa.table({"id": pa.array(range(rows), pa.int64())})
     match format:

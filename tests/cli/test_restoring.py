@@ -58,7 +58,7 @@ def lake(run: Run, tmp_path: Path) -> Path:
 
 
 @shows("FS3")
-def test_what_was_committed_after_the_backup_comes_back_with_rows_and_txn_ids(
+def test_published_commits_after_the_backup_are_restored_with_rows_and_txn_ids(
     run: Run, lake: Path
 ) -> None:
     with headgate.connect(lake, publisher=False) as session:
@@ -99,8 +99,8 @@ def test_what_was_committed_after_the_backup_comes_back_with_rows_and_txn_ids(
     assert "[FS3]" in found.out
     assert "Move the file" not in found.out  # who did would lose commits that were acknowledged
 
-    mended = json.loads(run("fsck", "--repair", "--json").out)["findings"]
-    repaired = [(one["version"], one["repaired"]) for one in mended if one["rule"] == "FS3"]
+    findings = json.loads(run("fsck", "--repair", "--json").out)["findings"]
+    repaired = [(one["version"], one["repaired"]) for one in findings if one["rule"] == "FS3"]
     assert repaired == [(2, True), (3, True), (4, True), (5, True)]
     with headgate.connect(lake, publisher=False) as session:
         assert txn_ids(session, "orders") == before
@@ -120,12 +120,12 @@ def test_what_was_committed_after_the_backup_comes_back_with_rows_and_txn_ids(
         assert session.table("orders").version == 6
         assert ids_in(session, "quiet") == [1, 2]
         # Every ratification has its event again, one sequence each.
-        told = [c.version for e in session.events(tables=["orders"]) for c in e.commits]
-        assert told == [0, 1, 2, 3, 4, 5, 6]
+        versions = [c.version for e in session.events(tables=["orders"]) for c in e.commits]
+        assert versions == [0, 1, 2, 3, 4, 5, 6]
 
 
 @shows("FS3")
-def test_a_catalog_on_postgresql_comes_back_from_a_dump_and_from_the_logs(
+def test_a_catalog_on_postgresql_is_restored_from_a_dump_and_the_logs(
     run: Run, tmp_path: Path, postgres_server: Postgres
 ) -> None:
     lost, dump = postgres_server.new_database(), tmp_path / "lake.dump"
@@ -150,9 +150,7 @@ def test_a_catalog_on_postgresql_comes_back_from_a_dump_and_from_the_logs(
 
 
 @shows("FS3")
-def test_a_restored_catalog_is_as_it_was_when_nothing_came_after_the_backup(
-    run: Run, lake: Path
-) -> None:
+def test_a_restored_catalog_is_unchanged_without_later_commits(run: Run, lake: Path) -> None:
     with headgate.connect(lake, publisher=False) as session:
         before = {name: (ids_in(session, name), txn_ids(session, name)) for name in ("orders",)}
     lose_the_database(lake)
@@ -163,9 +161,7 @@ def test_a_restored_catalog_is_as_it_was_when_nothing_came_after_the_backup(
         session.table("orders").append(rows(2))
 
 
-def test_a_backup_is_of_one_instant_and_made_while_others_commit(
-    run: Run, lake: Path, tmp_path: Path
-) -> None:
+def test_a_backup_is_consistent_while_others_commit(run: Run, lake: Path, tmp_path: Path) -> None:
     with headgate.connect(lake, publisher=False) as session:
         session.table("orders").append(rows(2))
         assert isinstance(session.catalog, Catalog)
@@ -179,7 +175,7 @@ def test_a_backup_is_of_one_instant_and_made_while_others_commit(
         assert ids_in(session, "orders") == [1, 2]
 
 
-def test_a_restored_database_may_lie_elsewhere_and_its_tables_stay(
+def test_a_database_is_restored_elsewhere_and_its_tables_stay(
     run: Run, lake: Path, tmp_path: Path
 ) -> None:
     lose_the_database(lake)
@@ -206,7 +202,7 @@ def test_nothing_is_overwritten(run: Run, lake: Path, tmp_path: Path) -> None:
     ran = run("restore", "backup.db", "lake")
     assert (ran.code, "headgate.db-wal" in ran.err) == (1, True)
     assert not (lake / "headgate.db").exists()
-    # A directory of somebody else's.
+    # A directory with other files.
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diary").write_text("dear")
     ran = run("restore", "backup.db", "mine")
@@ -215,7 +211,7 @@ def test_nothing_is_overwritten(run: Run, lake: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"SQLite format 3\0 and no more", b"x" * 5000])
-def test_what_is_no_backup_is_refused_and_leaves_nothing(
+def test_restoring_an_invalid_backup_is_refused_and_changes_nothing(
     run: Run, lake: Path, tmp_path: Path, content: bytes | None
 ) -> None:
     lose_the_database(lake)
@@ -227,9 +223,7 @@ def test_what_is_no_backup_is_refused_and_leaves_nothing(
     assert sorted(path.name for path in lake.iterdir()) == before
 
 
-def test_a_database_in_which_no_catalog_was_made_is_no_backup(
-    run: Run, lake: Path, tmp_path: Path
-) -> None:
+def test_a_database_without_a_catalog_is_not_a_backup(run: Run, lake: Path, tmp_path: Path) -> None:
     SQLiteStore(str(tmp_path / "empty.db"), SystemClock()).close()
     ran = run("restore", "empty.db", "new")
     assert (ran.code, "holds no catalog" in ran.err) == (1, True)

@@ -27,7 +27,7 @@ from headgate.errors import UnavailableError
         "exit;",
     ],
 )
-def test_what_is_whole_is_run(text: str) -> None:
+def test_a_complete_statement_is_run(text: str) -> None:
     assert is_complete(text)
 
 
@@ -44,7 +44,7 @@ def test_what_is_whole_is_run(text: str) -> None:
         "exit now",
     ],
 )
-def test_what_goes_on_gets_another_line(text: str) -> None:
+def test_an_incomplete_statement_gets_another_line(text: str) -> None:
     assert not is_complete(text)
 
 
@@ -79,11 +79,11 @@ def offered(names: Names, text: str) -> list[str]:
         ("SELECT qqq", []),
     ],
 )
-def test_words_become_keywords_and_tables(text: str, words: list[str]) -> None:
+def test_words_are_completed_to_keywords_and_tables(text: str, words: list[str]) -> None:
     assert offered(Names(Known()), text) == words  # type: ignore[arg-type]
 
 
-def test_tables_are_looked_for_once_a_statement() -> None:
+def test_tables_are_read_once_per_statement() -> None:
     known = Known()
     names = Names(known)  # type: ignore[arg-type]
     offered(names, "ord")
@@ -94,7 +94,7 @@ def test_tables_are_looked_for_once_a_statement() -> None:
     assert "ordinary" in offered(names, "ord")
 
 
-def test_without_an_answer_there_are_still_keywords() -> None:
+def test_keywords_are_completed_without_a_catalog() -> None:
     known = Known()
     known.names.clear()
     assert offered(Names(known), "sel") == ["select"]  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def environment(place: Path) -> dict[str, str]:
     return os.environ | {"XDG_STATE_HOME": str(place / "state"), "PROMPT_TOOLKIT_NO_CPR": "1"}
 
 
-def said(ran: Ran) -> list[str]:
+def notes(ran: Ran) -> list[str]:
     """Give the prose without what differs from run to run."""
     text = re.sub(r"\d+\.\d+ s", "<time>", ran.err)
     return re.sub(r"Spark \d[\w.]*", "Spark <version>", text).splitlines()
@@ -101,7 +101,7 @@ def ask(run: Run, text: str, *options: str) -> Ran:
         (["-e", "SELECT 1", "--lake", "nowhere"], 1, "There is no lake at nowhere"),
     ],
 )
-def test_what_is_wrong_is_told_before_spark_is_started(
+def test_wrong_usage_is_reported_before_spark_is_started(
     run: Run, tmp_path: Path, arguments: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "binary.sql").write_bytes(b"SELECT '\xff'")
@@ -113,14 +113,14 @@ def test_what_is_wrong_is_told_before_spark_is_started(
 
 
 @pytest.mark.parametrize("text", ["", " ;; -- nothing\n"])
-def test_a_text_without_statements_is_done_at_once(run: Run, text: str) -> None:
+def test_a_script_without_statements_does_not_start_spark(run: Run, text: str) -> None:
     run("init")
     assert run("sql", "-e", text) == Ran(0, "", "The script contains no statement.\n")
     assert run("sql", stdin=text) == Ran(0, "", "The script contains no statement.\n")
 
 
 @pytest.mark.slow
-def test_without_pyspark_it_is_told_what_to_install(orders: Run, tmp_path: Path) -> None:
+def test_without_pyspark_the_error_says_what_to_install(orders: Run, tmp_path: Path) -> None:
     program = "import sys; sys.modules['pyspark'] = None; from headgate.cli.main import main"
     ran = subprocess.run(
         [sys.executable, "-c", f"{program}; sys.exit(main(['sql', '-e', 'SELECT 1']))"],
@@ -134,7 +134,7 @@ def test_without_pyspark_it_is_told_what_to_install(orders: Run, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_without_java_it_is_told_what_to_install(orders: Run, tmp_path: Path) -> None:
+def test_without_java_the_error_says_what_to_install(orders: Run, tmp_path: Path) -> None:
     ran = subprocess.run(
         [HEADGATE, "sql", "-e", "SELECT 1"],
         cwd=tmp_path,
@@ -159,7 +159,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("narrow")
-def test_on_a_narrow_terminal_the_widest_columns_are_cut() -> None:
+def test_on_a_narrow_terminal_the_widest_columns_are_truncated() -> None:
     row = (7, "a text of some length, and more", "another one, about as long")
     assert lines_of(output.table(("id", "first", "second"), [row], truncate=True)) == [
         "id  first              second",
@@ -175,7 +175,7 @@ def test_columns_that_do_not_fit_at_all_are_left_out() -> None:
 
 
 @pytest.mark.usefixtures("narrow")
-def test_a_table_that_fits_is_left_alone() -> None:
+def test_a_table_that_fits_is_not_changed() -> None:
     drawn = lines_of(output.table(("id", "what"), [(1, "bolt")], truncate=True))
     assert drawn == ["id  what", " 1  bolt"]
 
@@ -206,7 +206,7 @@ def test_every_statement_of_a_script_shows_its_result(sql: Run, place: Path) -> 
             "id  item  price",
         ],
     )
-    assert said(ran) == [
+    assert notes(ran) == [
         *STARTING,
         "Done in <time>.",
         *["1 row in <time>."] * 3,
@@ -260,7 +260,7 @@ def test_json_is_one_object_a_line(sql: Run) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_csv_tells_null_from_an_empty_text(sql: Run) -> None:
+def test_csv_distinguishes_null_from_an_empty_text(sql: Run) -> None:
     ran = ask(sql, VALUES, "--format", "csv")
     assert ran.out.splitlines() == [
         "id,text,empty,none,yes,price,day,at,clock,bytes,odd,list,inner,pairs,months,hours,free",
@@ -275,10 +275,10 @@ def test_csv_tells_null_from_an_empty_text(sql: Run) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_columns_of_one_name_are_told_apart_in_every_form(sql: Run) -> None:
+def test_columns_of_one_name_are_numbered_in_every_format(sql: Run) -> None:
     twice = "SELECT 1 AS id, 2 AS id_2, 3 AS id, struct(4 AS x, 5 AS x) AS s, 6 AS id"
-    told = json.loads(ask(sql, twice, "--format", "json").out)
-    assert told == {"id": 1, "id_2": 2, "id_3": 3, "s": {"x": 4, "x_2": 5}, "id_4": 6}
+    result = json.loads(ask(sql, twice, "--format", "json").out)
+    assert result == {"id": 1, "id_2": 2, "id_3": 3, "s": {"x": 4, "x_2": 5}, "id_4": 6}
     assert ask(sql, twice, "--format", "csv").out.splitlines()[0] == "id,id_2,id_3,s,id_4"
     assert ask(sql, twice).out.split()[:5] == ["id", "id_2", "id_3", "s", "id_4"]
 
@@ -286,19 +286,19 @@ def test_columns_of_one_name_are_told_apart_in_every_form(sql: Run) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_people_are_shown_a_thousand_rows_and_programs_all(sql: Run) -> None:
+def test_tables_have_a_thousand_rows_and_other_formats_all(sql: Run) -> None:
     many = "SELECT id FROM range(2500)"
     shown = ask(sql, many)
     assert len(shown.out.splitlines()) == 1 + 1000
-    assert said(shown)[-1] == "The first 1,000 rows, in <time>. Use --all-rows for all."
+    assert notes(shown)[-1] == "The first 1,000 rows, in <time>. Use --all-rows for all."
     whole = ask(sql, many, "--all-rows")
     assert len(whole.out.splitlines()) == 3 + 2500  # a heading for each thousand
-    assert said(whole)[-1] == "2,500 rows in <time>."
+    assert notes(whole)[-1] == "2,500 rows in <time>."
     for format, heading in (("json", 0), ("csv", 1)):
         lines = ask(sql, many, "--format", format).out.splitlines()
         assert len(set(lines)) == heading + 2500
     exactly = ask(sql, "SELECT id FROM range(1000)")
-    assert said(exactly)[-1] == "1,000 rows in <time>."
+    assert notes(exactly)[-1] == "1,000 rows in <time>."
 
 
 @pytest.mark.spark
@@ -313,7 +313,7 @@ def test_people_are_shown_a_thousand_rows_and_programs_all(sql: Run) -> None:
         ("SELECT 1; SELECT 1 / id FROM range(1)", "Division by zero"),
     ],
 )
-def test_a_script_ends_where_it_is_refused(sql: Run, text: str, message: str) -> None:
+def test_a_script_stops_at_the_first_error(sql: Run, text: str, message: str) -> None:
     ran = ask(sql, text + "; SELECT 'not run'")
     assert ran.code == 1
     assert "not run" not in ran.out
@@ -325,7 +325,7 @@ def test_a_script_ends_where_it_is_refused(sql: Run, text: str, message: str) ->
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_server_is_asked_as_a_lake_is(sql: Run, place: Path) -> None:
+def test_sql_runs_on_the_lake_of_a_server(sql: Run, place: Path) -> None:
     with RunningServer(str(place / "served")) as server:
         made = "CREATE TABLE t (id BIGINT); INSERT INTO t SELECT id FROM range(3)"
         assert ask(sql, made, "--lake", server.address).code == 0
@@ -388,7 +388,7 @@ class Terminal:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_conversation(sql: Run, place: Path) -> None:
+def test_statements_at_the_prompt(sql: Run, place: Path) -> None:
     assert ask(sql, "CREATE TABLE visitors (id BIGINT)").code == 0
     with Terminal(place, "--master", "local[2]") as person:
         person.sees("Starting Spark …")
@@ -425,7 +425,7 @@ def test_a_conversation(sql: Run, place: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_script_that_is_interrupted_ends(sql: Run, place: Path) -> None:
+def test_an_interrupted_script_stops(sql: Run, place: Path) -> None:
     script = f"SELECT 1 AS one; {ENDLESS}; SELECT 2 AS two"
     ran = subprocess.Popen(
         [HEADGATE, "sql", "--master", "local[2]", "-e", script],

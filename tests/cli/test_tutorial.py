@@ -1,4 +1,4 @@
-"""The tutorial prints what it says, block by block, in an empty directory and twice."""
+"""The tutorial prints what it shows, block by block, in an empty directory and twice."""
 
 import contextlib
 import io
@@ -46,27 +46,27 @@ def shell(script: str, where: Path) -> str:
 
 
 def python(source: str, names: dict[str, object]) -> str:
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
         exec(compile(source, "tutorial", "exec"), names)
-    return told.getvalue()
+    return output.getvalue()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # a score of processes, on a machine that may be busy
-def test_the_tutorial_prints_what_it_says_and_can_be_repeated(
+def test_the_tutorial_prints_what_it_shows_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in "first", "again":
         names: dict[str, object] = {"__name__": "tutorial"}
-        told = ""
+        printed = ""
         for kind, text in blocks(ROOT / "docs" / "tutorial.md"):
             if kind == "text":
-                assert alike(told) == alike(text)
+                assert alike(printed) == alike(text)
             elif kind == "sh":
-                told = shell(text, tmp_path)
+                printed = shell(text, tmp_path)
             else:
                 assert kind == "python"
-                told = python(text, names)
+                printed = python(text, names)
         assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What an error tells users to do exists: every command, option, method and setting it names."""
+"""Remedies name only commands, options, methods and settings that exist."""
 
 import ast
 import dataclasses
@@ -101,8 +101,8 @@ def test_every_command_method_and_setting_that_a_remedy_names_exists() -> None:
 @pytest.mark.parametrize(
     ("remedy", "wrong"),
     [
-        ("Run `headgate mend TABLE`.", ["headgate mend"]),
-        ("Run `headgate fsck --mend`.", ["--mend"]),
+        ("Run `headgate fix TABLE`.", ["headgate fix"]),
+        ("Run `headgate fsck --fix`.", ["--fix"]),
         ("Run `headgate fsck TABLE --repair`.", []),
         ("Use session.tabels(), or table.append().", ["session.tabels"]),
         ("Start it with headgate.spark.sesion().", ["headgate.spark.sesion"]),
