@@ -3,6 +3,7 @@
 import pytest
 
 from headgate.errors import SyntaxRefusedError
+from headgate.protocol.schema.changes import After, First
 from headgate.protocol.schema.types import (
     DATE,
     INTEGER,
@@ -19,14 +20,13 @@ from headgate.sql.script import parse
 from headgate.sql.statements import (
     AddColumns,
     AddConstraint,
-    AddedColumn,
-    After,
     AlterColumn,
     AlterColumns,
     AlterTable,
-    Check,
+    CheckClause,
     ClusterBy,
-    Column,
+    ColumnAddition,
+    ColumnDefinition,
     Commented,
     CommentOn,
     CreateSchema,
@@ -39,7 +39,6 @@ from headgate.sql.statements import (
     DropFeature,
     DropSchema,
     DropTable,
-    First,
     Identity,
     Move,
     Optimize,
@@ -95,7 +94,7 @@ def piece(text: str, part: str) -> Piece:
 def test_a_table_is_created_or_replaced(text: str, creation: Creation) -> None:
     found = create(text)
     assert (str(found.name), found.creation) == ("t", creation)
-    assert found.columns == (Column("a", INTEGER),)
+    assert found.columns == (ColumnDefinition("a", INTEGER),)
 
 
 def test_columns_have_delta_types_and_options_in_any_order() -> None:
@@ -113,15 +112,15 @@ def test_columns_have_delta_types_and_options_in_any_order() -> None:
     inner = ArrayType(MapType(STRING, DecimalType(4, 1)))
     fields = (StructField("x", INTEGER, metadata={"comment": "in"}), StructField("y", inner))
     assert found.columns == (
-        Column("id", LONG, nullable=False, comment="it's"),
-        Column("a b", DecimalType(10, 2), nullable=False, default=piece(text, "1 + 1")),
-        Column("s", StructType(fields)),
-        Column("ts", TIMESTAMP),
-        Column("d", DATE, generated=piece(text, "CAST(ts AS DATE)")),
-        Column("n", LONG, identity=Identity(is_always=False, start=-5, step=2)),
-        Column("m", LONG, identity=Identity(is_always=True)),
+        ColumnDefinition("id", LONG, nullable=False, comment="it's"),
+        ColumnDefinition("a b", DecimalType(10, 2), nullable=False, default=piece(text, "1 + 1")),
+        ColumnDefinition("s", StructType(fields)),
+        ColumnDefinition("ts", TIMESTAMP),
+        ColumnDefinition("d", DATE, generated=piece(text, "CAST(ts AS DATE)")),
+        ColumnDefinition("n", LONG, identity=Identity(is_always=False, start=-5, step=2)),
+        ColumnDefinition("m", LONG, identity=Identity(is_always=True)),
     )
-    assert found.constraints == (Check("positive", piece(text, "id > 0 AND (id) < 9")),)
+    assert found.constraints == (CheckClause("positive", piece(text, "id > 0 AND (id) < 9")),)
 
 
 def test_the_clauses_of_create_table_stand_in_any_order() -> None:
@@ -151,7 +150,10 @@ def test_a_table_may_be_filled_by_a_query(query: str) -> None:
 
 def test_a_partition_column_may_be_written_where_it_is_used() -> None:
     found = create("CREATE TABLE t (a int) PARTITIONED BY (day date COMMENT 'x')")
-    assert found.columns == (Column("a", INTEGER), Column("day", DATE, comment="x"))
+    assert found.columns == (
+        ColumnDefinition("a", INTEGER),
+        ColumnDefinition("day", DATE, comment="x"),
+    )
     assert found.partition_by == ("day",)
 
 
@@ -167,14 +169,14 @@ def change(text: str) -> TableChange:
     [
         (
             "ADD COLUMN c int",
-            AddColumns((AddedColumn((), Column("c", INTEGER), None),)),
+            AddColumns((ColumnAddition((), ColumnDefinition("c", INTEGER), None),)),
         ),
         (
             "ADD COLUMNS (s.c int COMMENT 'x' AFTER b, d string FIRST NOT NULL)",
             AddColumns(
                 (
-                    AddedColumn(("s",), Column("c", INTEGER, comment="x"), After("b")),
-                    AddedColumn((), Column("d", STRING, nullable=False), First()),
+                    ColumnAddition(("s",), ColumnDefinition("c", INTEGER, comment="x"), After("b")),
+                    ColumnAddition((), ColumnDefinition("d", STRING, nullable=False), First()),
                 )
             ),
         ),
@@ -183,7 +185,7 @@ def change(text: str) -> TableChange:
         ("UNSET TBLPROPERTIES IF EXISTS (c)", UnsetProperties(("c",), if_exists=True)),
         (
             "ADD CONSTRAINT c CHECK (x > 0)",
-            AddConstraint(Check("c", Piece("x > 0", 40))),
+            AddConstraint(CheckClause("c", Piece("x > 0", 40))),
         ),
         ("DROP CONSTRAINT IF EXISTS c", DropConstraint("c", if_exists=True)),
         ("DROP CONSTRAINT c", DropConstraint("c", if_exists=False)),

@@ -197,7 +197,7 @@ def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> Ta
     return TableDefinition.parse(schema, statement.partition_by, properties, statement.comment)
 
 
-def _field(column: statements.Column) -> StructField:
+def _field(column: statements.ColumnDefinition) -> StructField:
     metadata: dict[str, object] = {}
     if column.comment is not None:
         metadata[COMMENT] = column.comment
@@ -255,24 +255,15 @@ def _alter_column(engine: Engine, table: Table, column: statements.AlterColumn) 
         case statements.SetType(data_type):
             table.alter_column(path, type=data_type)
         case statements.Move(position):
-            table.alter_column(path, position=_position(position))
+            table.alter_column(path, position=position)
         case statements.SetDefault(default):
             table.alter_column(path, default=None if default is None else default.text)
         case _:
             assert_never(column.change)
 
 
-def _added(column: statements.AddedColumn) -> changes.AddedColumn:
-    position = None if column.position is None else _position(column.position)
-    return changes.AddedColumn(_field(column.column), column.within, position)
-
-
-def _position(position: statements.Position) -> changes.Position:
-    match position:
-        case statements.First():
-            return changes.First()
-        case statements.After(sibling):
-            return changes.After(sibling)
+def _added(column: statements.ColumnAddition) -> changes.AddedColumn:
+    return changes.AddedColumn(_field(column.column), column.within, column.position)
 
 
 def _holds(engine: Engine, condition: str) -> RowCheck:

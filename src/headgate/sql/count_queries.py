@@ -1,4 +1,4 @@
-"""A query that asks for nothing but the number of a table's rows."""
+"""Recognize queries that only count the rows of a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.sql.cursor import Cursor
 from headgate.sql.positions import tokenize
 from headgate.sql.statements import Piece, TableReference
 
-_COLUMN = "count(1)"  # as Spark calls it, whatever is counted
+_COLUMN = "count(1)"  # the name in Spark, whatever is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Count:
 
 
 def find_count(script: str, piece: Piece) -> Count | None:
-    """Read `SELECT count(*) FROM t`, with names for the column and the table or without."""
+    """Parse `SELECT count(*) FROM t`, with or without aliases; None for any other query."""
     cursor = Cursor(script, tokenize(script, piece.start, piece.end))
     if not cursor.took("SELECT", "COUNT", "("):
         return None

@@ -1,4 +1,4 @@
-"""A statement read from left to right.
+"""A cursor over the tokens of a statement.
 
 Knows names, strings, numbers, lists and where an expression ends; what an expression means is
 Spark's business, so it is only measured and cut out.
@@ -24,21 +24,21 @@ _CLOSING = frozenset(_OPENING.values())
 
 
 class Cursor:
-    """Tokens of a statement, and how far they are read."""
+    """The tokens of a statement, and the position of the next one."""
 
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:
         self.text = text
         self._tokens = tokens
         self._next = 0
 
-    # Looking
+    # Peeking
 
     def peek(self, ahead: int = 0) -> Token:
         return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
 
     @property
     def last(self) -> Token | None:
-        """The token read last."""
+        """The token that was taken last."""
         return self._tokens[self._next - 1] if self._next else None
 
     @property
@@ -46,11 +46,11 @@ class Cursor:
         return self.peek().kind is TokenKind.END
 
     def sees(self, *keys: str) -> bool:
-        """Say whether these words and signs come next."""
+        """Return True if these words and signs are next."""
         return all(self._is(self.peek(ahead), key) for ahead, key in enumerate(keys))
 
     def sees_any(self, *keys: str) -> bool:
-        """Say whether one of these words and signs comes next."""
+        """Return True if one of these words and signs is next."""
         return any(self._is(self.peek(), key) for key in keys)
 
     @staticmethod
@@ -65,14 +65,14 @@ class Cursor:
         return token
 
     def took(self, *keys: str) -> bool:
-        """Take these words and signs if they come next, all or none."""
+        """Take these words and signs if all of them are next."""
         if not self.sees(*keys):
             return False
         self._next += len(keys)
         return True
 
     def took_any(self, *keys: str) -> str:
-        """Take one of these if it comes next; empty if none does."""
+        """Take one of these if it is next; return an empty string if none is."""
         return self.take().key if self.sees_any(*keys) else ""
 
     def expect(self, *keys: str) -> None:
@@ -160,7 +160,7 @@ class Cursor:
         return VersionAsOf(self.integer())
 
     def alias(self, *, may_be_clause: bool = True) -> str | None:
-        """Take what a table is called here, if it is called anything.
+        """Take the alias of a table, if there is one.
 
         Without `may_be_clause` a word that can begin a clause is no alias, whatever follows it: a
         statement that lacks its end must not change every row.
@@ -210,7 +210,7 @@ class Cursor:
     # Expressions
 
     def expression(self, *stops: str, is_operand: bool = False) -> Piece:
-        """Cut out an expression: up to a comma, a closing bracket, one of the words, or the end.
+        """Take an expression: up to a comma, a closing bracket, one of the words, or the end.
 
         A stop counts only where an operand has ended, so columns may be named like keywords. With
         `is_operand` it also ends before a name that cannot belong to it: an alias.
@@ -223,14 +223,14 @@ class Cursor:
         return self.piece(first.start, last.end)
 
     def condition(self, *stops: str) -> Piece:
-        """Cut out a condition: the same, but a comma is a mistake."""
+        """Take a condition: an expression that a comma may not follow."""
         found = self.expression(*stops)
         if self.sees(","):
             raise self.unexpected("a condition")
         return found
 
     def skip_group(self) -> None:
-        """Take a bracket and all up to the one that closes it."""
+        """Take a bracket and everything up to its closing bracket."""
         if not self.sees_any(*_OPENING):
             raise self.unexpected("`(`")
         opened = self.take()
@@ -274,12 +274,12 @@ class Cursor:
 
     @property
     def has_operand(self) -> bool:
-        """Whether what was read last is the end of an operand: no word is awaited."""
+        """Whether an operand ends before the next token."""
         return self._ends_operand(self._next - 1)
 
     @property
     def is_behind_dot(self) -> bool:
-        """Whether what comes next is a field of what was read last."""
+        """Whether the next token is behind a dot."""
         return self._is_dot(self._next - 1)
 
     def _ends_operand(self, index: int) -> bool:
@@ -299,7 +299,7 @@ class Cursor:
         return index >= 0 and self._is(self._tokens[index], ".")
 
     def _skip_interval(self) -> None:
-        """Take INTERVAL 1 DAY and the like: behind a number its units look like an alias."""
+        """Take INTERVAL 1 DAY and the like: a unit behind a number looks like an alias."""
         self.take()
         while self.sees_any("+", "-") or self.peek().kind in (TokenKind.NUMBER, TokenKind.STRING):
             self.took_any("+", "-")
@@ -309,13 +309,13 @@ class Cursor:
             if self.took("TO"):
                 self.take()
 
-    # Cutting and refusing
+    # Pieces and errors
 
     def piece(self, start: int, end: int) -> Piece:
         return Piece(self.text[start:end], start)
 
     def rest(self, what: str = "a query") -> Piece:
-        """Cut out everything that is left."""
+        """Take everything that is left."""
         if self.is_at_end:
             raise self.unexpected(what)
         start = self.peek().start
@@ -323,15 +323,15 @@ class Cursor:
         return self.piece(start, self._tokens[-2].end)
 
     def left(self) -> Sequence[Token]:
-        """Give the tokens that are left, the end among them."""
+        """Return the tokens that are left, including the end."""
         return self._tokens[self._next :]
 
     def mark(self) -> int:
-        """Remember how far it is read."""
+        """Return the current position, for `back_to`."""
         return self._next
 
     def back_to(self, mark: int) -> None:
-        """Go back to where it was."""
+        """Go back to a position."""
         self._next = mark
 
     def refused(self, why: str, remedy: str | None = None) -> SyntaxRefusedError:

@@ -1,4 +1,4 @@
-"""CREATE, ALTER, DROP, COMMENT ON: from words to statements about tables and schemas."""
+"""Parse CREATE, ALTER, DROP and COMMENT ON, for tables and schemas."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import replace
 from headgate.errors import SyntaxRefusedError
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
+from headgate.protocol.schema.changes import After, First, Position
 from headgate.sql.cursor import Cursor
 from headgate.sql.statements import (
     AddColumns,
     AddConstraint,
-    AddedColumn,
-    After,
     AlterColumn,
     AlterColumns,
     AlterTable,
-    Check,
+    CheckClause,
     ClusterBy,
-    Column,
+    ColumnAddition,
     ColumnChange,
+    ColumnDefinition,
     Commented,
     CommentOn,
     CreateSchema,
@@ -31,13 +31,11 @@ from headgate.sql.statements import (
     DropFeature,
     DropSchema,
     DropTable,
-    First,
     Identity,
     Move,
     Name,
     Path,
     Piece,
-    Position,
     RenameCatalog,
     RenameColumn,
     RenameSchema,
@@ -57,7 +55,7 @@ _COLUMN_OPTIONS = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "
 
 
 def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTable:
-    """Read what follows CREATE TABLE or REPLACE TABLE."""
+    """Parse what follows CREATE TABLE or REPLACE TABLE."""
     if cursor.took("IF", "NOT", "EXISTS"):
         if creation is not Creation.CREATE:
             raise cursor.refused("OR REPLACE and IF NOT EXISTS exclude each other")
@@ -65,8 +63,8 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
     table = CreateTable(whole, cursor.name("a table"), creation, (), {})
     if cursor.sees("(") and cursor.peek(1).key != "SELECT":
         elements = cursor.listed(lambda: _element(cursor))
-        columns = tuple(item for item in elements if isinstance(item, Column))
-        checks = tuple(item for item in elements if isinstance(item, Check))
+        columns = tuple(item for item in elements if isinstance(item, ColumnDefinition))
+        checks = tuple(item for item in elements if isinstance(item, CheckClause))
         table = replace(table, columns=columns, constraints=checks)
     seen: set[str] = set()
     while not cursor.is_at_end:
@@ -85,7 +83,7 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
 
 
 def create_schema(cursor: Cursor, whole: Piece) -> CreateSchema:
-    """Read what follows CREATE SCHEMA."""
+    """Parse what follows CREATE SCHEMA."""
     if_not_exists = cursor.took("IF", "NOT", "EXISTS")
     schema = CreateSchema(whole, cursor.name("a schema"), if_not_exists, {})
     while not cursor.is_at_end:
@@ -101,7 +99,7 @@ def create_schema(cursor: Cursor, whole: Piece) -> CreateSchema:
 
 
 def drop(cursor: Cursor, whole: Piece) -> DropTable | DropSchema:
-    """Read DROP TABLE or DROP SCHEMA."""
+    """Parse DROP TABLE or DROP SCHEMA."""
     cursor.expect("DROP")
     if cursor.took_any(*_SCHEMA):
         if_exists = cursor.took("IF", "EXISTS")
@@ -115,13 +113,13 @@ def drop(cursor: Cursor, whole: Piece) -> DropTable | DropSchema:
 
 
 def undrop(cursor: Cursor, whole: Piece) -> UndropTable:
-    """Read UNDROP TABLE."""
+    """Parse UNDROP TABLE."""
     cursor.expect("UNDROP", "TABLE")
     return UndropTable(whole, cursor.name("a table"))
 
 
 def comment_on(cursor: Cursor, whole: Piece) -> CommentOn:
-    """Read COMMENT ON."""
+    """Parse COMMENT ON."""
     cursor.expect("COMMENT", "ON")
     word = cursor.took_any("TABLE", "COLUMN", *_SCHEMA)
     if not word:
@@ -136,7 +134,7 @@ def comment_on(cursor: Cursor, whole: Piece) -> CommentOn:
 
 
 def alter(cursor: Cursor, whole: Piece) -> AlterTable | RenameSchema | RenameCatalog:
-    """Read ALTER TABLE, ALTER SCHEMA … RENAME TO or ALTER CATALOG … RENAME TO."""
+    """Parse ALTER TABLE, ALTER SCHEMA … RENAME TO or ALTER CATALOG … RENAME TO."""
     cursor.expect("ALTER")
     if cursor.took_any(*_SCHEMA):
         return RenameSchema(whole, *_renaming(cursor, "a schema"))
@@ -159,26 +157,28 @@ def _renaming(cursor: Cursor, what: str) -> tuple[Name, Name]:
     return name, cursor.name(what)
 
 
-def _element(cursor: Cursor) -> Column | Check:
+def _element(cursor: Cursor) -> ColumnDefinition | CheckClause:
     if cursor.sees("CONSTRAINT") and cursor.peek(1).is_name:
         cursor.take()
         return _check(cursor)
     if cursor.sees("PRIMARY", "KEY") or cursor.sees("FOREIGN", "KEY") or cursor.sees("UNIQUE", "("):
         raise cursor.refused(f"{cursor.peek().key} keys are not kept here", "Leave the key out.")
-    column = Column(cursor.identifier("a column"), cursor.data_type())
+    column = ColumnDefinition(cursor.identifier("a column"), cursor.data_type())
     return _options(cursor, column, _option)
 
 
 def _options(
-    cursor: Cursor, column: Column, option: Callable[[Cursor, Column], Column | None]
-) -> Column:
+    cursor: Cursor,
+    column: ColumnDefinition,
+    option: Callable[[Cursor, ColumnDefinition], ColumnDefinition | None],
+) -> ColumnDefinition:
     while (changed := option(cursor, column)) is not None:
         column = changed
     return column
 
 
-def _option(cursor: Cursor, column: Column) -> Column | None:
-    """Read one option of a column; None if there is no more."""
+def _option(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition | None:
+    """Parse one option of a column; None if there is none."""
     if cursor.took("NOT", "NULL"):
         return replace(column, nullable=False)
     if cursor.took("COMMENT"):
@@ -197,7 +197,7 @@ def _option(cursor: Cursor, column: Column) -> Column | None:
     return None
 
 
-def _generated(cursor: Cursor, column: Column) -> Column:
+def _generated(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition:
     is_always = cursor.took("ALWAYS")
     if not is_always:
         cursor.expect("BY", "DEFAULT")
@@ -229,8 +229,8 @@ def _identity(cursor: Cursor, *, is_always: bool) -> Identity:
     return identity
 
 
-def _check(cursor: Cursor) -> Check:
-    """Read what follows CONSTRAINT."""
+def _check(cursor: Cursor) -> CheckClause:
+    """Parse what follows CONSTRAINT."""
     name = cursor.identifier("the name of the constraint")
     if not cursor.sees("CHECK"):
         raise cursor.refused(
@@ -241,7 +241,7 @@ def _check(cursor: Cursor) -> Check:
     cursor.expect("(")
     condition = cursor.condition()
     cursor.expect(")")
-    return Check(name, condition)
+    return CheckClause(name, condition)
 
 
 def _position(cursor: Cursor) -> Position | None:
@@ -276,7 +276,9 @@ def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
                 "Add a column GENERATED ALWAYS AS (…) and partition by that.",
             )
         if not cursor.sees_any(",", ")"):
-            columns.append(_options(cursor, Column(names[-1], cursor.data_type()), _option))
+            columns.append(
+                _options(cursor, ColumnDefinition(names[-1], cursor.data_type()), _option)
+            )
 
     cursor.listed(item)
     return replace(table, partition_by=tuple(names), columns=tuple(columns))
@@ -418,19 +420,19 @@ def _add(cursor: Cursor) -> AddColumns | AddConstraint:
     return AddColumns(tuple(cursor.several(lambda: _added(cursor))))
 
 
-def _added(cursor: Cursor) -> AddedColumn:
+def _added(cursor: Cursor) -> ColumnAddition:
     path = cursor.path()
     positions: list[Position] = []
 
-    def option(cursor: Cursor, column: Column) -> Column | None:
+    def option(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition | None:
         position = _position(cursor)
         if position is None:
             return _option(cursor, column)
         positions.append(position)
         return column
 
-    column = _options(cursor, Column(path[-1], cursor.data_type()), option)
-    return AddedColumn(path[:-1], column, positions[-1] if positions else None)
+    column = _options(cursor, ColumnDefinition(path[-1], cursor.data_type()), option)
+    return ColumnAddition(path[:-1], column, positions[-1] if positions else None)
 
 
 def _drop(cursor: Cursor) -> DropConstraint | DropColumns | DropFeature:

@@ -1,4 +1,4 @@
-"""DESCRIBE, SHOW, USE, and the statements of maintenance: from words to statements."""
+"""Parse DESCRIBE, SHOW, USE, and the statements of maintenance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCHEMA = ("SCHEMA", "DATABASE", "NAMESPACE")
 
 
 def describe(cursor: Cursor, whole: Piece) -> Describe | Foreign:
-    """Read DESCRIBE."""
+    """Parse DESCRIBE."""
     cursor.take()
     if cursor.sees_any("FUNCTION", "CATALOG", "PROCEDURE") and not _is_last(cursor):
         return _foreign(cursor, whole, "DESCRIBE", None)
@@ -60,7 +60,7 @@ def describe(cursor: Cursor, whole: Piece) -> Describe | Foreign:
 
 
 def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
-    """Read SHOW."""
+    """Parse SHOW."""
     cursor.expect("SHOW")
     if cursor.took("TABLES"):
         schema = cursor.name("a schema") if cursor.took_any("IN", "FROM") else None
@@ -98,7 +98,7 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
 
 
 def use(cursor: Cursor, whole: Piece) -> Use:
-    """Read USE, and SET CATALOG."""
+    """Parse USE, and SET CATALOG."""
     if cursor.took("SET", "CATALOG"):
         return Use(whole, cursor.name("a catalog"), is_catalog=True)
     cursor.expect("USE")
@@ -109,7 +109,7 @@ def use(cursor: Cursor, whole: Piece) -> Use:
 
 
 def optimize(cursor: Cursor, whole: Piece) -> Optimize:
-    """Read OPTIMIZE."""
+    """Parse OPTIMIZE."""
     cursor.expect("OPTIMIZE")
     if cursor.sees("TABLE") and cursor.peek(1).is_name:
         cursor.take()
@@ -124,7 +124,7 @@ def optimize(cursor: Cursor, whole: Piece) -> Optimize:
 
 
 def vacuum(cursor: Cursor, whole: Piece) -> Vacuum:
-    """Read VACUUM."""
+    """Parse VACUUM."""
     cursor.expect("VACUUM")
     if cursor.sees("TABLE") and cursor.peek(1).is_name:
         cursor.take()
@@ -150,7 +150,7 @@ def vacuum(cursor: Cursor, whole: Piece) -> Vacuum:
 
 
 def restore(cursor: Cursor, whole: Piece) -> Restore:
-    """Read RESTORE."""
+    """Parse RESTORE."""
     cursor.expect("RESTORE")
     if cursor.sees("TABLE") and cursor.peek(1).is_name:
         cursor.take()
@@ -169,7 +169,7 @@ def _like(cursor: Cursor) -> str | None:
 
 
 def _is_last(cursor: Cursor) -> bool:
-    """Say whether the next word is all there is: then it is a table named like a keyword."""
+    """Return True if the next word is the last one: then it is a table named like a keyword."""
     following = cursor.peek(1)
     return following.kind is TokenKind.END or following.key == "."
 

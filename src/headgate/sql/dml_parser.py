@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE, MERGE: from words to statements."""
+"""Parse INSERT, UPDATE, DELETE and MERGE."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headgate.sql.statements import (
 
 
 def insert(cursor: Cursor, whole: Piece) -> Insert:
-    """Read an INSERT."""
+    """Parse an INSERT."""
     cursor.expect("INSERT")
     evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
     overwrites = cursor.took("OVERWRITE")
@@ -71,7 +71,7 @@ def insert(cursor: Cursor, whole: Piece) -> Insert:
 
 
 def update(cursor: Cursor, whole: Piece) -> Update:
-    """Read an UPDATE."""
+    """Parse an UPDATE."""
     cursor.expect("UPDATE")
     target = cursor.name("a table")
     alias = cursor.alias(may_be_clause=False)
@@ -82,7 +82,7 @@ def update(cursor: Cursor, whole: Piece) -> Update:
 
 
 def delete(cursor: Cursor, whole: Piece) -> Delete:
-    """Read a DELETE."""
+    """Parse a DELETE."""
     cursor.expect("DELETE", "FROM")
     target = cursor.name("a table")
     alias = cursor.alias(may_be_clause=False)
@@ -91,7 +91,7 @@ def delete(cursor: Cursor, whole: Piece) -> Delete:
 
 
 def truncate(cursor: Cursor, whole: Piece) -> Delete:
-    """Read TRUNCATE TABLE: a DELETE of every row."""
+    """Parse TRUNCATE TABLE: a DELETE of every row."""
     cursor.expect("TRUNCATE", "TABLE")
     target = cursor.name("a table")
     if cursor.sees("PARTITION"):
@@ -100,7 +100,7 @@ def truncate(cursor: Cursor, whole: Piece) -> Delete:
 
 
 def merge(cursor: Cursor, whole: Piece) -> Merge:
-    """Read a MERGE."""
+    """Parse a MERGE."""
     cursor.expect("MERGE")
     evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
@@ -166,7 +166,7 @@ def _partition(cursor: Cursor) -> tuple[PartitionValue, ...]:
 
 
 def _begins_query(cursor: Cursor) -> bool:
-    """Say whether a parenthesis holds a query and not names."""
+    """Return True if a parenthesis begins a query and not a list of names."""
     ahead = 1
     while cursor.peek(ahead).key == "(":
         ahead += 1
@@ -195,7 +195,7 @@ def _source(cursor: Cursor) -> Values | Piece:
 
 
 def _values(cursor: Cursor) -> Values | None:
-    """Read rows; None if this is more than rows, and so a query."""
+    """Parse rows; None if more than rows follow, so that it is a query."""
     start = cursor.peek().start
     rows: list[tuple[Piece, ...]] = []
     while True:
@@ -206,7 +206,7 @@ def _values(cursor: Cursor) -> Values | None:
         ):
             rows.append((cursor.expression(),))
         else:
-            return None  # a struct may stand for a row: Spark's to spread out
+            return None  # a struct may be a row: Spark expands it
         if cursor.is_at_end:
             last = cursor.last
             assert last is not None
@@ -265,7 +265,7 @@ def _merge_insert(cursor: Cursor) -> MergeInsert | MergeInsertAll:
 
 
 def _inner(cursor: Cursor, start: int, end: int) -> Piece:
-    """Cut out what stands between two parentheses."""
+    """Take the text between two parentheses."""
     inner = cursor.text[start:end]
     stripped = inner.strip()
     if not stripped:

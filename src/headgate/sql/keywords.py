@@ -1,4 +1,4 @@
-"""Words that mean something by where they stand, and functions to be wary of: knowledge as data."""
+"""Keywords by their role in a statement, and functions with special properties."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Behind one of these a word is an operand, whatever else it could mean.
+# After one of these a word is an operand, whatever else it could be.
 AWAITING = _words(
     """
     AND OR NOT IN LIKE RLIKE ILIKE REGEXP BETWEEN IS DIV CASE WHEN THEN ELSE WHERE HAVING ON BY
@@ -17,16 +17,16 @@ AWAITING = _words(
 
 SET_OPERATORS = _words("UNION EXCEPT INTERSECT MINUS SETMINUS")
 
-# What may follow the FROM clause, or another clause, of a query block.
+# Clauses that may follow FROM or another clause of a query block.
 CLAUSES = _words(
     "WHERE GROUP HAVING ORDER CLUSTER DISTRIBUTE SORT WINDOW LIMIT OFFSET QUALIFY SELECT LATERAL"
 )
 
-# Of these, the ones that may be names: unless BY follows, unless there is more to come.
+# Those of them that may be names: unless BY follows, or unless anything follows.
 BEFORE_BY = _words("GROUP ORDER CLUSTER DISTRIBUTE SORT")
 BEFORE_MORE = _words("LIMIT OFFSET WINDOW QUALIFY")
 
-# Behind a table these are not its alias, unless AS says so.
+# After a table these are not its alias, unless AS precedes them.
 NOT_AN_ALIAS = (
     CLAUSES
     | SET_OPERATORS
@@ -38,7 +38,7 @@ NOT_AN_ALIAS = (
     )
 )
 
-# A call of one of these gives another answer the next time.
+# Functions that may return another value at every call.
 NONDETERMINISTIC = _words(
     """
     RAND RANDOM RANDN RANDSTR UNIFORM UUID SHUFFLE MONOTONICALLY_INCREASING_ID SPARK_PARTITION_ID
@@ -47,15 +47,15 @@ NONDETERMINISTIC = _words(
     """
 )
 
-# A query without these gives the same rows each time, if its functions do. With them it may choose
-# other rows, or add numbers up in another order.
+# A query without these returns the same rows each time, if its functions do. With them it may
+# choose other rows, or add numbers in another order.
 CHOOSING = _words(
     """
     GROUP DISTINCT LIMIT OFFSET TABLESAMPLE OVER QUALIFY WINDOW PIVOT UNPIVOT TRANSFORM MAP REDUCE
     INTERSECT EXCEPT MINUS SETMINUS RECURSIVE |>
     """
 )
-# Everyday functions that look at one row and at nothing else.
+# Common functions that depend on one row only.
 ROWWISE = _words(
     """
     CAST TRY_CAST COALESCE NVL NVL2 IFNULL NULLIF IF IIF GREATEST LEAST ABS ROUND BROUND FLOOR CEIL
@@ -66,14 +66,14 @@ ROWWISE = _words(
     ISNOTNULL ISNAN DATE TIMESTAMP STRING BOOLEAN TINYINT SMALLINT INT BIGINT FLOAT DOUBLE DECIMAL
     """
 )
-# A parenthesis behind one of these calls nothing.
+# A parenthesis after one of these is not a function call.
 CALLING_NOTHING = AWAITING | _words("EXISTS VALUES JOIN USING OVER INTO SET ANY SOME END")
 
-# These tell the time: one answer for a whole statement, another for the next one.
+# Functions that return the current time: the same within one statement.
 CLOCKS = _words(
     """
     CURRENT_TIMESTAMP NOW CURRENT_DATE CURDATE CURRENT_TIME LOCALTIMESTAMP UNIX_TIMESTAMP
     """
 )
-# Of these, the ones that need no parentheses.
+# Those of them that need no parentheses.
 BARE_CLOCKS = _words("CURRENT_TIMESTAMP CURRENT_DATE CURRENT_TIME LOCALTIMESTAMP")

@@ -1,4 +1,4 @@
-"""Where tables stand in a query, and which conditions every row of theirs must meet.
+"""Find the tables in a query, and the conditions that each of their rows must meet.
 
 Reads the shape of a query, never its expressions: blocks, FROM clauses, joins, named queries and
 what they hide. So whatever Spark can evaluate is no obstacle here. Expressions are searched for the
@@ -35,7 +35,7 @@ class Reference:
 
     table: TableReference
     alias: str | None
-    alias_at: int | None  # where an alias may be put in; None where none may stand
+    alias_at: int | None  # the offset where an alias may be inserted, if one is allowed
     conditions: tuple[Piece, ...]
     others: frozenset[str]
     block: Piece
@@ -64,8 +64,8 @@ class _Relation:
     table: TableReference | None = None
     alias: str | None = None
     alias_at: int | None = None
-    # Whether a condition on the rows around it is one on its own rows: not behind an outer join
-    # that may make rows of nulls, nor sampled, pivoted or given other names.
+    # Whether a condition on the joined rows is one on its own rows: not on the nullable side of an
+    # outer join, nor sampled, pivoted or with renamed columns.
     is_open: bool = True
     conditions: list[Piece] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class _Finder:
     # Queries and blocks
 
     def _query(self, names: Names) -> None:
-        """Read a query, up to the parenthesis that closes it or the end."""
+        """Read a query, up to its closing parenthesis or the end."""
         if self._cursor.took("WITH"):
             names = self._with(names)
         self._term(names)
@@ -176,12 +176,12 @@ class _Finder:
             wheres.append(self._clauses(names, relations))
         while cursor.took("|>"):
             relations += self._pipe(names)
-        if len(wheres) == 2 and wheres[1] is not None:  # one SELECT: its rows are all rows
+        if len(wheres) == 2 and wheres[1] is not None:  # only one SELECT uses the rows
             _meet(relations, wheres[1])
         self._close(relations, start)
 
     def _clauses(self, names: Names, relations: list[_Relation]) -> Piece | None:
-        """Read the clauses behind FROM; give the condition of WHERE."""
+        """Read the clauses after FROM; return the condition of WHERE."""
         cursor = self._cursor
         where: Piece | None = None
         while True:
@@ -206,7 +206,7 @@ class _Finder:
         return _Relation(label)
 
     def _pipe(self, names: Names) -> list[_Relation]:
-        """Read one step of a pipe. What comes before it is not filtered by what comes after."""
+        """Read one step of a pipe, which does not filter the tables of the steps before it."""
         relations: list[_Relation] = []
         if (join := self._join()) is not None:
             relations = self._joined(names, [], join)
@@ -219,7 +219,7 @@ class _Finder:
         return relations
 
     def _close(self, relations: Iterable[_Relation], start: int) -> None:
-        """End a block that began at `start`: what was read of its tables is known now."""
+        """End a block that began at `start`, and record its tables."""
         relations = list(relations)
         last = self._cursor.last
         block = self._cursor.piece(start, max(start, last.end if last else start))
@@ -266,7 +266,7 @@ class _Finder:
                 return relations
 
     def _join(self) -> tuple[str, bool] | None:
-        """Take the words of a join; give its kind and whether equal names join, or None."""
+        """Take the words of a join; return its kind and whether it is NATURAL, or None."""
         cursor = self._cursor
         for words, kind in _JOIN_KINDS.items():
             if cursor.took(*words):
@@ -287,16 +287,16 @@ class _Finder:
             cursor.skip_group()
             by_names = True
         if on is not None:
-            # A row that a join drops when the condition fails is judged by it. Rows that it keeps,
-            # filled up with nulls or because nothing matches, are not.
+            # The condition filters the rows that the join drops if it fails, but not those that it
+            # keeps, with nulls or because nothing matches.
             if kind in ("INNER", "RIGHT", "SEMI"):
                 _meet(left, on)
             if kind in ("INNER", "LEFT", "SEMI", "ANTI"):
                 _meet(right, on)
         if kind in ("RIGHT", "FULL"):
             _shut(left)
-        # Behind SEMI and ANTI the columns of the right cannot be named; behind USING a plain name
-        # is the left one's.
+        # After SEMI and ANTI the columns of the right side cannot be named; after USING a plain
+        # name is the left side's.
         if kind in ("LEFT", "FULL", "SEMI", "ANTI") or (by_names and kind == "INNER"):
             _shut(right)
         return left + right
@@ -309,7 +309,7 @@ class _Finder:
             cursor.take()
             return [_Relation(self._inline_rows(names))]
         if not cursor.peek().is_name:
-            return []  # a parameter, or a mistake: Spark will say
+            return []  # a parameter, or an error that Spark reports
         if cursor.sees("STREAM") and self._is_stream():
             raise cursor.refused("a query cannot read a stream", "Use spark.readStream.")
         if self._is_function():
@@ -328,7 +328,7 @@ class _Finder:
         return cursor.peek(ahead).kind is TokenKind.SIGN and cursor.peek(ahead).key == "("
 
     def _is_stream(self) -> bool:
-        """Say whether STREAM is the keyword and not a table: then a name follows."""
+        """Return True if STREAM is the keyword and not a table: then a name follows."""
         following = self._cursor.peek(1)
         is_free = following.kind is TokenKind.QUOTED or following.key not in NOT_AN_ALIAS
         return following.is_name and is_free
@@ -384,7 +384,7 @@ class _Finder:
         return [*relations, _Relation(alias)] if alias is not None else relations
 
     def _inline_rows(self, names: Names) -> str | None:
-        """Read rows behind VALUES; give their alias."""
+        """Read rows after VALUES; return their alias."""
         cursor = self._cursor
         while True:
             if cursor.sees("("):
@@ -405,7 +405,7 @@ class _Finder:
         return True
 
     def _alias(self) -> tuple[str | None, bool]:
-        """Take an alias, and say whether it gives the columns other names."""
+        """Take an alias; also return whether it renames the columns."""
         cursor = self._cursor
         alias = cursor.alias()
         if alias is None or not cursor.sees("("):
@@ -430,7 +430,7 @@ class _Finder:
         at_comma: bool = False,
         at_alias: bool = False,
     ) -> None:
-        """Read on to one of the words, where no operand is awaited, or to what closes or ends."""
+        """Skip to one of the words after an operand, to a closing bracket or the end."""
         cursor = self._cursor
         begun = False
         while not cursor.is_at_end:
@@ -467,7 +467,7 @@ class _Finder:
         return token.key not in CLAUSES or self._cursor.sees_clause
 
     def _group(self, names: Names) -> None:
-        """Read what stands in brackets: a query, or expressions."""
+        """Read the content of brackets: a query, or expressions."""
         cursor = self._cursor
         if not cursor.sees_any("(", "["):
             raise cursor.unexpected("`(`")
@@ -482,7 +482,7 @@ class _Finder:
         cursor.expect(closing)
 
     def _is_table_argument(self) -> bool:
-        """Say whether TABLE t or TABLE(…) is given to a function here."""
+        """Return True if TABLE t or TABLE(…) is an argument of a function here."""
         cursor = self._cursor
         last = cursor.last
         if not cursor.sees("TABLE") or last is None or last.key not in ("(", ",", "=>"):

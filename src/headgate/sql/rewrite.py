@@ -1,4 +1,4 @@
-"""Table names in a query -> the relations that stand for them, spliced into the user's own text.
+"""Replace table names in a query by names of relations, within the user's own text.
 
 A name becomes `{t0}`, `{t1}` …, for `spark.sql(text, t0=…, t1=…)`; every other brace is doubled.
 Nothing else changes, and every place in what Spark sees can be traced back to the user's text.
@@ -23,7 +23,7 @@ STAND_IN_WIDTH = 41  # of the name PySpark gives a DataFrame in the text that Sp
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the functions that tell the time are replaced by: literals of one moment."""
+    """The literals that replace functions of the current time: all of one moment."""
 
     timestamp: str
     date: str
@@ -31,7 +31,7 @@ class Moment:
     unix_timestamp: str
 
     def literal(self, function: str) -> str | None:
-        """Give the literal for a function; None for one that is left to Spark."""
+        """Return the literal for a function; None if it is left to Spark."""
         return {
             "CURRENT_TIMESTAMP": self.timestamp,
             "NOW": self.timestamp,
@@ -44,7 +44,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A table of ours in the text, and the name its relation goes by there."""
+    """A table of ours in the text, and the name of its relation there."""
 
     name: str
     table: TableName
@@ -53,7 +53,7 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Some of the user's text, replaced; `stand_in` is the name of the relation it became."""
+    """A replacement in the user's text; `stand_in` is the name of the relation, if it is one."""
 
     start: int
     end: int
@@ -82,13 +82,13 @@ class Spliced:
 
     @property
     def expression(self) -> str:
-        """The text where no table stands in it: as it is, for what takes no formatting."""
+        """The text if it has no tables, for functions that do no formatting."""
         return "".join(
             kept.text + ("" if edit is None else edit.text) for kept, edit in self._runs()
         )
 
     def origin(self, offset: int, width: int = STAND_IN_WIDTH) -> int:
-        """Trace an offset in what Spark parsed back to an offset in the user's script.
+        """Convert an offset in the text that Spark parsed to one in the user's script.
 
         What Spark parsed has single braces, and names of `width` characters for the relations.
         """
@@ -103,7 +103,7 @@ class Spliced:
         return self.piece.end
 
     def _runs(self) -> Iterator[tuple[Piece, Edit | None]]:
-        """Give what was kept, each time with the edit that follows it; the last has none."""
+        """Yield the pieces that are kept, each with the edit that follows it; the last has none."""
         at = self.piece.start
         for edit in self.edits:
             yield self._cut(at, edit.start), edit
@@ -125,7 +125,7 @@ def splice(
     first: int = 0,
     moment: Moment | None = None,
 ) -> Spliced:
-    """Put stand-ins where tables of ours are named in a query or expression, a piece of a script.
+    """Replace the names of our tables in a query or expression, a piece of a script.
 
     `resolve` says which names are ours, and what their full name is. `within` limits the search to
     a query inside the piece. `targets` are tables whose rows are at hand under the last part of
@@ -155,20 +155,20 @@ def splice(
 
 
 def quoted(name: str) -> str:
-    """Spell a name so that Spark reads exactly it."""
+    """Quote a name for Spark."""
     return f"`{name.replace('`', '``')}`"
 
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where columns may be qualified with more than a table's label, and what is said instead."""
+    """A block in which columns may have a longer qualifier than the label, which replaces it."""
 
     table: TableName
     block: Piece
     label: str
 
     def qualifies(self, chain: Sequence[Token]) -> int:
-        """Say how many parts of a dotted name are this table's; 0 if it is another's."""
+        """Return how many parts of a dotted name are this table's name; 0 if none are."""
         for size in (3, 2):
             parts = tuple(fold(token.name) for token in chain[:size])
             if len(parts) == size and parts == self.table.key[-size:]:
@@ -177,7 +177,7 @@ class _Scope:
 
 
 def _labels(stand_ins: Sequence[StandIn]) -> list[str]:
-    """Give each table what it is called in its block.
+    """Return the label of each table in its block.
 
     Two tables of one block may share the last part of their names; then the full name is the label,
     since the qualifiers of their columns must stay apart.
@@ -197,7 +197,7 @@ def _labels(stand_ins: Sequence[StandIn]) -> list[str]:
 def _shortened(
     script: str, piece: Piece, scopes: Sequence[_Scope], taken: set[int]
 ) -> Iterator[Edit]:
-    """Replace full names that qualify a column: behind an alias Spark knows only the alias."""
+    """Replace full names that qualify a column: Spark knows a table with an alias only by that."""
     if not scopes:
         return
     tokens = tokenize(script, piece.start, piece.end)
@@ -223,7 +223,7 @@ def _shortened(
 
 
 def _chain(tokens: Sequence[Token], at: int) -> list[Token]:
-    """Give the parts of a dotted name that begins here."""
+    """Return the parts of a dotted name that begins here."""
     chain: list[Token] = []
     while tokens[at].is_name:
         chain.append(tokens[at])

@@ -1,4 +1,4 @@
-"""A script: split into statements, each read into a value.
+"""Split a script into statements, and parse each of them.
 
 Words that Spark does not know (BEGIN, END TXN, UNDROP …) are understood here, so this comes before
 Spark. What is not known is refused by its name, at its place.
@@ -27,12 +27,12 @@ from headgate.sql.statements import (
 
 
 def split(text: str) -> tuple[Piece, ...]:
-    """Cut a script into its statements; BEGIN ATOMIC … END is one. Empty ones are dropped."""
+    """Split a script into its statements, without empty ones; BEGIN ATOMIC … END is one."""
     return tuple(_piece(text, group) for group in _groups(text, tokenize(text)))
 
 
 def parse(text: str) -> tuple[Statement, ...]:
-    """Read every statement of a script."""
+    """Parse all statements of a script."""
     return tuple(_statement(text, group) for group in _groups(text, tokenize(text)))
 
 
@@ -139,7 +139,7 @@ def _query(cursor: Cursor, whole: Piece) -> Query:
 
 
 def _refuse_writing_behind_with(cursor: Cursor) -> None:
-    """Skip the named queries; a statement behind them must be a query."""
+    """Skip the named queries; the statement after them must be a query."""
     while not cursor.is_at_end:
         if not cursor.sees("("):
             cursor.take()
@@ -152,7 +152,7 @@ def _refuse_writing_behind_with(cursor: Cursor) -> None:
             )
 
 
-# What is Spark's own
+# Statements for Spark
 
 
 def _foreign(cursor: Cursor, whole: Piece) -> Foreign:
@@ -163,7 +163,7 @@ def _foreign(cursor: Cursor, whole: Piece) -> Foreign:
 
 
 def _with_expressions(cursor: Cursor, whole: Piece) -> Foreign:
-    """Read a statement whose expressions may hold queries."""
+    """Parse a statement whose expressions may have queries."""
     verb = cursor.take().key
     return Foreign(whole, verb, cursor.rest("what to declare"))
 
@@ -200,7 +200,7 @@ def _uncache(cursor: Cursor, whole: Piece) -> Foreign:
 
 
 def _query_behind(cursor: Cursor) -> Piece | None:
-    """Find the query a statement ends with, behind AS or without it."""
+    """Find the query at the end of a statement, with or without AS."""
     while not cursor.is_at_end:
         if cursor.sees("("):
             cursor.skip_group()

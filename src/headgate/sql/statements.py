@@ -1,7 +1,6 @@
-"""The closed set of statements we know, as values.
+"""The closed set of SQL statements, as values.
 
-A statement keeps the user's own text: an expression, condition or query is a piece cut out of it,
-never printed from a tree. Knows neither how a statement is spelled nor how it is run.
+Expressions, conditions and queries are pieces of the user's own text, never printed from a tree.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.protocol.commit.conflicts import Isolation
+from headgate.protocol.schema.changes import Position
 from headgate.protocol.schema.types import DataType
 
-Path = tuple[str, ...]  # a column, or a field inside one, from the outside in
+Path = tuple[str, ...]  # a column, or a nested field, outermost name first
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """The place just behind it."""
+        """The offset after the piece."""
         return self.start + len(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name of one or more parts, quotes taken off."""
+    """A name of one or more parts, without quotes."""
 
     parts: tuple[str, ...]
     piece: Piece
@@ -42,14 +42,14 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class VersionAsOf:
-    """A version of the past."""
+    """An earlier version."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class TimestampAsOf:
-    """A moment of the past, as an expression without columns."""
+    """A time, as an expression without columns."""
 
     moment: Piece
 
@@ -59,7 +59,7 @@ AsOf = VersionAsOf | TimestampAsOf
 
 @dataclass(frozen=True, slots=True)
 class TableReference:
-    """A table in a place where rows are read; `piece` covers the name and its AS OF."""
+    """A table that rows are read from; `piece` covers the name and its AS OF."""
 
     name: Name
     as_of: AsOf | None
@@ -71,14 +71,14 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query, to be run by Spark with its table names spliced."""
+    """A query, run by Spark with its table names replaced."""
 
     whole: Piece
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Rows written out; each cell is an expression, or the word DEFAULT."""
+    """Literal rows; each cell is an expression, or the word DEFAULT."""
 
     piece: Piece  # without the word VALUES
     rows: tuple[tuple[Piece, ...], ...]
@@ -86,17 +86,17 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Into:
-    """Rows are added."""
+    """Append rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Rows take the place of all rows, or of those in the partitions named."""
+    """Replace all rows, or those in the given partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceWhere:
-    """Rows take the place of those that match."""
+    """Replace the rows that match a condition."""
 
     condition: Piece
 
@@ -153,7 +153,7 @@ class Delete:
 
 
 class When(enum.Enum):
-    """Which rows a clause of MERGE is about."""
+    """The rows to which a clause of MERGE applies."""
 
     MATCHED = "MATCHED"
     NOT_MATCHED = "NOT MATCHED"
@@ -218,16 +218,16 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A column whose values are counted up by the writer."""
+    """A column whose values the writer generates by counting."""
 
-    is_always: bool  # else only where no value is given
+    is_always: bool  # otherwise only if no value is given
     start: int = 1
     step: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column as CREATE TABLE and ADD COLUMN spell it."""
+class ColumnDefinition:
+    """A column in CREATE TABLE or ADD COLUMN."""
 
     name: str
     type: DataType
@@ -239,7 +239,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckClause:
     """A named CHECK constraint."""
 
     name: str
@@ -247,7 +247,7 @@ class Check:
 
 
 class Creation(enum.Enum):
-    """What becomes of a table that is there, or is not."""
+    """What to do if the table exists, or does not."""
 
     CREATE = "CREATE"
     IF_NOT_EXISTS = "CREATE IF NOT EXISTS"
@@ -257,14 +257,14 @@ class Creation(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE; with AS also filled."""
+    """CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE; with AS and a query also filled."""
 
     whole: Piece
     name: Name
     creation: Creation
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnDefinition, ...]
     properties: Mapping[str, str]
-    constraints: tuple[Check, ...] = ()
+    constraints: tuple[CheckClause, ...] = ()
     partition_by: tuple[str, ...] = ()
     cluster_by: tuple[Path, ...] = ()
     location: str | None = None
@@ -291,26 +291,11 @@ class UndropTable:
 
 
 @dataclass(frozen=True, slots=True)
-class First:
-    """Before all its siblings."""
-
-
-@dataclass(frozen=True, slots=True)
-class After:
-    """Just behind a sibling."""
-
-    sibling: str
-
-
-Position = First | After
-
-
-@dataclass(frozen=True, slots=True)
-class AddedColumn:
-    """A new column; `within` is the path of the struct it goes into, empty for the table."""
+class ColumnAddition:
+    """A new column; `within` is the path of its struct, empty for the table."""
 
     within: Path
-    column: Column
+    column: ColumnDefinition
     position: Position | None
 
 
@@ -318,7 +303,7 @@ class AddedColumn:
 class AddColumns:
     """ADD COLUMN, ADD COLUMNS."""
 
-    columns: tuple[AddedColumn, ...]
+    columns: tuple[ColumnAddition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +332,7 @@ class UnsetProperties:
 class AddConstraint:
     """ADD CONSTRAINT … CHECK."""
 
-    check: Check
+    check: CheckClause
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,16 +452,16 @@ class AlterTable:
 
 
 class Commented(enum.Enum):
-    """What a comment is on."""
+    """The kind of object that a comment is on."""
 
     TABLE = "TABLE"
     SCHEMA = "SCHEMA"
-    COLUMN = "COLUMN"  # its name is the table's and one part more
+    COLUMN = "COLUMN"  # its name is the table's and one more part
 
 
 @dataclass(frozen=True, slots=True)
 class CommentOn:
-    """COMMENT ON … IS; NULL takes the comment away."""
+    """COMMENT ON … IS; NULL removes the comment."""
 
     whole: Piece
     on: Commented
@@ -484,11 +469,11 @@ class CommentOn:
     comment: str | None
 
 
-# Looking
+# Inspection
 
 
 class Described(enum.Enum):
-    """What DESCRIBE tells."""
+    """What DESCRIBE returns."""
 
     TABLE = "TABLE"
     EXTENDED = "EXTENDED"
@@ -589,7 +574,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class TransactionOptions:
-    """What may be said when a transaction begins."""
+    """The options of a transaction."""
 
     isolation: Isolation | None = None
     read_only: bool = False  # AS OF implies it
@@ -684,9 +669,9 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What is Spark's own business: SET, temporary views and functions, CACHE, EXPLAIN.
+    """A statement that Spark runs: SET, temporary views and functions, CACHE, EXPLAIN.
 
-    `query` is the query inside it, whose table names are spliced.
+    `query` is the query inside it, whose table names are replaced.
     """
 
     whole: Piece

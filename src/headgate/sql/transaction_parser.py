@@ -1,4 +1,4 @@
-"""The statements of transactions: from words to statements. Spark knows none of them."""
+"""Parse the statements of transactions, which Spark does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS = ("ISOLATION", "READ", "AS", "RETRY")
 
 
 def begin(cursor: Cursor, whole: Piece) -> Begin:
-    """Read BEGIN or START TRANSACTION."""
+    """Parse BEGIN or START TRANSACTION."""
     if cursor.took("START"):
         cursor.expect("TRANSACTION")
     else:
@@ -39,7 +39,7 @@ def begin(cursor: Cursor, whole: Piece) -> Begin:
 
 
 def commit(cursor: Cursor, whole: Piece) -> Commit:
-    """Read COMMIT, or END with its word."""
+    """Parse COMMIT, or END with TRANSACTION or TXN."""
     if cursor.took("END"):
         if not cursor.took_any(*_WORDS):
             raise cursor.unexpected("TXN, TRANSACTION or WORK")
@@ -50,7 +50,7 @@ def commit(cursor: Cursor, whole: Piece) -> Commit:
 
 
 def rollback(cursor: Cursor, whole: Piece) -> Rollback:
-    """Read ROLLBACK or ABORT."""
+    """Parse ROLLBACK or ABORT."""
     if cursor.took("ABORT"):
         return Rollback(whole)
     cursor.expect("ROLLBACK")
@@ -61,13 +61,13 @@ def rollback(cursor: Cursor, whole: Piece) -> Rollback:
 
 
 def savepoint(cursor: Cursor, whole: Piece) -> Savepoint:
-    """Read SAVEPOINT."""
+    """Parse SAVEPOINT."""
     cursor.expect("SAVEPOINT")
     return Savepoint(whole, cursor.identifier("the name of the savepoint"))
 
 
 def release(cursor: Cursor, whole: Piece) -> ReleaseSavepoint:
-    """Read RELEASE SAVEPOINT."""
+    """Parse RELEASE SAVEPOINT."""
     cursor.expect("RELEASE")
     return ReleaseSavepoint(whole, _savepoint(cursor))
 
@@ -79,7 +79,7 @@ def _savepoint(cursor: Cursor) -> str:
 
 
 def options(cursor: Cursor) -> TransactionOptions:
-    """Read what is said when a transaction begins, each at most once."""
+    """Parse the options of a transaction, each at most once."""
     found = TransactionOptions()
     seen: set[str] = set()
     while cursor.sees_any(*_OPTIONS):
