@@ -44,6 +44,19 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     assert mode(tmp_path / "lake" / "headgate.db") == "0o600"
 
 
+def test_tables_outside_of_the_private_folder_can_be_reached_by_everyone(tmp_path: Path) -> None:
+    init(tmp_path / "lake", root=str(tmp_path / "shared" / "tables"))
+    with headgate.connect(tmp_path / "lake") as session:
+        table = session.create_table("t", "id long")
+        table.append(pa.table({"id": [1]}))
+        table.publish()
+    assert mode(tmp_path / "lake") == "0o700"
+    shared = [tmp_path / "shared", *(tmp_path / "shared").rglob("*")]
+    assert {mode(path) for path in shared if path.is_dir()} == {"0o755"}
+    assert {mode(path) for path in shared if path.is_file()} == {"0o644"}
+    assert len([path for path in shared if path.suffix == ".parquet"]) == 1
+
+
 def test_a_database_under_a_name_of_its_own_is_its_owners_alone(tmp_path: Path) -> None:
     init(f"sqlite://{tmp_path}/folder/catalog.db")
     assert mode(tmp_path / "folder") == "0o700"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
 from headgate import failpoints
-from headgate.api.messages import Ratified
+from headgate.api.messages import Ratified, Severity
 from headgate.errors import (
     BusyError,
+    HeadgateError,
     LogDivergedError,
     NotFoundError,
     NotPublishedError,
@@ -177,6 +179,42 @@ def test_a_large_staged_file_altered_after_it_was_ratified_is_not_published(lake
     with pytest.raises(LogDivergedError, match="not those that were ratified"):
         lake.catalog.publish(table.table_id)
     assert published(lake, table.table_id) == []
+
+
+@req("CM-46")
+@shows("S9", "L2")
+@pytest.mark.parametrize("harm", ["a link out of the table", "a folder", "a file", "nothing"])
+def test_a_large_staged_file_that_was_replaced_is_published_once_it_is_put_back(
+    inline_lake: House, tmp_path: Path, harm: str
+) -> None:
+    """The catalog has no copy of it, and says which bytes it needs."""
+    lake = inline_lake
+    lake.way = Way.STAGED
+    object.__setattr__(lake.database._settings, "inline_limit_bytes", 0)
+    table_id = lake.create().table_id
+    answer = lake.propose(table_id, 1, add())
+    lake.propose(table_id, 2, add())
+    assert isinstance(answer, Ratified)
+    store = lake.log(table_id).store
+    file = Path(store.local_path(f"{STAGED}/{answer.commits[table_id].file_name}") or "")
+    ratified = file.read_bytes()
+    spoil(file, harm, tmp_path / "outside")
+    with pytest.raises(HeadgateError, match="ersion 1 of table"):
+        lake.catalog.publish(table_id)
+    assert published(lake, table_id) == []
+    [finding] = [found for found in lake.database.fsck() if found.rule == "S9"]
+    assert (finding.version, finding.severity) == (1, Severity.ERROR)
+    digest = hashlib.sha256(ratified).hexdigest()
+    assert f"{len(ratified)} bytes, SHA-256 {digest}" in finding.says
+    assert "Restore the file" in finding.remedy
+    if file.is_symlink() or file.is_dir():
+        file.rename(tmp_path / "what it was")
+    file.write_bytes(ratified)
+    lake.database.fsck(repair=True)
+    assert lake.catalog.publish(table_id) == 2
+    assert not [
+        found for found in lake.database.fsck() if found.rule in {"S9", "S10", "S11", "PB-02"}
+    ]
 
 
 @req("CM-46", "CM-24")

@@ -18,6 +18,7 @@ from headgate.protocol.actions import TxnId
 from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import STAGED
 from headgate.settings import Settings
+from headgate.storage import locations
 from tests.catalog.conftest import House
 from tests.kit import req
 from tests.kit.builders import ManualClock, add
@@ -74,6 +75,25 @@ def test_staged_files_that_lost_or_were_left_go_from_a_bucket(tmp_path: Path, bu
         f"{STAGED}/{won.commits[table_id].file_name}"
     ]
     assert house.catalog.publish(table_id) == 1
+    house.close()
+
+
+def test_a_purge_in_a_bucket_deletes_no_object_of_another_prefix(
+    tmp_path: Path, bucket: str
+) -> None:
+    init(tmp_path / "lake", root=f"{bucket}/warehouse")
+    house = House(tmp_path / "lake", Way.INLINE, ManualClock(SystemClock().now_ms()))
+    beside = locations.store_for(f"{bucket}/warehouse")
+    table = house.create()
+    house.catalog.publish(table.table_id)
+    folder = table.location.rpartition("/")[2]
+    others = [f"tables/{folder}-2/x", f"tables/{folder}.bak", f"tables/{folder[:-1]}/x", "x"]
+    for path in others:
+        beside.put(path, b"kept")
+    beside.put(f"tables/{folder}/_delta_log/more/x", b"deleted")
+    house.catalog.drop_table(table.table_id)
+    assert house.catalog.purge_table(table.table_id) > 0
+    assert sorted(item.path for item in beside.list("", recursive=True)) == sorted(others)
     house.close()
 
 

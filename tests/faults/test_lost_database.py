@@ -83,6 +83,7 @@ def test_a_server_whose_database_is_lost_acknowledges_nothing_and_says_so(
                 table.append(rows(21))
         until(lambda: is_refusing(server))
         assert "damaged" in health(server).text
+        assert health(server).status_code == 500
         with pytest.raises(DamagedError, match="restore"):
             table.append(rows(22))
         if damage is copy_over:

@@ -240,8 +240,9 @@ def _content_of_versions(
                     table=name,
                     version=version,
                     path=f"{STAGED}/{commit.file_name}",
-                    says="is ratified, but its content is missing or altered",
-                    remedy=RESTORE,
+                    says=f"is ratified, but its content ({commit.size} bytes, SHA-256 "
+                    f"{commit.sha256.hex()}) is missing or altered",
+                    remedy=f"{RESTORE} Then run `headgate fsck --repair`.",
                 )
             elif commit.content is not None:
                 in_log = commit._replace(content=None)
