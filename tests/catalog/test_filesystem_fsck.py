@@ -17,7 +17,7 @@ from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import (

@@ -22,7 +22,7 @@ from headgate.protocol.commit.examination import Examined
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from headgate.storage.local import LocalStore
-from headgate.storage.port import ObjectMeta
+from headgate.storage.object_store import ObjectMeta
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, file_content, inline, new_txn_id, remove

@@ -19,7 +19,7 @@ from headgate.protocol.commit.row_ids import domain_for
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage import locations
-from headgate.storage.port import PutUnknownError
+from headgate.storage.object_store import PutUnknownError
 from tests.catalog.conftest import House
 from tests.catalog.test_fsck import older_copy, problems
 from tests.kit import shows

@@ -40,7 +40,7 @@ from headgate.protocol.paths import PublishedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
-from headgate.storage.port import PutUnknownError
+from headgate.storage.object_store import PutUnknownError
 from headgate.table.log_files import DeltaLog
 from tests.catalog.conftest import House
 from tests.kit import req, shows

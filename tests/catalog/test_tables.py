@@ -43,7 +43,7 @@ from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
-from headgate.storage.port import PutUnknownError
+from headgate.storage.object_store import PutUnknownError
 from tests.catalog.conftest import House
 from tests.catalog.test_feed import every
 from tests.kit import req, shows

@@ -31,7 +31,7 @@ from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from tests.http.conftest import serving
 from tests.kit import req
 from tests.kit.builders import CountedIds, ManualClock

@@ -31,7 +31,7 @@ from headgate.protocol.schema.types import (
     to_json,
 )
 from headgate.storage.local import LocalStore
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 
 WRITER_ONLY = {
     "allowColumnDefaults",

@@ -24,7 +24,7 @@ from headgate.errors import (
 from headgate.protocol.actions import DomainMetadata
 from headgate.protocol.clustering import DOMAIN
 from headgate.protocol.features import is_supported
-from headgate.protocol.schema.changes import AddedColumn, After, First
+from headgate.protocol.schema.alteration import AddedColumn, After, First
 from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, field_id, physical_name
 from headgate.protocol.schema.type_widening import type_changes
 from headgate.protocol.schema.types import (

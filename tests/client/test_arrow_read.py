@@ -36,7 +36,7 @@ from headgate.protocol.schema.types import StructField, StructType
 from headgate.storage.local import LocalStore
 from headgate.storage.locations import mount
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import ObjectStore, encode
+from headgate.storage.object_store import ObjectStore, encode
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import load_path
 from tests.client.plain_tables import (

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headgate.client.arrow_io import to_arrow
-from headgate.data import writer
+from headgate.data import file_writer
 from headgate.errors import (
     InvalidDataError,
     InvalidSchemaError,
@@ -614,7 +614,7 @@ def test_an_invariant_on_a_column_is_a_constraint() -> None:
 
 
 def test_files_are_closed_at_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_ROW_GROUP_BYTES", 1 << 16)
+    monkeypatch.setattr(file_writer, "_ROW_GROUP_BYTES", 1 << 16)
     plain = table("id long, noise string")
     rows = pa.table({"id": range(20_000), "noise": [f"{i * 2654435761:x}" for i in range(20_000)]})
     adds = written(plain, rows, tmp_path, target_file_size=1 << 17)
@@ -627,7 +627,7 @@ def test_files_are_closed_at_their_size(tmp_path: Path, monkeypatch: pytest.Monk
 def test_memory_is_bounded_however_many_partitions_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_HELD_BYTES", 10_000)
+    monkeypatch.setattr(file_writer, "_HELD_BYTES", 10_000)
     plain = table("id long, p long", "p")
     batches = [pa.record_batch({"id": range(100), "p": [i % 50 for i in range(100)]})] * 20
     rows = pa.RecordBatchReader.from_batches(batches[0].schema, iter(batches))
@@ -639,7 +639,7 @@ def test_memory_is_bounded_however_many_partitions_there_are(
 def test_files_of_a_write_that_is_refused_later_are_taken_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writer, "_HELD_BYTES", 1)
+    monkeypatch.setattr(file_writer, "_HELD_BYTES", 1)
     store = MemoryStore()
     seen: list[int] = []
 

@@ -34,7 +34,7 @@ from headgate.protocol.actions import Action, Sequence, Version
 from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, Checksum, PublishedCommit
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req, shows
 from tests.kit.faulty import Call, WrappedStore

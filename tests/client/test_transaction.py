@@ -34,7 +34,7 @@ from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import PublishedCommit, StagedCommit, parse_staged_name
 from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import ObjectMeta
+from headgate.storage.object_store import ObjectMeta
 from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import Snapshot
 from tests.client.conftest import World, ids_in, rows

@@ -17,7 +17,7 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.log import replay
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoint_writer import write_checkpoint
 from tests.conformance.conftest import (
     Intruder,

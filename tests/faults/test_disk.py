@@ -31,7 +31,7 @@ from headgate.protocol.commit.content import Staged
 from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
 from headgate.storage.local import LocalStore
-from headgate.storage.port import ObjectStore, PutUnknownError
+from headgate.storage.object_store import ObjectStore, PutUnknownError
 from headgate.table.log_files import DeltaLog
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol

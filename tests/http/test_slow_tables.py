@@ -18,7 +18,7 @@ from headgate.protocol.actions import TxnId, Version
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from tests.http.conftest import Served, serving
 from tests.http.test_native_api import IDS, commit, content, key, make, propose
 from tests.kit import req, shows

@@ -27,7 +27,7 @@ from headgate.protocol.log import replay
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import PublishedCommit, StagedCommit
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoint_writer import Form, write_checkpoint
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import load

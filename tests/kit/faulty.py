@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 from headgate.errors import UnavailableError
 from headgate.storage.disk import Entry, Stat
-from headgate.storage.port import ObjectMeta, ObjectStore, PutUnknownError
+from headgate.storage.object_store import ObjectMeta, ObjectStore, PutUnknownError
 
 _T = TypeVar("_T")
 SECTOR: Final = 512

@@ -33,7 +33,7 @@ from headgate.protocol.actions import Sequence, TableId, TxnId, Version, parse
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 
 
 @dataclass

@@ -45,7 +45,7 @@ from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import Folder, ObjectStore, PutUnknownError
+from headgate.storage.object_store import Folder, ObjectStore, PutUnknownError
 from tests.kit.builders import START_MS, CountedIds, ManualClock
 from tests.kit.faulty import FailingStore, PowerLossError
 

@@ -23,7 +23,7 @@ from headgate.protocol.actions import Action, AddFile
 from headgate.settings import Settings
 from headgate.spark import Lake, session
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore, encode
+from headgate.storage.object_store import ObjectStore, encode
 from tests.http.conftest import serving
 from tests.kit import java
 from tests.kit.faulty import CountingStore

@@ -5,7 +5,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from headgate.data.writer import NULL_FOLDER
+from headgate.data.file_writer import NULL_FOLDER
 from headgate.errors import (
     ConflictError,
     InvalidDataError,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.data.writer import NULL_FOLDER
+from headgate.data.file_writer import NULL_FOLDER
 from headgate.errors import InvariantError
 from headgate.spark import scan
 from headgate.spark.file_names import hadoop, is_plain, pattern

@@ -9,11 +9,12 @@ from headgate.sql.statements import (
     Delete,
     Insert,
     Into,
-    Merge,
+    MergeCase,
     MergeClause,
     MergeDelete,
     MergeInsert,
     MergeInsertAll,
+    MergeInto,
     MergeUpdate,
     MergeUpdateAll,
     Name,
@@ -25,7 +26,6 @@ from headgate.sql.statements import (
     Update,
     Values,
     VersionAsOf,
-    When,
 )
 
 
@@ -179,7 +179,7 @@ def test_a_merge_keeps_its_clauses_in_order() -> None:
         WHEN NOT MATCHED BY TARGET THEN INSERT *
         WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = 0"""
     assert parse(text) == (
-        Merge(
+        MergeInto(
             Piece(text, 0),
             name(text, "a.t"),
             "x",
@@ -188,7 +188,7 @@ def test_a_merge_keeps_its_clauses_in_order() -> None:
             at(text, "x.id = y.id AND CASE WHEN x.b THEN true END"),
             (
                 MergeClause(
-                    When.MATCHED,
+                    MergeCase.MATCHED,
                     at(text, "x.v = CASE WHEN y.v THEN 2 END"),
                     MergeUpdate(
                         (
@@ -200,10 +200,10 @@ def test_a_merge_keeps_its_clauses_in_order() -> None:
                         )
                     ),
                 ),
-                MergeClause(When.MATCHED, at(text, "y.gone"), MergeDelete()),
-                MergeClause(When.MATCHED, None, MergeUpdateAll()),
+                MergeClause(MergeCase.MATCHED, at(text, "y.gone"), MergeDelete()),
+                MergeClause(MergeCase.MATCHED, None, MergeUpdateAll()),
                 MergeClause(
-                    When.NOT_MATCHED,
+                    MergeCase.NOT_MATCHED,
                     at(text, "y.v > 0"),
                     MergeInsert(
                         (
@@ -213,9 +213,9 @@ def test_a_merge_keeps_its_clauses_in_order() -> None:
                         (at(text, "y.id", 1), at(text, "f(y.v, 2)")),
                     ),
                 ),
-                MergeClause(When.NOT_MATCHED, None, MergeInsertAll()),
+                MergeClause(MergeCase.NOT_MATCHED, None, MergeInsertAll()),
                 MergeClause(
-                    When.NOT_MATCHED_BY_SOURCE,
+                    MergeCase.NOT_MATCHED_BY_SOURCE,
                     None,
                     MergeUpdate(
                         (
@@ -235,7 +235,7 @@ def test_a_merge_keeps_its_clauses_in_order() -> None:
 def test_the_source_of_a_merge_may_be_a_table_of_the_past() -> None:
     text = "MERGE INTO t USING s VERSION AS OF 3 z ON t.id = z.id WHEN MATCHED THEN DELETE"
     (found,) = parse(text)
-    assert isinstance(found, Merge)
+    assert isinstance(found, MergeInto)
     assert found.source == TableReference(
         name(text, "s"), VersionAsOf(3), at(text, "s VERSION AS OF 3")
     )

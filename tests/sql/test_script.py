@@ -15,7 +15,7 @@ from headgate.sql.script import parse, split
 from headgate.sql.statements import (
     Atomic,
     Begin,
-    Commit,
+    CommitTransaction,
     Delete,
     Foreign,
     Insert,
@@ -26,7 +26,7 @@ from headgate.sql.statements import (
     Savepoint,
     Statement,
     TransactionOptions,
-    Use,
+    UseNamespace,
 )
 
 
@@ -162,7 +162,7 @@ def test_the_script_of_the_slide_is_read_as_written() -> None:
         DELETE FROM t2 WHERE id IN (SELECT id FROM t1);
         END TXN;
     """
-    assert [type(s) for s in parse(script)] == [Begin, Insert, Delete, Commit]
+    assert [type(s) for s in parse(script)] == [Begin, Insert, Delete, CommitTransaction]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_the_script_of_the_slide_is_read_as_written() -> None:
     ["COMMIT", "COMMIT TXN", "commit work", "END TXN", "END TRANSACTION", "end work"],
 )
 def test_a_transaction_ends_under_several_names(text: str) -> None:
-    assert only(text) == Commit(Piece(text, 0))
+    assert only(text) == CommitTransaction(Piece(text, 0))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_savepoints_are_made_released_and_gone_back_to(
     text: str, statement: Statement | None
 ) -> None:
     found = only(text)
-    assert isinstance(found, Use) if statement is None else found == statement
+    assert isinstance(found, UseNamespace) if statement is None else found == statement
 
 
 def test_an_atomic_block_holds_its_statements() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import SyntaxRefusedError
-from headgate.protocol.schema.changes import After, First
+from headgate.protocol.schema.alteration import After, First
 from headgate.protocol.schema.types import (
     DATE,
     INTEGER,
@@ -51,7 +51,7 @@ from headgate.sql.statements import (
     SetComment,
     SetDefault,
     SetNullable,
-    SetProperties,
+    SetTableProperties,
     SetType,
     Show,
     Shown,
@@ -59,8 +59,8 @@ from headgate.sql.statements import (
     TableChange,
     TimestampAsOf,
     UndropTable,
-    UnsetProperties,
-    Use,
+    UnsetTableProperties,
+    UseNamespace,
     Vacuum,
     VersionAsOf,
 )
@@ -180,9 +180,9 @@ def change(text: str) -> TableChange:
                 )
             ),
         ),
-        ("SET TBLPROPERTIES (a.b = 'c')", SetProperties({"a.b": "c"})),
-        ("UNSET TBLPROPERTIES ('a.b', c)", UnsetProperties(("a.b", "c"), if_exists=False)),
-        ("UNSET TBLPROPERTIES IF EXISTS (c)", UnsetProperties(("c",), if_exists=True)),
+        ("SET TBLPROPERTIES (a.b = 'c')", SetTableProperties({"a.b": "c"})),
+        ("UNSET TBLPROPERTIES ('a.b', c)", UnsetTableProperties(("a.b", "c"), if_exists=False)),
+        ("UNSET TBLPROPERTIES IF EXISTS (c)", UnsetTableProperties(("c",), if_exists=True)),
         (
             "ADD CONSTRAINT c CHECK (x > 0)",
             AddConstraint(CheckClause("c", Piece("x > 0", 40))),
@@ -256,11 +256,11 @@ def fields(statement: Statement) -> dict[str, object]:
         ("ALTER SCHEMA a.b RENAME TO c", RenameSchema, {"name": ("a", "b"), "to": ("c",)}),
         ("ALTER DATABASE b RENAME TO c", RenameSchema, {"name": ("b",), "to": ("c",)}),
         ("ALTER CATALOG a RENAME TO b", RenameCatalog, {"name": ("a",), "to": ("b",)}),
-        ("USE b", Use, {"name": ("b",), "is_catalog": False}),
-        ("USE SCHEMA a.b", Use, {"name": ("a", "b"), "is_catalog": False}),
-        ("USE CATALOG a", Use, {"name": ("a",), "is_catalog": True}),
-        ("SET CATALOG a", Use, {"name": ("a",), "is_catalog": True}),
-        ("USE schema", Use, {"name": ("schema",)}),
+        ("USE b", UseNamespace, {"name": ("b",), "is_catalog": False}),
+        ("USE SCHEMA a.b", UseNamespace, {"name": ("a", "b"), "is_catalog": False}),
+        ("USE CATALOG a", UseNamespace, {"name": ("a",), "is_catalog": True}),
+        ("SET CATALOG a", UseNamespace, {"name": ("a",), "is_catalog": True}),
+        ("USE schema", UseNamespace, {"name": ("schema",)}),
         (
             "COMMENT ON TABLE t IS 'x'",
             CommentOn,

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InvalidArgumentError, NotFoundError
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 
 BAD_PATHS = [
     "", "/", "/a", "a/", "a//b", ".", "..", "../a", "a/..", "a/../b", "a/./b", "a\0b",

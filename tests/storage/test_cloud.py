@@ -14,7 +14,7 @@ from obstore.exceptions import GenericError
 from headgate.errors import HeadgateError, InvalidArgumentError, NotFoundError, UnavailableError
 from headgate.storage.cloud import CloudStore, has_credentials
 from headgate.storage.locations import store_for
-from headgate.storage.port import ObjectStore, PutUnknownError
+from headgate.storage.object_store import ObjectStore, PutUnknownError
 from tests.storage.object_store_contract import ObjectStoreContract
 
 

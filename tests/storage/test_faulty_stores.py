@@ -4,7 +4,7 @@ import pytest
 
 from headgate.errors import UnavailableError
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import ObjectStore, PutUnknownError
+from headgate.storage.object_store import ObjectStore, PutUnknownError
 from tests.kit import shows
 from tests.kit.faulty import (
     CountingStore,

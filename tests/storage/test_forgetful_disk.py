@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.errors import UnavailableError
 from headgate.storage.disk import Disk
 from headgate.storage.local import LocalStore
-from headgate.storage.port import PutUnknownError
+from headgate.storage.object_store import PutUnknownError
 from tests.kit import shows
 from tests.kit.faulty import SECTOR, ForgetfulDisk, PowerLossError
 from tests.storage.object_store_contract import ObjectStoreContract, put_all

@@ -13,7 +13,7 @@ from headgate.errors import InvalidArgumentError, NotFoundError, PermissionDenie
 from headgate.storage import disk
 from headgate.storage.disk import OsDisk
 from headgate.storage.local import LocalStore
-from headgate.storage.port import ObjectMeta
+from headgate.storage.object_store import ObjectMeta
 from tests.kit import shows
 from tests.storage.object_store_contract import ObjectStoreContract, put_all
 

@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import Folder, ObjectMeta
+from headgate.storage.object_store import Folder, ObjectMeta
 from tests.storage.object_store_contract import ObjectStoreContract
 
 

@@ -45,7 +45,7 @@ from headgate.protocol.paths import (
 )
 from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table import checkpoints, file_columns
 from headgate.table.checkpoint_writer import Form, form_for, write_checkpoint, write_checksum
 from headgate.table.checkpoints import UnusableError, read_checkpoint

@@ -27,7 +27,7 @@ from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.log.replay import contradiction
 from headgate.protocol.paths import ClassicCheckpoint, Compaction, PublishedCommit
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoint_writer import Form
 from tests.kit import req
 from tests.kit.fake_catalog import ID, LOCATION

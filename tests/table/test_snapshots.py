@@ -51,7 +51,7 @@ from headgate.protocol.paths import (
 )
 from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoint_writer import Form, write_checkpoint
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache

@@ -11,7 +11,7 @@ from headgate.protocol.encoding import replaced
 from headgate.protocol.log.checksums import VersionChecksum, to_bytes
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import Checksum, PublishedCommit
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoint_writer import write_checksum
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import refresh

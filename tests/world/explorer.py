@@ -23,7 +23,7 @@ from headgate.catalog.stores import sqlite_reader, sqlite_writer
 from headgate.errors import UnavailableError
 from headgate.settings import Settings
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import ObjectMeta
+from headgate.storage.object_store import ObjectMeta
 from tests.kit.builders import CountedIds, ManualClock
 
 ROOT = "memory://explored"

@@ -54,7 +54,7 @@ from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.commit.content import Put, Staged, Way
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
-from headgate.storage.port import PutUnknownError
+from headgate.storage.object_store import PutUnknownError
 from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import Snapshot

@@ -22,7 +22,7 @@ from headgate.errors import (
     PermissionDeniedError,
 )
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 
 TABLES: Final = "tables"  # the folder of the root that holds the tables whose location we choose
 _LONGEST: Final = 2_000  # of a URL; indexes of PostgreSQL hold no longer ones for certain

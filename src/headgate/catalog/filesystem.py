@@ -62,7 +62,7 @@ from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.protocol.table_states import TableStatus
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore, PutUnknownError
+from headgate.storage.object_store import ObjectStore, PutUnknownError
 from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import Snapshot

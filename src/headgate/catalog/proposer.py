@@ -55,7 +55,7 @@ from headgate.protocol.commit.examination import Violation
 from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import TRANSACTION_LIMIT_BYTES, TRANSACTION_TABLES, Settings
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.table_states import TableStatus
 from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ import pyarrow as pa
 from headgate.arguments import shown
 from headgate.data.arrow_types import arrow_schema, arrow_type, delta_schema, delta_type
 from headgate.data.constraints import Constraint, Filter, parse_constraint, parse_filter
+from headgate.data.file_reader import Layout, read_rows
+from headgate.data.file_writer import TARGET_FILE_SIZE, DataFiles
 from headgate.data.import_files import InputError, read_input
-from headgate.data.reader import Layout, read_rows
 from headgate.data.row_conversion import check_rows, conform, constraints_of
-from headgate.data.writer import TARGET_FILE_SIZE, DataFiles
 from headgate.errors import (
     InvalidArgumentError,
     InvalidDataError,
@@ -40,7 +40,7 @@ from headgate.protocol.schema.column_mapping import without_mapping
 from headgate.protocol.schema.type_widening import TypeChange, is_readable, type_changes
 from headgate.protocol.schema.types import VOID, StructField, StructType, find
 from headgate.protocol.statistics import num_records
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 
 __all__ = [
     "TARGET_FILE_SIZE",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.protocol import features
 from headgate.protocol.clustering import clustering_columns
-from headgate.protocol.schema.changes import dotted
+from headgate.protocol.schema.alteration import dotted
 from headgate.table.snapshot import Snapshot
 
 

@@ -75,7 +75,7 @@ from headgate.protocol.commit.content import Inline
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema.types import to_json
 from headgate.protocol.table_states import TableStatus, parse_table_id
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table import snapshot_loader
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache

@@ -61,10 +61,10 @@ from headgate.protocol.data_paths import normal_path
 from headgate.protocol.encoding import from_json, replaced
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.properties import TABLE_ID_PROPERTY
-from headgate.protocol.schema.changes import AddedColumn, Position
+from headgate.protocol.schema.alteration import AddedColumn, Position
 from headgate.protocol.schema.types import CONSTRAINTS, StructType, find
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
 from headgate.table.ratified_content import ratified_content

@@ -27,8 +27,8 @@ from headgate.protocol.clustering import clustering_columns
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.dependents import dependents
-from headgate.protocol.schema import changes
-from headgate.protocol.schema.changes import AddedColumn, Position, dotted
+from headgate.protocol.schema import alteration
+from headgate.protocol.schema.alteration import AddedColumn, Position, dotted
 from headgate.protocol.schema.checks import check
 from headgate.protocol.schema.evolution import with_schema
 from headgate.protocol.schema.types import (
@@ -137,7 +137,7 @@ def add_columns(
     base: Snapshot, columns: Sequence[AddedColumn], new_name: Callable[[], str]
 ) -> Alteration:
     """Add columns, which are null in existing rows."""
-    schema = changes.added(base.schema, columns)
+    schema = alteration.added(base.schema, columns)
     added = [_added_parameters(item.path, item.field, item.position) for item in columns]
     operation = Operation("ADD COLUMNS", {"columns": as_text(added)})
     return Alteration(_with_schema(base, schema, new_name), operation)
@@ -153,9 +153,9 @@ def alter_column(
     """Change the properties or the position of a column."""
     before = _field(base, path)
     after = _changed(base, path, before, change)
-    schema = changes.edited(base.schema, path, lambda _: after)
+    schema = alteration.edited(base.schema, path, lambda _: after)
     if change.position is not None:
-        schema = changes.moved(schema, path, change.position)
+        schema = alteration.moved(schema, path, change.position)
     scans: tuple[Scan, ...] = ()
     if before.nullable and not after.nullable:
         if check_rows is None:
@@ -177,7 +177,7 @@ def rename_column(base: Snapshot, path: Path, to: str, new_name: Callable[[], st
     _refuse_without_mapping(base, "renamed")
     item = _field(base, path)
     _refuse_dependents(base, path, "renamed")
-    schema = changes.edited(base.schema, path, lambda old: replace(old, name=to))
+    schema = alteration.edited(base.schema, path, lambda old: replace(old, name=to))
     partition_by = list(base.partition_columns)
     if len(path) == 1:
         partition_by = [to if name == item.name else name for name in partition_by]
@@ -207,7 +207,7 @@ def drop_columns(base: Snapshot, paths: Sequence[Path], new_name: Callable[[], s
                 remedy="Cluster it by other columns first.",
             )
         _refuse_dependents(base, path, "dropped")
-        schema = changes.dropped(schema, path)
+        schema = alteration.dropped(schema, path)
     operation = Operation("DROP COLUMNS", {"columns": as_text([dotted(path) for path in paths])})
     return Alteration(_with_schema(base, schema, new_name), operation)
 
@@ -301,7 +301,7 @@ def _changed(base: Snapshot, path: Path, item: StructField, change: ColumnChange
         item = replace(item, nullable=change.nullable)
     if change.type is not None:
         _refuse_other_type(base, path, item)
-        item = changes.retyped(item, change.type, path)
+        item = alteration.retyped(item, change.type, path)
     return item
 
 

@@ -57,7 +57,7 @@ from headgate.protocol.schema.types import (
     type_from_object,
 )
 from headgate.protocol.statistics import num_records
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.snapshot import Snapshot
 
 # pyarrow is imported only by `client.arrow_io`, and has no type annotations.

@@ -30,7 +30,7 @@ from headgate.protocol.expressions.tree import (
     Expression,
     FunctionCall,
     Opaque,
-    Operation,
+    OperatorCall,
     nodes,
 )
 from headgate.protocol.scalars import PLAIN_TIMESTAMP
@@ -148,9 +148,9 @@ def _evaluate(node: Expression, rows: pa.RecordBatch) -> _Values:
             return _constant(node)
         case ColumnReference():
             return _column(node, rows)
-        case Operation("LIKE", (item, Constant() as pattern)):
+        case OperatorCall("LIKE", (item, Constant() as pattern)):
             return pc.match_substring_regex(_text(_evaluate(item, rows)), _like(pattern))
-        case Operation(operator, operands):
+        case OperatorCall(operator, operands):
             return _OPERATIONS[operator](*(_evaluate(operand, rows) for operand in operands))
         case FunctionCall(name, operands, at):
             function = _FUNCTIONS.get(name.upper())

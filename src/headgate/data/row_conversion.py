@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from headgate.data.arrow_types import arrow_schema, arrow_type, is_list
 from headgate.data.constraints import Constraint, parse_constraint
-from headgate.data.reader import as_list, list_offsets
+from headgate.data.file_reader import as_list, list_offsets
 from headgate.errors import InvalidDataError
 from headgate.names import did_you_mean, fold
 from headgate.protocol.schema.char_lengths import UNLIMITED, CharLengths, char_lengths

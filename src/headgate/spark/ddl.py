@@ -29,7 +29,7 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 from headgate.protocol.actions import AddFile
-from headgate.protocol.schema import changes
+from headgate.protocol.schema import alteration
 from headgate.protocol.schema.types import (
     COMMENT,
     CONSTRAINTS,
@@ -60,7 +60,7 @@ Managed = (
     | statements.DropSchema
     | statements.RenameSchema
     | statements.RenameCatalog
-    | statements.Use
+    | statements.UseNamespace
 )
 
 
@@ -219,9 +219,9 @@ def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> N
     match statement.change:
         case statements.AddColumns(columns):
             table.add_columns([_added(column) for column in columns])
-        case statements.SetProperties(properties):
+        case statements.SetTableProperties(properties):
             table.set_properties(properties)
-        case statements.UnsetProperties(keys, if_exists):
+        case statements.UnsetTableProperties(keys, if_exists):
             table.unset_properties(keys, if_exists=if_exists)
         case statements.RenameTable(to):
             engine.session.rename(str(find.full_name(statement.name)), _text(to))
@@ -262,8 +262,8 @@ def _alter_column(engine: Engine, table: Table, column: statements.AlterColumn) 
             assert_never(column.change)
 
 
-def _added(column: statements.ColumnAddition) -> changes.AddedColumn:
-    return changes.AddedColumn(_field(column.column), column.within, column.position)
+def _added(column: statements.ColumnAddition) -> alteration.AddedColumn:
+    return alteration.AddedColumn(_field(column.column), column.within, column.position)
 
 
 def _holds(engine: Engine, condition: str) -> RowCheck:
@@ -323,9 +323,9 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
             session.rename_namespace(_text(name), _text(to))
         case statements.RenameCatalog(name=name, to=to):
             session.rename_catalog(_text(name), _text(to))
-        case statements.Use(name=name, is_catalog=False):
+        case statements.UseNamespace(name=name, is_catalog=False):
             session.use(_text(name))
-        case statements.Use(name=name):
+        case statements.UseNamespace(name=name):
             raise InvalidArgumentError(
                 f"A catalog alone cannot be used: {name}.", remedy="Name a schema too."
             )

@@ -21,8 +21,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
 
-from headgate.data.reader import Layout, deleted_rows, partition_value
-from headgate.data.writer import NULL_FOLDER
+from headgate.data.file_reader import Layout, deleted_rows, partition_value
+from headgate.data.file_writer import NULL_FOLDER
 from headgate.errors import InvariantError, UnsupportedFeatureError
 from headgate.names import fold
 from headgate.protocol.actions import AddFile

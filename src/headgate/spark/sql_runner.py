@@ -73,7 +73,7 @@ class _Script:
                 return self._counts(self._delete(statement))
             case statements.Update():
                 return self._counts(self._update(statement))
-            case statements.Merge():
+            case statements.MergeInto():
                 return self._counts(self._merge(statement))
             case statements.CreateTable():
                 ddl.create(self._engine, self._find, statement)
@@ -89,7 +89,7 @@ class _Script:
                 | statements.DropSchema()
                 | statements.RenameSchema()
                 | statements.RenameCatalog()
-                | statements.Use()
+                | statements.UseNamespace()
             ):
                 ddl.manage(self._engine, self._find, statement)
                 return self._nothing()
@@ -328,7 +328,7 @@ class _Script:
 
     # MERGE
 
-    def _merge(self, merging: statements.Merge) -> Outcome:
+    def _merge(self, merging: statements.MergeInto) -> Outcome:
         found = self._find.target(merging.target)
         target = self._find.full_name(merging.target)
         target_alias = merging.target_alias or target.table
@@ -367,7 +367,7 @@ class _Script:
         return self._engine.redo(str(target), run, found)
 
     def _point_at_fault(
-        self, statement: Statement, merging: statements.Merge, planned: Merge, target: TableName
+        self, statement: Statement, merging: statements.MergeInto, planned: Merge, target: TableName
     ) -> None:
         """Have Spark look at each expression alone, and say of the first it cannot read where."""
         sides = {
@@ -384,7 +384,7 @@ class _Script:
             spliced = self._find.relations(piece, target=target).spliced
             self._find.asked(spliced, partial(_look_at, sides[when], spliced.expression))
 
-    def _source(self, statement: Statement, merging: statements.Merge) -> DataFrame:
+    def _source(self, statement: Statement, merging: statements.MergeInto) -> DataFrame:
         if not isinstance(merging.source, Piece):
             return self._table(statement, merging.source)
         relations = self._find.relations(merging.source, sources=statement.sources)
@@ -413,7 +413,7 @@ class _Script:
         clause: statements.MergeClause,
         target: TableName,
         alias: str,
-        merging: statements.Merge,
+        merging: statements.MergeInto,
         schema: StructType,
     ) -> Clause:
         when = When(clause.when.value.lower())

@@ -20,9 +20,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
 
+from headgate.data.file_writer import NULL_FOLDER, TARGET_FILE_SIZE
 from headgate.data.parquet_footers import footer_statistics
 from headgate.data.statistics_builder import indexed_columns
-from headgate.data.writer import NULL_FOLDER, TARGET_FILE_SIZE
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
@@ -51,7 +51,7 @@ from headgate.spark.sessions import writing_files
 from headgate.spark.store_assignment import conformed
 from headgate.spark.types import id_of, quoted, to_spark, to_stored
 from headgate.storage import locations
-from headgate.storage.port import ObjectStore, encode
+from headgate.storage.object_store import ObjectStore, encode
 
 # What an engine of SQL can do that a writer of given rows cannot.
 HANDLED: Final = frozenset(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from headgate.errors import SyntaxRefusedError
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
-from headgate.protocol.schema.changes import After, First, Position
+from headgate.protocol.schema.alteration import After, First, Position
 from headgate.sql.cursor import Cursor
 from headgate.sql.statements import (
     AddColumns,
@@ -43,11 +43,11 @@ from headgate.sql.statements import (
     SetComment,
     SetDefault,
     SetNullable,
-    SetProperties,
+    SetTableProperties,
     SetType,
     TableChange,
     UndropTable,
-    UnsetProperties,
+    UnsetTableProperties,
 )
 
 _SCHEMA = ("SCHEMA", "DATABASE", "NAMESPACE")
@@ -395,11 +395,11 @@ def _change(cursor: Cursor) -> TableChange:
                     "Only SET TBLPROPERTIES is.",
                 )
             cursor.take()
-            return SetProperties(_properties(cursor))
+            return SetTableProperties(_properties(cursor))
         case "UNSET":
             cursor.expect("TBLPROPERTIES")
             if_exists = cursor.took("IF", "EXISTS")
-            return UnsetProperties(tuple(cursor.listed(lambda: _key(cursor))), if_exists)
+            return UnsetTableProperties(tuple(cursor.listed(lambda: _key(cursor))), if_exists)
         case "DROP":
             return _drop(cursor)
         case "CLUSTER":

@@ -15,7 +15,7 @@ from headgate.sql.statements import (
     Restore,
     Show,
     Shown,
-    Use,
+    UseNamespace,
     Vacuum,
 )
 
@@ -97,15 +97,15 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
     return _foreign(cursor, whole, "SHOW", None)
 
 
-def use(cursor: Cursor, whole: Piece) -> Use:
+def use(cursor: Cursor, whole: Piece) -> UseNamespace:
     """Parse USE, and SET CATALOG."""
     if cursor.took("SET", "CATALOG"):
-        return Use(whole, cursor.name("a catalog"), is_catalog=True)
+        return UseNamespace(whole, cursor.name("a catalog"), is_catalog=True)
     cursor.expect("USE")
     is_catalog = False
     if cursor.sees_any("CATALOG", *_SCHEMA) and not _is_last(cursor):
         is_catalog = cursor.take().key == "CATALOG"
-    return Use(whole, cursor.name("a catalog" if is_catalog else "a schema"), is_catalog)
+    return UseNamespace(whole, cursor.name("a catalog" if is_catalog else "a schema"), is_catalog)
 
 
 def optimize(cursor: Cursor, whole: Piece) -> Optimize:

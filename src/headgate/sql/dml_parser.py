@@ -11,11 +11,12 @@ from headgate.sql.statements import (
     Delete,
     Insert,
     Into,
-    Merge,
+    MergeCase,
     MergeClause,
     MergeDelete,
     MergeInsert,
     MergeInsertAll,
+    MergeInto,
     MergeUpdate,
     MergeUpdateAll,
     Overwrite,
@@ -25,7 +26,6 @@ from headgate.sql.statements import (
     TableReference,
     Update,
     Values,
-    When,
 )
 
 
@@ -99,7 +99,7 @@ def truncate(cursor: Cursor, whole: Piece) -> Delete:
     return Delete(whole, target, None, None)
 
 
-def merge(cursor: Cursor, whole: Piece) -> Merge:
+def merge(cursor: Cursor, whole: Piece) -> MergeInto:
     """Parse a MERGE."""
     cursor.expect("MERGE")
     evolves_schema = cursor.took("WITH", "SCHEMA", "EVOLUTION")
@@ -138,7 +138,7 @@ def merge(cursor: Cursor, whole: Piece) -> Merge:
         clauses.append(clause)
     if not clauses:
         raise cursor.unexpected("`WHEN`")
-    return Merge(
+    return MergeInto(
         whole, target, target_alias, source, source_alias, on, tuple(clauses), evolves_schema
     )
 
@@ -226,22 +226,22 @@ def _clause(cursor: Cursor) -> MergeClause:
     cursor.expect("WHEN")
     is_not = cursor.took("NOT") or cursor.took("!")
     cursor.expect("MATCHED")
-    when = When.NOT_MATCHED if is_not else When.MATCHED
+    when = MergeCase.NOT_MATCHED if is_not else MergeCase.MATCHED
     if is_not and cursor.took("BY"):
         by = cursor.took_any("SOURCE", "TARGET")
         if not by:
             raise cursor.unexpected("`SOURCE` or `TARGET`")
-        when = When.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else When.NOT_MATCHED
+        when = MergeCase.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else MergeCase.NOT_MATCHED
     condition = cursor.condition("THEN") if cursor.took("AND") else None
     cursor.expect("THEN")
-    if when is When.NOT_MATCHED:
+    if when is MergeCase.NOT_MATCHED:
         return MergeClause(when, condition, _merge_insert(cursor))
     if cursor.took("DELETE"):
         return MergeClause(when, condition, MergeDelete())
     if not cursor.took("UPDATE"):
         raise cursor.unexpected("`UPDATE` or `DELETE`")
     cursor.expect("SET")
-    if when is When.MATCHED and cursor.took("*"):
+    if when is MergeCase.MATCHED and cursor.took("*"):
         return MergeClause(when, condition, MergeUpdateAll())
     assignments = tuple(cursor.several(lambda: _assignment(cursor, "WHEN")))
     return MergeClause(when, condition, MergeUpdate(assignments))

@@ -16,7 +16,7 @@ from headgate.sql.positions import refused, tokenize
 from headgate.sql.statements import (
     Atomic,
     Begin,
-    Commit,
+    CommitTransaction,
     Creation,
     Foreign,
     Piece,
@@ -104,7 +104,7 @@ def _atomic(text: str, group: Sequence[Token], whole: Piece) -> Atomic:
     found = transaction_parser.options(cursor)
     statements = tuple(_statement(text, inner) for inner in _groups(text, cursor.left()))
     for statement in statements:
-        if isinstance(statement, Begin | Commit | Atomic) or (
+        if isinstance(statement, Begin | CommitTransaction | Atomic) or (
             isinstance(statement, Rollback) and statement.savepoint is None
         ):
             raise refused(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headgate.protocol.commit.conflicts import Isolation
-from headgate.protocol.schema.changes import Position
+from headgate.protocol.schema.alteration import Position
 from headgate.protocol.schema.types import DataType
 
 Path = tuple[str, ...]  # a column, or a nested field, outermost name first
@@ -152,7 +152,7 @@ class Delete:
     condition: Piece | None
 
 
-class When(enum.Enum):
+class MergeCase(enum.Enum):
     """The rows to which a clause of MERGE applies."""
 
     MATCHED = "MATCHED"
@@ -194,13 +194,13 @@ class MergeDelete:
 class MergeClause:
     """WHEN … [AND condition] THEN action."""
 
-    when: When
+    when: MergeCase
     condition: Piece | None
     action: MergeUpdate | MergeUpdateAll | MergeInsert | MergeInsertAll | MergeDelete
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeInto:
     """MERGE INTO … USING … ON …, its clauses in the order written."""
 
     whole: Piece
@@ -314,14 +314,14 @@ class RenameTable:
 
 
 @dataclass(frozen=True, slots=True)
-class SetProperties:
+class SetTableProperties:
     """SET TBLPROPERTIES."""
 
     properties: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class UnsetProperties:
+class UnsetTableProperties:
     """UNSET TBLPROPERTIES [IF EXISTS]."""
 
     keys: tuple[str, ...]
@@ -430,8 +430,8 @@ class DropFeature:
 TableChange = (
     AddColumns
     | RenameTable
-    | SetProperties
-    | UnsetProperties
+    | SetTableProperties
+    | UnsetTableProperties
     | AddConstraint
     | DropConstraint
     | AlterColumns
@@ -561,7 +561,7 @@ class DropSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class UseNamespace:
     """USE schema, USE catalog.schema; USE CATALOG catalog."""
 
     whole: Piece
@@ -601,7 +601,7 @@ class Atomic:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitTransaction:
     """COMMIT, END TXN."""
 
     whole: Piece
@@ -685,7 +685,7 @@ Statement = (
     | Insert
     | Update
     | Delete
-    | Merge
+    | MergeInto
     | CreateTable
     | DropTable
     | UndropTable
@@ -697,10 +697,10 @@ Statement = (
     | DropSchema
     | RenameCatalog
     | RenameSchema
-    | Use
+    | UseNamespace
     | Begin
     | Atomic
-    | Commit
+    | CommitTransaction
     | Rollback
     | Savepoint
     | ReleaseSavepoint

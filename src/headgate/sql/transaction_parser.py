@@ -8,7 +8,7 @@ from headgate.protocol.commit.conflicts import Isolation
 from headgate.sql.cursor import Cursor
 from headgate.sql.statements import (
     Begin,
-    Commit,
+    CommitTransaction,
     Piece,
     ReleaseSavepoint,
     Rollback,
@@ -38,7 +38,7 @@ def begin(cursor: Cursor, whole: Piece) -> Begin:
     return Begin(whole, found)
 
 
-def commit(cursor: Cursor, whole: Piece) -> Commit:
+def commit(cursor: Cursor, whole: Piece) -> CommitTransaction:
     """Parse COMMIT, or END with TRANSACTION or TXN."""
     if cursor.took("END"):
         if not cursor.took_any(*_WORDS):
@@ -46,7 +46,7 @@ def commit(cursor: Cursor, whole: Piece) -> Commit:
     else:
         cursor.expect("COMMIT")
         cursor.took_any(*_WORDS)
-    return Commit(whole)
+    return CommitTransaction(whole)
 
 
 def rollback(cursor: Cursor, whole: Piece) -> Rollback:

@@ -24,7 +24,7 @@ from headgate.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from headgate.storage.port import (
+from headgate.storage.object_store import (
     ObjectMeta,
     PutUnknownError,
     check_batch,

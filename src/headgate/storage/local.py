@@ -19,7 +19,7 @@ from typing import Final
 
 from headgate.errors import InvalidArgumentError, PermissionDeniedError, UnavailableError
 from headgate.storage.disk import Disk, OsDisk, Stat
-from headgate.storage.port import (
+from headgate.storage.object_store import (
     RESERVED,
     ObjectMeta,
     PutUnknownError,

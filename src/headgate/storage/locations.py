@@ -20,7 +20,7 @@ from headgate.errors import InvalidArgumentError
 from headgate.protocol.data_paths import SCHEME_ALIASES, is_absolute, without_empty_segments
 from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
-from headgate.storage.port import Folder, ObjectStore, check_path, encode
+from headgate.storage.object_store import Folder, ObjectStore, check_path, encode
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _CLOUD: Final = frozenset({"s3", "gs", "az", "abfss"})

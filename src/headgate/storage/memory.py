@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from headgate.storage.port import (
+from headgate.storage.object_store import (
     ObjectMeta,
     check_batch,
     check_folder,

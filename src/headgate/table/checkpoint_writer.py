@@ -43,7 +43,7 @@ from headgate.protocol.paths import (
     PublishedCommit,
     UuidCheckpoint,
 )
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.file_columns import (
     MAP,

@@ -40,7 +40,7 @@ from headgate.protocol.actions import (
 from headgate.protocol.encoding import from_object
 from headgate.protocol.log.segment import CheckpointFiles
 from headgate.protocol.paths import SIDECARS
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.file_columns import (
     FILES,
     TOMBSTONES,

@@ -30,7 +30,7 @@ from headgate.protocol.paths import (
     Stray,
     parse,
 )
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.table.log_files import DeltaLog
 
 
-class Commit(Protocol):
+class StoredCommit(Protocol):
     """The fields of a ratified commit by which its content is found."""
 
     @property
@@ -40,7 +40,7 @@ class FoundContent:
     is_published: bool = False  # `<v>.json` was looked for and exists, whatever its bytes
 
 
-def ratified_content(log: DeltaLog, commit: Commit) -> bytes | None:
+def ratified_content(log: DeltaLog, commit: StoredCommit) -> bytes | None:
     """Read the bytes that were ratified, wherever they are; None if they are gone. Spec: CM-46.
 
     Raises the error of the storage if the staged file cannot be read and nothing else has them.
@@ -51,7 +51,7 @@ def ratified_content(log: DeltaLog, commit: Commit) -> bytes | None:
     return found.content
 
 
-def find_content(log: DeltaLog, commit: Commit) -> FoundContent:
+def find_content(log: DeltaLog, commit: StoredCommit) -> FoundContent:
     """Look for the bytes that were ratified, and report files of the commit with other bytes.
 
     The catalog's own copy is trusted; a file counts only if it has the ratified hash, since anybody
@@ -81,7 +81,7 @@ def find_content(log: DeltaLog, commit: Commit) -> FoundContent:
     return FoundContent(None, tuple(altered), unreadable, is_published=True)
 
 
-def is_ratified(content: bytes, commit: Commit) -> bool:
+def is_ratified(content: bytes, commit: StoredCommit) -> bool:
     """Return True if these are the bytes that were ratified."""
     digest = hashlib.sha256(content)
     expected = commit.sha256  # the catalog's rows have it as bytes, its answers in hexadecimal

@@ -33,7 +33,7 @@ from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.column_mapping import physical_path, without_mapping
 from headgate.protocol.statistics import num_records
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table import pruning
 from headgate.table.file_columns import add_files, ground_files, live_files
 from headgate.table.log_files import DeltaLog

@@ -25,7 +25,7 @@ from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.replay import TableState
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage.locations import store_for as default_store_for
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.log_files import DeltaLog
 from headgate.table.log_state import (
     ManagedSource,

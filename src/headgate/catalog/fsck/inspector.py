@@ -32,7 +32,7 @@ from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.encoding import replaced
 from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import Settings
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:

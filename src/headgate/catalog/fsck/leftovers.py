@@ -18,7 +18,7 @@ from headgate.errors import HeadgateError
 from headgate.protocol.log.timestamps import moment
 from headgate.protocol.table_states import TableStatus
 from headgate.storage import locations
-from headgate.storage.port import ObjectMeta, ObjectStore
+from headgate.storage.object_store import ObjectMeta, ObjectStore
 
 _FRESH_MS: Final = 3_600_000  # the table of a younger folder may still be being created
 

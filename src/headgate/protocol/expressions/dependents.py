@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from headgate.names import fold
 from headgate.protocol.actions import Metadata
 from headgate.protocol.expressions.lexer import TokenKind, UnclosedError, lex
-from headgate.protocol.schema.changes import dotted
+from headgate.protocol.schema.alteration import dotted
 from headgate.protocol.schema.types import (
     GENERATION,
     Path,

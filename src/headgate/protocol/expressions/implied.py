@@ -29,7 +29,7 @@ from headgate.protocol.expressions.tree import (
     ColumnReference,
     Constant,
     Expression,
-    Operation,
+    OperatorCall,
 )
 from headgate.protocol.scalars import PLAIN_TIMESTAMP, parse_date, parse_moment
 from headgate.protocol.schema.types import (
@@ -82,12 +82,12 @@ def all_of(items: Sequence[Predicate]) -> Predicate | None:
 def _implied(node: Expression, columns: _Columns, *, is_negated: bool) -> Predicate | None:
     """Drop what is unknown, such that the rest is true wherever the whole is true."""
     match node:
-        case Operation("NOT", (item,)):
+        case OperatorCall("NOT", (item,)):
             return _implied(item, columns, is_negated=not is_negated)
-        case Operation("AND" | "OR" as operator, items):
+        case OperatorCall("AND" | "OR" as operator, items):
             parts = [_implied(item, columns, is_negated=is_negated) for item in items]
             return _joined(parts, is_all=(operator == "AND") is not is_negated)
-        case Operation("BETWEEN", (item, low, high)):
+        case OperatorCall("BETWEEN", (item, low, high)):
             if _certain(low) is None or _certain(high) is None:
                 return None
             sides = ((Operator.GE, low), (Operator.LE, high))
@@ -114,17 +114,17 @@ def _atom(node: Expression, columns: _Columns) -> Predicate | None:
             fields = columns.find(node)
             is_flag = bool(fields) and fields[-1].type == BOOLEAN
             return Compare(_path(fields), Operator.EQ, True) if is_flag else None
-        case Operation("IS NULL", (item,)) | Operation("<=>", (item, Constant("NULL"))):
+        case OperatorCall("IS NULL", (item,)) | OperatorCall("<=>", (item, Constant("NULL"))):
             return columns.is_null(item)
-        case Operation("<=>", (left, right)):
+        case OperatorCall("<=>", (left, right)):
             equal, is_null = columns.compare(left, Operator.EQ, right), columns.is_null(left)
             # Never null: its negation holds for nulls.
             return None if equal is None or is_null is None else And((equal, Not(is_null)))
-        case Operation(sign, (left, right)) if operator := _OPERATORS.get(sign):
+        case OperatorCall(sign, (left, right)) if operator := _OPERATORS.get(sign):
             if isinstance(right, ColumnReference):
                 left, right, operator = right, left, _SWAPPED.get(operator, operator)
             return columns.compare(left, operator, right)
-        case Operation("IN", (item, *choices)):
+        case OperatorCall("IN", (item, *choices)):
             return _in(item, choices, columns)
         case _:
             return None
@@ -187,7 +187,7 @@ def _path(fields: Sequence[StructField]) -> tuple[str, ...]:
 def _certain(node: Expression) -> Constant | None:
     """Return a constant whose meaning is the same under all of Spark's settings, unquoted."""
     match node:
-        case Operation("NEGATE", (Constant("NUMBER", text),)):
+        case OperatorCall("NEGATE", (Constant("NUMBER", text),)):
             return Constant("NUMBER", f"-{text}")
         case Constant("NUMBER" | "BOOLEAN"):
             return node

@@ -16,7 +16,7 @@ from headgate.protocol.expressions.tree import (
     Expression,
     FunctionCall,
     Opaque,
-    Operation,
+    OperatorCall,
 )
 
 _COMPARISONS: Final = {key: key for key in ("=", "!=", "<", "<=", ">", ">=", "<=>")} | {
@@ -40,7 +40,7 @@ def parse_expression(text: str) -> Expression:
 def parse_tokens(tokens: Sequence[Token]) -> Expression:
     """Parse an expression that was split into tokens; the last token is END."""
     try:
-        return _Parser(tokens).parse()
+        return _ExpressionParser(tokens).parse()
     except RecursionError:
         return Opaque("it is nested too deeply")
 
@@ -73,7 +73,7 @@ def _closing_places(tokens: Sequence[Token]) -> dict[int, int]:
     return places
 
 
-class _Parser:
+class _ExpressionParser:
     """Recursive descent, loosest binding first: OR, AND, NOT, predicates, sums, products, signs."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
@@ -86,17 +86,17 @@ class _Parser:
         operands = [self._conjunction()]
         while self._take("OR"):
             operands.append(self._conjunction())
-        return operands[0] if len(operands) == 1 else Operation("OR", tuple(operands))
+        return operands[0] if len(operands) == 1 else OperatorCall("OR", tuple(operands))
 
     def _conjunction(self) -> Expression:
         operands = [self._negation()]
         while self._take("AND"):
             operands.append(self._negation())
-        return operands[0] if len(operands) == 1 else Operation("AND", tuple(operands))
+        return operands[0] if len(operands) == 1 else OperatorCall("AND", tuple(operands))
 
     def _negation(self) -> Expression:
         if self._take("NOT", "!"):
-            return Operation("NOT", (self._negation(),))
+            return OperatorCall("NOT", (self._negation(),))
         start, depth = self._next, self._depth
         try:
             # Directly, as it saves most of the stack where conditions are deeply nested.
@@ -140,14 +140,14 @@ class _Parser:
         left = self._sum()
         while True:
             if operator := self._take(*_COMPARISONS):
-                left = Operation(_COMPARISONS[operator], (left, self._sum()))
+                left = OperatorCall(_COMPARISONS[operator], (left, self._sum()))
             elif self._take("IS"):
                 is_negated = self._take("NOT")
                 keyword = self._take("NULL", "TRUE", "FALSE")
                 if not keyword:
                     raise self._error("IS without NULL, TRUE or FALSE")
-                left = Operation(f"IS {keyword}", (left,))
-                left = Operation("NOT", (left,)) if is_negated else left
+                left = OperatorCall(f"IS {keyword}", (left,))
+                left = OperatorCall("NOT", (left,)) if is_negated else left
             else:
                 start = self._next
                 is_negated = self._take("NOT")
@@ -155,7 +155,7 @@ class _Parser:
                 if found is None:
                     self._next = start
                     return left
-                left = Operation("NOT", (found,)) if is_negated else found
+                left = OperatorCall("NOT", (found,)) if is_negated else found
 
     def _range(self, left: Expression) -> Expression | None:
         if self._take("IN"):
@@ -164,33 +164,33 @@ class _Parser:
             while self._take(","):
                 operands.append(self._sum())
             self._expect(")")
-            return Operation("IN", tuple(operands))
+            return OperatorCall("IN", tuple(operands))
         if self._take("BETWEEN"):
             low = self._sum()
             self._expect("AND")
-            return Operation("BETWEEN", (left, low, self._sum()))
+            return OperatorCall("BETWEEN", (left, low, self._sum()))
         if self._take("LIKE"):
             token = self._advance()
             if token.kind is not TokenKind.STRING:
                 raise _NotUnderstood("LIKE with a pattern that is not a text", token.start)
-            return Operation("LIKE", (left, Constant("STRING", token.text, token.start)))
+            return OperatorCall("LIKE", (left, Constant("STRING", token.text, token.start)))
         return None
 
     def _sum(self) -> Expression:
         left = self._product()
         while operator := self._take("+", "-", "||"):
-            left = Operation(operator, (left, self._product()))
+            left = OperatorCall(operator, (left, self._product()))
         return left
 
     def _product(self) -> Expression:
         left = self._signed()
         while operator := self._take("*", "/", "%"):
-            left = Operation(operator, (left, self._signed()))
+            left = OperatorCall(operator, (left, self._signed()))
         return left
 
     def _signed(self) -> Expression:
         if self._take("-"):
-            return Operation("NEGATE", (self._signed(),))
+            return OperatorCall("NEGATE", (self._signed(),))
         if self._take("+"):
             return self._signed()
         return self._operand()

@@ -25,11 +25,11 @@ class Operator(enum.Enum):
     GE = ">="
 
 
-class _Node(msgspec.Struct, frozen=True, tag_field="is"):
+class _PredicateNode(msgspec.Struct, frozen=True, tag_field="is"):
     pass
 
 
-class Compare(_Node, frozen=True, tag="compare"):
+class Compare(_PredicateNode, frozen=True, tag="compare"):
     """A column compared with a literal."""
 
     column: Column
@@ -37,32 +37,32 @@ class Compare(_Node, frozen=True, tag="compare"):
     value: Literal
 
 
-class In(_Node, frozen=True, tag="in"):
+class In(_PredicateNode, frozen=True, tag="in"):
     """A column equal to one of several literals."""
 
     column: Column
     values: tuple[Literal, ...]
 
 
-class IsNull(_Node, frozen=True, tag="null"):
+class IsNull(_PredicateNode, frozen=True, tag="null"):
     """A column that is null."""
 
     column: Column
 
 
-class And(_Node, frozen=True, tag="and"):
+class And(_PredicateNode, frozen=True, tag="and"):
     """All of several predicates."""
 
     items: tuple[Predicate, ...]
 
 
-class Or(_Node, frozen=True, tag="or"):
+class Or(_PredicateNode, frozen=True, tag="or"):
     """Any of several predicates."""
 
     items: tuple[Predicate, ...]
 
 
-class Not(_Node, frozen=True, tag="not"):
+class Not(_PredicateNode, frozen=True, tag="not"):
     """The negation of a predicate."""
 
     item: Predicate

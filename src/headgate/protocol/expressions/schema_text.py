@@ -47,17 +47,17 @@ _ALIASES: Mapping[str, Primitive] = {
 
 def parse_schema(text: str) -> StructType:
     """Parse columns: `id long not null, s struct<a: int> comment 'why'`."""
-    return _Parser(_tokens(text)).schema()
+    return _SchemaParser(_tokens(text)).schema()
 
 
 def parse_type(text: str) -> DataType:
     """Parse a type: `decimal(10, 2)`, `array<int>`."""
-    return _Parser(_tokens(text)).data_type()
+    return _SchemaParser(_tokens(text)).data_type()
 
 
 def read_type(tokens: Sequence[Token]) -> tuple[DataType, int]:
     """Parse the type that some tokens begin with; also return the offset where it ends."""
-    parser = _Parser(tokens)
+    parser = _SchemaParser(tokens)
     return parser.type(), parser.end
 
 
@@ -68,7 +68,7 @@ def _tokens(text: str) -> list[Token]:
         raise _refused(error.at, error.why) from None
 
 
-class _Parser:
+class _SchemaParser:
     """Recursive descent over the tokens of a schema."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:

@@ -33,7 +33,7 @@ class ColumnReference:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperatorCall:
     """An operator with its operands, in the order of the text.
 
     AND, OR (two operands or more); NOT, IS NULL, IS TRUE, IS FALSE, NEGATE (`-x`); the comparisons
@@ -62,7 +62,7 @@ class Opaque:
     at: int | None = field(default=None, compare=False)
 
 
-Expression: TypeAlias = Constant | ColumnReference | Operation | FunctionCall | Opaque
+Expression: TypeAlias = Constant | ColumnReference | OperatorCall | FunctionCall | Opaque
 
 
 def nodes(tree: Expression) -> Iterator[Expression]:
@@ -71,5 +71,5 @@ def nodes(tree: Expression) -> Iterator[Expression]:
     while pending:
         node = pending.pop()
         yield node
-        if isinstance(node, Operation | FunctionCall):
+        if isinstance(node, OperatorCall | FunctionCall):
             pending.extend(reversed(node.operands))

@@ -51,14 +51,14 @@ def char_lengths(item: StructField) -> CharLengths:
     if text is None:
         return CharLengths()
     try:
-        return _Parser(str(text)).parse()
+        return _LengthParser(str(text)).parse()
     except ValueError:
         raise UnsupportedFeatureError(
             f"Column {item.name!r} is declared as {text!r}, which cannot be read."
         ) from None
 
 
-class _Parser:
+class _LengthParser:
     """Recursive descent over the tokens of a type."""
 
     def __init__(self, text: str) -> None:

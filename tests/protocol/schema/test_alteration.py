@@ -8,8 +8,8 @@ from headgate.protocol.actions import DomainMetadata, Metadata
 from headgate.protocol.clustering import DOMAIN, clustering_columns
 from headgate.protocol.expressions.dependents import dependents
 from headgate.protocol.expressions.schema_text import parse_schema, parse_type
-from headgate.protocol.schema.changes import First as AtTheHead
-from headgate.protocol.schema.changes import dotted, moved, retyped
+from headgate.protocol.schema.alteration import First as AtTheHead
+from headgate.protocol.schema.alteration import dotted, moved, retyped
 from headgate.protocol.schema.column_mapping import MAPPING_NAME
 from headgate.protocol.schema.type_widening import TYPE_CHANGES
 from headgate.protocol.schema.types import (

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.data.arrow_types import file_schema
-from headgate.data.reader import as_list, list_offsets
+from headgate.data.file_reader import as_list, list_offsets
 from headgate.data.statistics_builder import StatisticsBuilder, indexed_columns, number
 from headgate.errors import HeadgateError, InvalidDataError
 from headgate.protocol.actions import AddFile
 from headgate.protocol.partition_values import format_partition_value
 from headgate.protocol.schema.column_mapping import physical_name
 from headgate.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructType
-from headgate.storage.port import ObjectStore, encode
+from headgate.storage.object_store import ObjectStore, encode
 
 TARGET_FILE_SIZE: Final = 128 << 20
 _ROW_GROUP_BYTES: Final = 64 << 20  # of rows in memory; compressed they are less

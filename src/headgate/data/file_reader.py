@@ -56,7 +56,7 @@ from headgate.protocol.schema.types import (
     find_all,
 )
 from headgate.storage.locations import DataPath, PathKind, data_path, decode, path_within, store_for
-from headgate.storage.port import ObjectStore
+from headgate.storage.object_store import ObjectStore
 
 BATCH_ROWS: Final = 65_536
 _RESTORE: Final = (
