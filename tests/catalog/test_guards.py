@@ -251,7 +251,6 @@ def test_a_commit_whose_file_is_to_be_looked_for_is_not_taken_at_once(inline_lak
     assert lake.database.propose_soon(nothing_to_see, Future(), lambda: None)
 
 
-@shows("FI1")
 @STAGED_ONLY
 def test_a_staged_commit_is_not_taken_at_once(lake: House) -> None:
     table_id = lake.create().table_id

@@ -367,7 +367,7 @@ UNMAKING: dict[str, tuple[Callable[[TableId], Action], str]] = {
 
 
 @req("EN-01", "CM-36")
-@shows("FI5", "S20")
+@shows("FI5", "S20", "FX25")
 @pytest.mark.parametrize("house", list(Way), indirect=True)
 @pytest.mark.parametrize("change", UNMAKING)
 def test_a_commit_that_would_unmake_the_table_is_refused_by_its_own_rule(

@@ -538,7 +538,7 @@ def test_a_commit_that_breaks_the_protocol_is_refused_with_a_reason(
     assert answer.status_code in (400, 413, 422)
 
 
-@shows("FI5")
+@shows("FI5", "FX25")
 def test_another_table_id_another_partitioning_and_time_switched_off_are_refused(
     world: World,
 ) -> None:

@@ -56,7 +56,8 @@ def test_every_clause_has_all_its_fields() -> None:
 
 def test_every_fault_has_all_its_fields() -> None:
     for fault, row in FAULTS.items():
-        assert {"says", "means"} <= row.keys() <= {"says", "means", "planned"}, fault
+        assert {"says", "means"} <= row.keys() <= {"says", "means", "planned", "deviates"}, fault
+        assert len(row.keys() & {"planned", "deviates"}) <= 1, fault
         assert all(isinstance(value, str) and value for value in row.values()), fault
 
 

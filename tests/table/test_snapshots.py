@@ -602,7 +602,7 @@ def test_a_version_that_was_cleaned_away_is_gone() -> None:
             catalog.load(version=Version(version))
 
 
-@shows("FR5")
+@shows("FR5", "S15")
 def test_a_cleaned_version_is_gone_though_an_older_commit_was_put_back() -> None:
     catalog = appended(6)
     catalog.publish()

@@ -130,7 +130,6 @@ class CommitContract:
                 assert version == (None if expected < 0 else expected), at
             assert unit.version_at(one.key + 1, Sequence(10)) is None
 
-    @shows("FC5")
     def test_the_last_version_within_a_size_is_found_by_adding_up_contents(
         self, store: CatalogStore
     ) -> None:

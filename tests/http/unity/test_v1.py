@@ -847,6 +847,7 @@ def test_a_file_that_is_no_staged_commit_or_not_there_is_400(served: Served, nam
 
 
 @req("AU-02")
+@shows("FX15")
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -1009,6 +1010,7 @@ def test_what_the_commit_changes_and_nobody_declares_is_taken_from_it(table: Sto
     ]
 
 
+@shows("FI6")
 def test_requirements_that_do_not_hold_are_409_and_those_that_are_missing_400(
     served: Served,
 ) -> None:
