@@ -63,7 +63,7 @@ _RED = "\x1b[31m{}\x1b[0m"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what the command line says; give 1 when a ratio fell or a side failed, 2 if not run."""
+    """Run the command line; return 1 if a ratio fell or a side failed, 2 if nothing was run."""
     options = _parser().parse_args(arguments)
     if options.list:
         for scenario in SCENARIOS:
@@ -94,17 +94,17 @@ def _measure(options: argparse.Namespace) -> int:
     minutes = (time.monotonic() - started) / 60
     about = machine.describe(prepared.CACHE) | {"load before, 1 5 15 minutes": busy}
     when = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    _say("")
+    _show("")
     print("\n".join(report.table(results, red=_RED if sys.stdout.isatty() else "{}")))
     print(f"\n{minutes:.1f} minutes on {about['cores']} cores, load before {busy}")
     for result in results:
         for block in result.measured:
             if block.failure is not None:
                 print(f"{result.scenario.number}: {block.name}: {block.failure}")
-    said = {"when": when, "minutes": round(minutes, 1), "machine": about, "quick": options.quick}
-    written = report.as_json(results, said)
+    run = {"when": when, "minutes": round(minutes, 1), "machine": about, "quick": options.quick}
+    written = report.as_json(results, run)
     if options.quick:
-        return _hold_against_stored(results, written, options)
+        return _compare_with_stored(results, written, options)
     if options.only is None:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "latest.json").write_text(written)
@@ -135,9 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small sizes, under three minutes")
     parser.add_argument("--only", metavar="6,8", help="these scenarios and no others")
     parser.add_argument("--page", metavar="NAME", help="with --only: write it to docs/NAME.md")
-    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--list", action="store_true", help="list the scenarios")
     parser.add_argument("--store", action="store_true", help="with --quick: store the ratios")
-    parser.add_argument("--clean", action="store_true", help="build what is prepared anew")
+    parser.add_argument("--clean", action="store_true", help="rebuild the prepared data")
     parser.add_argument(
         "--tries",
         type=int,
@@ -157,7 +157,7 @@ def _is_chosen(scenario: Scenario, options: argparse.Namespace) -> bool:
 def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Result:
     started = time.monotonic()
     title = f"{scenario.number}. {scenario.title.format(**sizes)}"
-    _say(f"{title}: preparing")
+    _show(f"{title}: preparing")
     measured = []
     with Shared() as shared:
         for block in scenario.blocks(sizes):
@@ -170,26 +170,26 @@ def _run(scenario: Scenario, sizes: Sizes, options: argparse.Namespace) -> Resul
                 shared=shared,
             )
             measured.append(found)
-            told = found.failure or f"floor moved by {found.floor_moved:.0%}"
-            _say(f"{label}: {told}", end="\n")
-            # A long run that is cut off has told what it found.
+            outcome = found.failure or f"floor moved by {found.floor_moved:.0%}"
+            _show(f"{label}: {outcome}", end="\n")
+            # Printed at once, for runs that are interrupted.
             print("\n".join(report.block_lines(found)), file=sys.stderr)
     counts: Counts | str = {}
     if scenario.counts is not None:
-        _say(f"{title}: counting")
+        _show(f"{title}: counting")
         try:
             counts = scenario.counts(sizes)
         except SideError as error:
             counts = f"not counted: {error}"
     prepared.put_aside(prepared.WORK)
-    _say(f"{title}: {time.monotonic() - started:.0f} s", end="\n")
+    _show(f"{title}: {time.monotonic() - started:.0f} s", end="\n")
     result = report.result_of(scenario, sizes, measured, counts)
-    _say("", end="")
+    _show("", end="")
     print("\n".join(report.other_lines(result)), file=sys.stderr)
     return result
 
 
-def _hold_against_stored(results: list[Result], written: str, options: argparse.Namespace) -> int:
+def _compare_with_stored(results: list[Result], written: str, options: argparse.Namespace) -> int:
     stored_at = RESULTS / "quick.json"
     ratios = report.ratios_of(results)
     stored = report.stored_ratios(stored_at, results)
@@ -203,11 +203,11 @@ def _hold_against_stored(results: list[Result], written: str, options: argparse.
         stored or {},
         {name: ratio.grows for name, ratio in ratios.items()},
     )
-    for said in fell:
-        print(f"fell by more than {report.FALLEN:.0%}: {said}")
+    for ratio_text in fell:
+        print(f"fell by more than {report.FALLEN:.0%}: {ratio_text}")
     if not fell:
         compared = len(ratios.keys() & (stored or {}).keys())
-        print(f"{compared} ratios held against bench/results/quick.json: none fell")
+        print(f"{compared} ratios compared with bench/results/quick.json: none fell")
     return int(bool(fell) or _has_failed(results))
 
 
@@ -216,11 +216,11 @@ def _has_failed(results: list[Result]) -> bool:
 
 
 def _step(label: str, step: str) -> None:
-    _say(f"{label}: {step}")
+    _show(f"{label}: {step}")
 
 
-def _say(text: str, end: str = "") -> None:
-    """Tell how far the run is: on one line where somebody looks on."""
+def _show(text: str, end: str = "") -> None:
+    """Show the progress of the run; on a terminal, all on one line."""
     if sys.stderr.isatty():
         print(f"\r\x1b[2K{text}", end=end, file=sys.stderr, flush=True)
     elif end:

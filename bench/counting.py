@@ -29,7 +29,7 @@ _LOOKS = {"stat", "lstat", "newfstatat", "statx", "access", "faccessat", "facces
 
 
 def is_available() -> bool:
-    """Say whether calls can be counted here."""
+    """Return True if calls can be counted on this machine."""
     return shutil.which("strace") is not None
 
 
@@ -52,14 +52,14 @@ def count(side: Side, below: Path, per: int = 1) -> dict[str, float]:
             check=False,
         )
         if done.returncode:
-            said = done.stderr.strip().splitlines()
-            raise SideError(f"{side.name} died: {said[-1] if said else done.returncode}")
+            errors = done.stderr.strip().splitlines()
+            raise SideError(f"{side.name} died: {errors[-1] if errors else done.returncode}")
         counted = tally(trace.read_text(errors="replace").splitlines(), below)
     return {kind: number / per for kind, number in counted.items()}
 
 
 def tally(lines: Iterable[str], below: Path) -> dict[str, int]:
-    """Count the calls of a trace that lie between the marks and below a folder, by kind."""
+    """Count the calls of a trace that are between the marks and below a folder, by kind."""
     counted = collections.Counter[str]()
     is_counting = False
     folders: set[str] = set()

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 def slope(points: Mapping[float, float]) -> float:
-    """Give the least-squares slope of size -> cost, both as logarithms."""
+    """Return the least-squares slope of size -> cost, both as logarithms."""
     if len(points) < 2:
         raise ValueError("a slope needs two points")
     xs = [math.log(size) for size in points]

@@ -32,7 +32,7 @@ class _Handler:
 
 
 def create_app() -> Starlette:
-    """Make the application, in the worker's process, which ends with its parent."""
+    """Create the application in the worker's process, which ends with its parent."""
     die_with_parent()
     return Starlette(
         routes=[

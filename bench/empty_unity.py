@@ -1,7 +1,7 @@
 """`python -m bench.empty_unity FILE --port N`: what our server answered DuckDB, from memory.
 
-The file has the answers by their paths. Those about the table follow its commits, which are kept in
-memory and judged by nobody: what DuckDB takes against this server is what it takes by itself.
+The file has the answers by path. Those about the table follow its commits, which are kept in
+memory and not checked: the time that DuckDB takes with this server is DuckDB's own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _FILE = "HEADGATE_BENCH_ANSWERS"
 
 class _Application:
     def __init__(self, answers: dict[str, Any]) -> None:
-        self._tables = {path: told for path, told in answers.items() if "commits" in told}
+        self._tables = {path: answer for path, answer in answers.items() if "commits" in answer}
         self._fixed = {
-            path: json.dumps(told).encode()
-            for path, told in answers.items()
+            path: json.dumps(answer).encode()
+            for path, answer in answers.items()
             if path not in self._tables
         }
 
@@ -62,7 +62,7 @@ class _Application:
 
 
 def create_app() -> _Application:
-    """Make the application, in the worker's process, which ends with its parent."""
+    """Create the application in the worker's process, which ends with its parent."""
     die_with_parent()
     return _Application(json.loads(Path(os.environ[_FILE]).read_bytes()))
 

@@ -1,8 +1,8 @@
-"""The least that the work of a scenario can cost on this disk, measured in the same run.
+"""The lowest possible cost of each scenario on this disk, measured in the same run.
 
-Floors have the signature of sides and run in processes of their own. They know nothing of Headgate.
-Here and in the scenarios a side imports what it needs itself, before the clock starts: what another
-side imports is no part of its memory.
+Floors have the signature of sides, run in processes of their own and do not use Headgate. Here and
+in the scenarios a side imports what it needs itself, before the clock starts, so that imports of
+other sides do not count as its memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FEW_TIMES = 3  # of a long one
 
 
 def put_if_absent(watch: Watch, place: str, count: int, size: int) -> Seen:
-    """Put small files durably, one after the other, in one thread."""
+    """Write small files durably, one after the other, in one thread."""
     folder = _fresh(place)
     content = os.urandom(size)
     with watch.measure():
@@ -30,7 +30,7 @@ def put_if_absent(watch: Watch, place: str, count: int, size: int) -> Seen:
 
 
 def put_and_commit(watch: Watch, place: str, count: int, size: int) -> Seen:
-    """Put a file durably, then commit a row: the least a durable append can do."""
+    """Write a file durably, then commit a row: the minimum of a durable append."""
     folder = _fresh(place)
     database = _database(folder / "floor.db")
     content = os.urandom(size)
@@ -45,7 +45,7 @@ def put_and_commit(watch: Watch, place: str, count: int, size: int) -> Seen:
 
 
 def compare_and_set(watch: Watch, place: str, count: int, size: int) -> Seen:
-    """Commit as a catalog must: read the head, insert the commit, move the head if it stood."""
+    """Commit as a catalog must: read the head, insert the commit, set the head if unchanged."""
     folder = _fresh(place)
     database = _database(folder / "floor.db")
     database.execute("CREATE TABLE heads (id INTEGER PRIMARY KEY, head INTEGER NOT NULL)")
@@ -128,7 +128,7 @@ def write_parquet(watch: Watch, place: str, files: int) -> Iterator[Seen]:
 
 
 def _put(folder: Path, name: str, content: bytes) -> None:
-    """Put one file: temporary file, sync, link, unlink, sync of the folder."""
+    """Write one file: temporary file, sync, link, unlink, sync of the folder."""
     temporary = folder / f".{name}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:

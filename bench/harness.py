@@ -1,4 +1,4 @@
-"""The rules of honesty, in one place.
+"""Measure sides in turns, and discard figures that cannot be trusted.
 
 Sides take turns, A B A B, each in a process and a directory of its own on one disk, unless a block
 is about what they do in one process; what they found is compared before a time counts; the floor is
@@ -34,7 +34,7 @@ SAMPLES_FOR_P99 = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Who is measured: a function `MODULE:FUNCTION(watch, **arguments)` in a process."""
+    """One measured side: a function `MODULE:FUNCTION(watch, **arguments)` in a process."""
 
     name: str
     function: str
@@ -49,7 +49,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Sides that take turns, and the floor they are held against."""
+    """Sides that take turns, and the floor they are compared with."""
 
     name: str
     per: str  # what one time is the time of
@@ -59,7 +59,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of one side in one block."""
+    """The figures of one side in one block."""
 
     median: float
     low: float  # the least and the greatest of the alternations' medians
@@ -70,12 +70,12 @@ class Figures:
     peak_rss: int
     samples: int
     is_durable: bool = True
-    facts: Mapping[str, float] = field(default_factory=dict)  # what else it told, with its unit
+    facts: Mapping[str, float] = field(default_factory=dict)  # other measurements, with their unit
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of a block. A block without figures says why."""
+    """The figures of a block, or the reason why there are none."""
 
     name: str
     per: str
@@ -89,12 +89,12 @@ class Measured:
 
     @property
     def is_steady(self) -> bool:
-        """Say whether the floor stood still while the figures were taken."""
+        """Return True if the floor did not move during the measurement."""
         return self.failure is None and self.floor_moved <= MOVED
 
 
 class SideError(Exception):
-    """A side that died, or found something else than the others."""
+    """A side died, or its result differs from the others."""
 
 
 def measure(
@@ -105,7 +105,7 @@ def measure(
     say: Callable[[str], None] = lambda _: None,
     shared: Shared | None = None,
 ) -> Measured:
-    """Measure a block until its floor stands still, or as often as there are tries.
+    """Measure a block until its floor does not move, at most `tries` times.
 
     Processes that sides share are taken from `shared`, and stay there for the next block.
     """
@@ -129,12 +129,12 @@ def measure(
 
 
 def moved(readings: Sequence[float]) -> float:
-    """Say by how much readings of one floor differ."""
+    """Return by how much readings of one floor differ."""
     return max(readings) / min(readings) - 1
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """Give the sample that `share` of all are not above."""
+    """Return the sample that a `share` of all samples does not exceed."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -175,7 +175,7 @@ def _measure_once(
 
 
 def _compare(sides: Sequence[_Running]) -> None:
-    """Hold what the sides found against each other. None of their times counts if they differ."""
+    """Compare the results of the sides. If they differ, none of their times counts."""
     for number, one in enumerate(sides):
         for other in sides[number + 1 :]:
             if one.side.task != other.side.task:
@@ -189,7 +189,7 @@ def _compare(sides: Sequence[_Running]) -> None:
 
 
 class Shared:
-    """Processes that several sides are asked of, by name."""
+    """Processes that run several sides, by name."""
 
     def __init__(self) -> None:
         self._workers: dict[str, _Worker] = {}
@@ -201,26 +201,26 @@ class Shared:
         self.end()
 
     def worker(self, side: Side) -> _Worker:
-        """Give the process a side is asked of: its own, or the one it shares."""
+        """Return the process that runs a side: its own, or a shared one."""
         if side.within is None:
             return _Worker()
         return self._workers.setdefault(side.within, _Worker())
 
     def end(self) -> None:
-        """Let all processes go."""
+        """End all processes."""
         for worker in self._workers.values():
             worker.end()
 
 
 class _Worker:
-    """A process that sides are asked of."""
+    """A process that runs sides."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
 
     def ask(self, side: Side) -> dict[str, Any]:
-        """Let a side take one turn, in the process there is or in a new one."""
+        """Run one turn of a side, in the current process or a new one."""
         if self._process is None:
             if side.reset is not None:
                 side.reset()
@@ -242,7 +242,7 @@ class _Worker:
         return answer
 
     def end(self) -> None:
-        """Let the process go."""
+        """End the process."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
@@ -270,19 +270,19 @@ class _Worker:
     def _died(self, side: Side) -> SideError:
         assert self._errors is not None
         self._errors.seek(0)
-        said = self._errors.read().strip().splitlines()
-        return SideError(f"{side.name} died: {said[-1] if said else 'it said nothing'}")
+        errors = self._errors.read().strip().splitlines()
+        return SideError(f"{side.name} died: {errors[-1] if errors else 'no output'}")
 
 
 def question(side: Side) -> str:
-    """Give the line that asks a worker for one turn of a side."""
+    """Return the line that asks a worker for one turn of a side."""
     asked = {"side": side.name, "function": side.function, "arguments": dict(side.arguments)}
     return json.dumps(asked) + "\n"
 
 
 @dataclass(slots=True)
 class _Running:
-    """A side, and what came of its turns."""
+    """A side and the results of its turns."""
 
     side: Side
     worker: _Worker
@@ -307,7 +307,7 @@ class _Running:
         self.seen = Seen(**answer["seen"])
 
     def forget(self) -> None:
-        """Let the warm-up count for nothing."""
+        """Discard the warm-up."""
         self.turns, self.laps, self.cpu, self.peak_rss = [], [], [], 0
         self.facts, self.worst = [], []
 

@@ -1,7 +1,7 @@
 """Long histories and many tables, made cheaply: rows put straight through the store's port.
 
-A few commits and tables are real, made by the catalog; the others are their likeness. Nobody
-reads the files they name, since a checkpoint covers them, or nobody opens those tables.
+A few commits and tables are real, made by the catalog; the others are copies of them. Their files
+are never read: a checkpoint covers them, or no one opens those tables.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _AGO_MS = 3600 * 1000  # so that the newest timestamp of a long history is not a
 
 
 class PastClock(SystemClock):
-    """A clock that goes an hour late."""
+    """A clock that is an hour slow."""
 
     def now_ms(self) -> int:
         return super().now_ms() - _AGO_MS
 
 
 def history(commits: int, *, in_log: bool = False) -> Prepared:
-    """Give a table of many commits with one live file, a checkpoint and a few commits above it.
+    """Return a table of many commits with one live file, a checkpoint and a few commits above it.
 
-    The log has the files of the newest alone, or of all where somebody reads them.
+    The log has the files of the newest commits only, or with `in_log` of all.
     """
 
     def build(place: Path) -> None:
@@ -57,7 +57,7 @@ def history(commits: int, *, in_log: bool = False) -> Prepared:
 
 
 def tables(count: int) -> Prepared:
-    """Give a lake of many tables, of which the first is real."""
+    """Return a lake of many tables, of which the first is real."""
 
     def build(place: Path) -> None:
         lake = str(place / "lake")
@@ -70,7 +70,7 @@ def tables(count: int) -> Prepared:
 
 
 def name_of(number: int) -> str:
-    """Give the name of a table in a lake of many."""
+    """Return the name of a table in a lake of many."""
     return NAME if number == 0 else f"{NAME}{number}"
 
 
@@ -81,7 +81,7 @@ def _session(lake: str) -> Session:
 
 
 def _grow(session: Session, table: Table) -> None:
-    """Commit a few times as somebody would; each time another file comes."""
+    """Commit a few times as a client does; each commit adds another file."""
     for number in range(TAIL):
         append_inline(session, table, range(10**6 + number, 10**6 + number + 1))
 

@@ -2,8 +2,8 @@
 
 `python -m bench.laps --port N` is our server with clocks around its steps; the clocks are put
 around functions from here, and the product has none. They cost a few microseconds a commit
-themselves. A step's time is its own, without the steps inside it. A unit of work in which nothing
-was decided is the publisher's, with its BEGIN and its COMMIT. `GET /laps` tells the sums.
+themselves. A step's time is its own, without the steps inside it. A unit of work without
+a decision is the publisher's, with its BEGIN and its COMMIT. `GET /laps` returns the sums.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def create_app() -> Any:
         if scope["type"] != "http" or scope["path"] != "/laps":
             await inner(scope, receive, send)
             return
-        said = {"seconds": _sums.seconds, "cpu": _sums.cpu, "threads": _threads()}
-        content = json.dumps(said).encode()
+        laps = {"seconds": _sums.seconds, "cpu": _sums.cpu, "threads": _threads()}
+        content = json.dumps(laps).encode()
         headers = [(b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
@@ -184,7 +184,7 @@ def _put_clocks() -> None:
 
     class Connection(apsw.Connection):
         def execute(self, statements: str, *arguments: Any, **options: Any) -> Any:
-            # Those of readers and of the threads that publish are nobody's.
+            # Units of work of readers and publishing threads are not counted.
             if threading.current_thread().name != "headgate-ratifier":
                 return super().execute(statements, *arguments, **options)
             book = functools.partial(_unit.add, statements)
@@ -231,7 +231,7 @@ def _timed(
 
 
 def _stack() -> dict[str, list[float]]:
-    """Give the steps this thread is in, each with the time that went to steps inside it."""
+    """Return the steps this thread is in, each with the time that went to steps inside it."""
     if not hasattr(_stacks, "steps"):
         _stacks.steps = {}
     found: dict[str, list[float]] = _stacks.steps

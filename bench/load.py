@@ -57,7 +57,7 @@ class Loaded:
         return len(self.acknowledged)
 
     def facts(self) -> dict[str, float]:
-        """Tell the rate and the latencies."""
+        """Return the rate and the latencies."""
         return {
             "commits/s": self.good / self.seconds,
             "p50 ms": percentile(self.latencies, 0.5) * 1e3,
@@ -106,11 +106,11 @@ def load(port: int, plans: Sequence[Plan], processes: int = PROCESSES) -> Loaded
 def commit_request(
     table_id: str, txn_id: str, version: int, actions: bytes, commit_info: dict[str, object]
 ) -> tuple[bytearray, int]:
-    """Give a request as a client sends it, and where its version stands."""
+    """Return a request as a client sends it, and where its version stands."""
     encoded = base64.b64encode(actions).decode()
     content = {"way": "inline", "commitInfo": commit_info, "actions": encoded}
-    said = json.dumps({"txnId": txn_id, "content": content}, separators=(",", ":"))
-    body = f'{{"version":{version:>{_WIDTH}},{said[1:]}'.encode()
+    request = json.dumps({"txnId": txn_id, "content": content}, separators=(",", ":"))
+    body = f'{{"version":{version:>{_WIDTH}},{request[1:]}'.encode()
     head = (
         f"POST /v1/tables/{table_id}/commits HTTP/1.1\r\nhost: 127.0.0.1\r\n"
         f"content-type: application/json\r\nidempotency-key: {txn_id}\r\n"
@@ -142,17 +142,17 @@ class Line:
 
 
 def get_request(path: str) -> bytes:
-    """Give a request for reading."""
+    """Return a request for reading."""
     return f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
 
 
 def is_good(answer: bytes) -> bool:
-    """Say whether an answer is a success."""
+    """Return True if an answer is a success."""
     return answer[9:12] == b"200"
 
 
 def is_whole(received: bytes) -> bool:
-    """Say whether an answer is all there, in whatever way its server tells where it ends."""
+    """Return True if an answer is complete, however its server marks the end."""
     head, separator, body = received.partition(b"\r\n\r\n")
     if not separator:
         return False

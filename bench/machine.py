@@ -34,7 +34,7 @@ _PACKAGES = (
 
 
 def describe(place: Path) -> dict[str, str]:
-    """Tell of machine, disk and versions; `place` is where the data lies."""
+    """Describe machine, disk and versions; `place` is the folder of the data."""
     device, system = _mount(place)
     return {
         "processor": _processor(),
@@ -55,7 +55,7 @@ def describe(place: Path) -> dict[str, str]:
 
 
 def load() -> str:
-    """Tell how busy the machine is with other things."""
+    """Describe how busy the machine is with other work."""
     return " ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
@@ -67,7 +67,7 @@ def _processor() -> str:
 
 
 def _mount(place: Path) -> tuple[str, str]:
-    """Give device and file system of the mount that a path lies on."""
+    """Return device and file system of the mount that a path lies on."""
     found = ("unknown", "unknown")
     longest = -1
     for line in Path("/proc/self/mounts").read_text().splitlines():
@@ -81,8 +81,8 @@ def _java() -> str:
     java = shutil.which("java")
     if java is None:
         return "none"
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    return said.splitlines()[0] if said else "unknown"
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    return output.splitlines()[0] if output else "unknown"
 
 
 def _postgres() -> str:
@@ -100,5 +100,5 @@ def _commit() -> str:
     if git is None:
         return "unknown"
     asked = [git, "describe", "--always", "--dirty", "--exclude", "*"]
-    said = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return said.stdout.strip() or "unknown"
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"

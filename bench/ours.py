@@ -46,7 +46,7 @@ def staging_session(lake: str) -> Session:
 
 
 def local(location: str) -> Path:
-    """Give the folder of a table on this disk."""
+    """Return the local folder of a table."""
     return Path(location.removeprefix("file://"))
 
 

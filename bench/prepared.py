@@ -67,10 +67,10 @@ class Prepared:
         return self.place / "plain"
 
     def put_back(self) -> None:
-        """Make the place what it was when it was built."""
+        """Restore the folder to its state when it was built."""
         _remove(self.place)
         WORK.mkdir(parents=True, exist_ok=True)
-        # Links are enough: whoever writes a log replaces files and never changes one.
+        # Links are enough: writers of a log replace files and never change one.
         subprocess.run(["cp", "-al", str(self.kept), str(self.place)], check=True)
         for database in self.place.glob("lake/headgate.db*"):
             kept = self.kept / "lake" / database.name
@@ -79,7 +79,7 @@ class Prepared:
 
 
 def narrow(commits: int, way: str, published: bool = True) -> Prepared:
-    """Give a table of many commits with a file each, `inline` or `staged`, without checkpoint."""
+    """Return a table of many commits with a file each, `inline` or `staged`, without checkpoint."""
     state = "published" if published else "backlog"
 
     def build(place: Path) -> None:
@@ -104,7 +104,7 @@ def narrow(commits: int, way: str, published: bool = True) -> Prepared:
 
 
 def wide(files: int) -> Prepared:
-    """Give a table whose checkpoint has many files, with a few commits above it."""
+    """Return a table whose checkpoint has many files, with a few commits above it."""
 
     def build(place: Path) -> None:
         with _session(place) as session:
@@ -139,13 +139,13 @@ def wide(files: int) -> Prepared:
 
 
 def fresh(place: Path) -> None:
-    """Make sure that nothing lies at a place."""
+    """Make sure that a path does not exist."""
     put_aside(place)
     place.parent.mkdir(parents=True, exist_ok=True)
 
 
 def put_aside(place: Path) -> None:
-    """Take away what lies at a place, and remove it when the run is over.
+    """Move a folder away, and remove it when the run is over.
 
     For minutes after many files were removed, ext4 passes over the numbers they had one by one
     whenever a file is made near by, which then costs ten times as much.
@@ -156,13 +156,13 @@ def put_aside(place: Path) -> None:
 
 
 def clear_work() -> None:
-    """Remove what a run worked on; what is kept stays."""
+    """Remove the working data of a run; prepared data stays."""
     _remove(WORK)
     _remove(_ASIDE)
 
 
 def clear_kept() -> None:
-    """Remove what is kept for the next run."""
+    """Remove the prepared data."""
     _remove(KEPT)
 
 
@@ -170,7 +170,7 @@ def clear_kept() -> None:
 
 
 def add_file(index: int) -> AddFile:
-    """Give the file of one index: the same one each time, in every table."""
+    """Return the file of one index: the same one each time, in every table."""
     digest = hashlib.md5(str(index).encode(), usedforsecurity=False).hexdigest()
     return AddFile(
         path=_path(index, digest),
@@ -187,7 +187,7 @@ def _lines(first: int, end: int) -> bytes:
 
 
 def add_columns(files: int, first: int = 0) -> pa.StructArray:
-    """Give many files as the `add` column of a checkpoint."""
+    """Return many files as the `add` column of a checkpoint."""
     digests = [
         hashlib.md5(str(index).encode(), usedforsecurity=False).hexdigest()
         for index in range(first, first + files)
@@ -234,7 +234,7 @@ def _stats(index: int, digest: str) -> str:
 
 def _session(place: Path) -> Session:
     place.mkdir(parents=True, exist_ok=True)
-    # The files these commits name are nowhere, and nobody reads them.
+    # The files that these commits name do not exist, and are not read.
     settings = Settings(verify_staged=0, unpublished_hard=10**9)
     return headgate.connect(place / "lake", publisher=False, settings=settings)
 
@@ -245,7 +245,7 @@ def _catalog(session: Session) -> Catalog:
 
 
 def local(location: str) -> Path:
-    """Give the folder of a table on this disk."""
+    """Return the local folder of a table."""
     return Path(location.removeprefix("file://"))
 
 
@@ -293,32 +293,32 @@ def append_inline(session: Session, table: Table, indexes: range, threads: int =
 
 
 def inline(actions: bytes, *, is_blind: bool = True) -> Inline:
-    """Give the content of a commit as a client would send it."""
-    said: dict[str, object] = {
+    """Return the content of a commit as a client would send it."""
+    commit_info: dict[str, object] = {
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": '["day"]'},
         "isBlindAppend": is_blind,
         "engineInfo": "bench",
     }
-    return Inline(commit_info=said, actions=actions)
+    return Inline(commit_info=commit_info, actions=actions)
 
 
 def _append_staged(session: Session, table: Table, contents: Iterator[bytes]) -> None:
     """Commit by staged files, one after the other."""
     ids = RandomIds()
-    # Counted here: asking the catalog each time would tell all that is unpublished each time.
+    # Counted here: each answer of the catalog would contain all unpublished commits.
     resolved = session.catalog.resolve(table.id)
     version, timestamp_ms = resolved.latest, resolved.timestamp_ms
     for actions in contents:
         version, timestamp_ms = Version(version + 1), max(SystemClock().now_ms(), timestamp_ms + 1)
         txn_id = TxnId(str(ids.ordered()))
-        said = {
+        commit_info = {
             "inCommitTimestamp": timestamp_ms,
             "txnId": txn_id,
             "timestamp": timestamp_ms,
             **inline(b"").commit_info,
         }
-        first = json.dumps({"commitInfo": said}, separators=(",", ":"))
+        first = json.dumps({"commitInfo": commit_info}, separators=(",", ":"))
         content = first.encode() + b"\n" + actions
         staged = StagedCommit(version, ids.random())
         path = local(table.location) / staged.path
@@ -334,7 +334,7 @@ def _append_staged(session: Session, table: Table, contents: Iterator[bytes]) ->
 
 
 def _append_tail(session: Session, table: Table, files: int, checkpoint: Version) -> None:
-    """Commit a few times above the checkpoint: ten files come each time, and one goes."""
+    """Commit a few times above the checkpoint: each adds ten files and removes one."""
     ids = RandomIds()
     for number in range(_TAIL):
         gone = add_file(number)
@@ -357,7 +357,7 @@ def _append_tail(session: Session, table: Table, files: int, checkpoint: Version
 
 
 def copy_plain(table: Path, plain: Path) -> None:
-    """Copy a log aside as that of a plain table: two features less, the same commits."""
+    """Copy a log as that of a plain table: without two features, with the same commits."""
     log = plain / "_delta_log"
     log.mkdir(parents=True)
     for path in (table / "_delta_log").glob("*.json"):
@@ -377,7 +377,7 @@ def _without_features(line: bytes) -> bytes:
     return json.dumps(action, separators=(",", ":")).encode() + b"\n"
 
 
-# A checkpoint as nobody's writer lays it out: pyarrow's own choices
+# A checkpoint with the layout that pyarrow chooses, not that of any writer of Delta
 
 _MAP = pa.map_(pa.string(), pa.string())
 _ADD = pa.struct(
@@ -469,8 +469,8 @@ def put_checkpoint(log: Path, snapshot: Snapshot, files: int, *, plain: bool) ->
     )
     path = log / f"{snapshot.version:020d}.checkpoint.parquet"
     pq.write_table(pa.concat_tables([few, adds]), path)
-    said = {"version": snapshot.version, "size": files + 2, "sizeInBytes": path.stat().st_size}
-    (log / "_last_checkpoint").write_text(json.dumps(said))
+    hint = {"version": snapshot.version, "size": files + 2, "sizeInBytes": path.stat().st_size}
+    (log / "_last_checkpoint").write_text(json.dumps(hint))
 
 
 # Keeping
@@ -491,7 +491,7 @@ def kept(name: str, build: Callable[[Path], None], *sources: Path) -> Prepared:
 
 
 def _recipe(sources: Iterable[Path]) -> str:
-    """Know what was built by other code or for another place: it would not fit."""
+    """Return a hash of code and place: prepared data of others would not fit."""
     digest = hashlib.sha256(str(ROOT).encode())
     stores = ROOT / "src" / "headgate" / "catalog" / "stores"
     statements = sorted((stores / "migrations" / "sqlite").glob("*.sql"))

@@ -1,8 +1,8 @@
-"""From figures to ratios, verdicts, one JSON file and one page.
+"""Turn figures into ratios and verdicts, and write them to a JSON file and a page.
 
-A ratio is the result. A target that is missed stays in the table, in red, with by how much and why;
-a block whose floor moved gives no verdict; of a durable side nothing is claimed against one that is
-not.
+A ratio is the result. A missed target stays in the table, in red, with the factor and the reason.
+A block whose floor moved gives no verdict. No claim is made for a durable side against one that is
+not durable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FALLEN = 0.25  # a ratio may fall by so much against the stored one
 
 
 class Verdict(enum.Enum):
-    """What came of a claim."""
+    """The outcome of a claim."""
 
     MET = "met"
     MISSED = "MISSED"
@@ -34,7 +34,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A claim and what it came to."""
+    """A claim and its value."""
 
     claim: Claim
     value: float | None
@@ -43,13 +43,13 @@ class Ratio:
 
     @property
     def grows(self) -> bool:
-        """Say whether more is better."""
+        """Return True if a larger value is better."""
         return self.claim.sense is Sense.FASTER
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a scenario."""
+    """The outcome of a scenario."""
 
     scenario: Scenario
     sizes: Sizes
@@ -67,9 +67,9 @@ class Result:
 def result_of(
     scenario: Scenario, sizes: Sizes, measured: Sequence[Measured], counts: Counts | str
 ) -> Result:
-    """Hold the claims of a scenario against what was measured and counted.
+    """Compare the claims of a scenario with what was measured and counted.
 
-    Targets for times are meant for full sizes: at others ratios are only shown.
+    Targets for times apply to full sizes only; at other sizes ratios are shown without a verdict.
     """
     uncounted = counts if isinstance(counts, str) else None
     counted: Counts = {} if isinstance(counts, str) else counts
@@ -87,7 +87,7 @@ def result_of(
 def judge(
     claim: Claim, measured: Sequence[Measured], counts: Counts, uncounted: str | None = None
 ) -> Ratio:
-    """Hold one claim against the figures."""
+    """Compare one claim with the figures."""
     if claim.sense is Sense.COUNT:
         found = counts.get(claim.side, {}).get(claim.lap or "")
         if found is None:
@@ -108,12 +108,12 @@ def judge(
     elif (found := _value(claim, ours, theirs)) is not None:
         value = found
     else:
-        return Ratio(claim, None, Verdict.NONE, "too little to tell: one of them is 0")
+        return Ratio(claim, None, Verdict.NONE, "one of the two is 0")
     unsteady = [block for block in blocks if block is not None and not block.is_steady]
     if unsteady:
         worst = max(block.floor_moved for block in unsteady)
         tries = 1 + max(len(block.thrown_away) for block in unsteady)
-        reason = f"thrown away: the floor moved by {worst:.0%}, tried {tries} times"
+        reason = f"discarded: the floor moved by {worst:.0%}, tried {tries} times"
         return Ratio(claim, value, Verdict.NONE, reason)
     if theirs is not None and ours.is_durable and not theirs.is_durable:
         return Ratio(claim, value, Verdict.NOT_DURABLE, f"{claim.against} is not durable")
@@ -122,7 +122,7 @@ def judge(
 
 
 def curve(claim: Claim, measured: Sequence[Measured]) -> dict[float, float]:
-    """Give the points of a curve: size -> seconds."""
+    """Return the points of a curve: size -> seconds."""
     return {
         size: _seconds(_figures(name, measured), claim.lap) for name, size in claim.points.items()
     }
@@ -131,19 +131,19 @@ def curve(claim: Claim, measured: Sequence[Measured]) -> dict[float, float]:
 def fallen(
     now: Mapping[str, float], stored: Mapping[str, float], grows: Mapping[str, bool]
 ) -> list[str]:
-    """Tell which ratios are worse by more than is allowed than the stored ones."""
-    said = []
+    """Return a line for each ratio that is worse than the stored one by more than `FALLEN`."""
+    lines = []
     for name, before in stored.items():
         if name not in now or not before or not now[name]:
             continue
         lost = 1 - now[name] / before if grows[name] else 1 - before / now[name]
         if lost > FALLEN:
-            said.append(f"{name}: {now[name]:.3g} after {before:.3g}, {lost:.0%} worse")
-    return said
+            lines.append(f"{name}: {now[name]:.3g} after {before:.3g}, {lost:.0%} worse")
+    return lines
 
 
 def ratios_of(results: Iterable[Result]) -> dict[str, Ratio]:
-    """Give the ratios of two times by name: what is compared from run to run."""
+    """Return the ratios of two times by name; they are compared between runs."""
     return {
         f"{result.scenario.number}: {ratio.claim.says}": ratio
         for result in results
@@ -185,7 +185,7 @@ def _share_of_floor(ours: Figures, block: Measured | None) -> str:
 
 
 def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float | None:
-    """Make the value of a claim; None if a ratio has nothing to stand on."""
+    """Compute the value of a claim; None for a ratio with 0."""
     if claim.sense is Sense.FACT:
         assert claim.lap is not None
         return ours.facts[claim.lap]
@@ -202,13 +202,13 @@ def _value(claim: Claim, ours: Figures, theirs: Figures | None) -> float | None:
                 return None
             return their / mine if claim.sense is Sense.FASTER else mine / their
         case Sense.COUNT | Sense.SLOPE:
-            raise AssertionError("made of more than two figures, or of none")
+            raise AssertionError("needs other figures")
         case _:
             assert_never(claim.sense)
 
 
 def _seconds(figures: Figures, lap: str | None) -> float:
-    """Give a time: the whole, a part of it, or one that the side told."""
+    """Return a time: the whole, a part of it, or a fact that the side measured."""
     if lap is None:
         return figures.median
     return figures.laps[lap] if lap in figures.laps else figures.facts[lap]
@@ -230,11 +230,11 @@ def _figures(name: str, measured: Sequence[Measured]) -> Figures:
     raise KeyError(name)
 
 
-# Telling
+# Text
 
 
 def table(results: Sequence[Result], *, red: str = "{}") -> list[str]:
-    """Give the one table of ratios, as lines of Markdown."""
+    """Return the one table of ratios, as lines of Markdown."""
     lines = [
         "| # | scenario | ratio | target | verdict |",
         "|---|---|---|---|---|",
@@ -248,13 +248,13 @@ def table(results: Sequence[Result], *, red: str = "{}") -> list[str]:
             )
             title = "..."
         lines.extend(
-            f"| {result.scenario.number} | {title} | | | {said} |" for said in result.lacking
+            f"| {result.scenario.number} | {title} | | | {reason} |" for reason in result.lacking
         )
     return lines
 
 
 def value_text(ratio: Ratio) -> str:
-    """Spell a value in the unit of its claim."""
+    """Format a value in the unit of its claim."""
     if ratio.value is None:
         return ""
     match ratio.claim.sense:
@@ -276,7 +276,7 @@ def value_text(ratio: Ratio) -> str:
 
 
 def target_text(claim: Claim) -> str:
-    """Spell a target."""
+    """Format a target."""
     if claim.limit is None:
         return ""
     match claim.sense:
@@ -299,22 +299,22 @@ def target_text(claim: Claim) -> str:
 
 
 def verdict_text(ratio: Ratio, red: str = "{}") -> str:
-    """Spell a verdict, with its reason; a miss in red."""
-    said = ratio.verdict.value
+    """Format a verdict with its reason; a miss in red."""
+    text = ratio.verdict.value
     if ratio.verdict is Verdict.MISSED:
-        said = red.format(said)
-    return f"{said}: {ratio.reason}" if ratio.reason else said
+        text = red.format(text)
+    return f"{text}: {ratio.reason}" if ratio.reason else text
 
 
 def time_text(seconds: float) -> str:
-    """Spell a time."""
+    """Format a time."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.3g} µs"
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
 def bytes_text(size: float) -> str:
-    """Spell a size."""
+    """Format a size in bytes."""
     return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.2f} GB"
 
 
@@ -323,7 +323,7 @@ def _figure(value: float) -> str:
 
 
 def details(result: Result) -> list[str]:
-    """Give all figures of a scenario, as lines of Markdown."""
+    """Return all figures of a scenario, as lines of Markdown."""
     lines = [f"### {result.scenario.number}. {result.title}", "", _how(result), ""]
     for block in result.measured:
         lines += [*block_lines(block), ""]
@@ -331,7 +331,7 @@ def details(result: Result) -> list[str]:
 
 
 def other_lines(result: Result) -> list[str]:
-    """Give what a scenario tells beside its blocks: curves, counts, what was not run."""
+    """Return what a scenario has beside its blocks: curves, counts, and what was not run."""
     lines: list[str] = []
     if curves := [line for ratio in result.ratios for line in _curve_lines(ratio, result.measured)]:
         lines += [*curves, ""]
@@ -339,7 +339,7 @@ def other_lines(result: Result) -> list[str]:
         lines += [*_count_lines(result.counts, result.scenario.counted), ""]
     if result.uncounted is not None:
         lines += [f"{result.scenario.counted.capitalize()}: {result.uncounted}.", ""]
-    lines += [f"- {said}" for said in result.lacking]
+    lines += [f"- {reason}" for reason in result.lacking]
     return lines + ([""] if result.lacking else [])
 
 
@@ -348,18 +348,18 @@ def _how(result: Result) -> str:
 
 
 def block_lines(block: Measured) -> list[str]:
-    """Give the figures of one block, as lines of Markdown."""
+    """Return the figures of one block, as lines of Markdown."""
     if block.failure is not None:
-        return [f"**{block.name}**: nothing counts: {block.failure}."]
+        return [f"**{block.name}**: not measured: {block.failure}."]
     assert block.floor is not None
-    said = f"floor moved by {block.floor_moved:.0%}"
+    steadiness = f"floor moved by {block.floor_moved:.0%}"
     if block.thrown_away:
         gone = ", ".join(f"{moved:.0%}" for moved in block.thrown_away)
-        said += f"; thrown away before, its floor having moved: {gone}"
+        steadiness += f"; discarded before because its floor moved: {gone}"
     if not block.is_steady:
-        said += f"; more than {MOVED:.0%}, so nothing of it counts"
+        steadiness += f"; more than {MOVED:.0%}, so none of it counts"
     lines = [
-        f"**{block.name}**, for one {block.per} ({said}):",
+        f"**{block.name}**, for one {block.per} ({steadiness}):",
         "",
         "| side | median | spread | p99 | CPU | peak RSS | x floor |",
         "|---|---|---|---|---|---|---|",
@@ -379,7 +379,7 @@ def block_lines(block: Measured) -> list[str]:
 
 
 def _fact_lines(sides: Mapping[str, Figures]) -> list[str]:
-    """Tell what sides said beyond their times; who has nothing to say to a thing says nothing."""
+    """Return the facts of the sides as a table; a fact that a side does not have stays empty."""
     kinds = list(dict.fromkeys(kind for found in sides.values() for kind in found.facts))
     if not kinds:
         return []
@@ -403,8 +403,8 @@ def _curve_lines(ratio: Ratio, measured: Sequence[Measured]) -> list[str]:
     if ratio.claim.sense is not Sense.SLOPE or ratio.value is None:
         return []
     points = curve(ratio.claim, measured)
-    said = ", ".join(f"{size:,.0f}: {time_text(cost)}" for size, cost in points.items())
-    return [f"- {ratio.claim.says}: slope {ratio.value:+.3f} ({said})"]
+    costs = ", ".join(f"{size:,.0f}: {time_text(cost)}" for size, cost in points.items())
+    return [f"- {ratio.claim.says}: slope {ratio.value:+.3f} ({costs})"]
 
 
 def _count_lines(counts: Counts, counted: str) -> list[str]:
@@ -428,15 +428,15 @@ def page(
     minutes: float,
     others: Sequence[str] = (),
 ) -> str:
-    """Give the whole page; `others` are pages with the scenarios of other runs."""
+    """Return the whole page; `others` are pages with the scenarios of other runs."""
     missed = sum(r.verdict is Verdict.MISSED for result in results for r in result.ratios)
     none = sum(r.verdict is Verdict.NONE for result in results for r in result.ratios)
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`. Ratios are the result: each side stands beside its peer and its",
-        "floor, measured in the same run, in turns, in processes of their own on the same disk,",
-        "after their results were compared. Times are for the reader's feeling.",
+        "Written by `make bench`. The results are ratios: each side is compared with its peer and",
+        "its floor, measured in the same run, in turns, each in a process of its own on the same",
+        "disk, after their results were found equal. Times only give an idea of the scale.",
         "",
         f"Measured {when}, in {minutes:.0f} minutes. Targets missed: {missed}. "
         f"Without a verdict: {none}.",
@@ -444,9 +444,9 @@ def page(
         *_elsewhere(others),
         *table(results, red='<span style="color:red">**{}**</span>'),
         "",
-        "*x as fast*: their time through ours. *x the time*: ours through theirs. A value in",
-        f"brackets was thrown away, since its floor moved by more than {MOVED:.0%} each time it",
-        "was tried. *Not claimed*: the peer does not make its commits durable, and we do.",
+        "*x as fast*: their time divided by ours. *x the time*: ours divided by theirs. A value in",
+        f"brackets was discarded, because its floor moved by more than {MOVED:.0%} in every try.",
+        "*Not claimed*: the peer does not make its commits durable, and we do.",
         "",
         "## Measured on",
         "",
@@ -467,7 +467,7 @@ def page(
 
 
 def _elsewhere(others: Sequence[str]) -> list[str]:
-    """Say where the rest is: a table has the numbers of one run alone."""
+    """Link the pages of other runs: a table has the numbers of one run only."""
     if not others:
         return []
     links = ", ".join(f"[{name}]({name}.md)" for name in others)
@@ -475,8 +475,8 @@ def _elsewhere(others: Sequence[str]) -> list[str]:
 
 
 def as_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
-    """Give everything, for programs."""
-    said = {
+    """Return all results as JSON."""
+    content = {
         **about,
         "scenarios": [
             {
@@ -504,7 +504,7 @@ def as_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
             for result in results
         ],
     }
-    return json.dumps(said, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def stored_ratios(path: Path, results: Sequence[Result]) -> dict[str, float] | None:

@@ -115,11 +115,11 @@ class Server:
         assert self._said is not None
         self._said.seek(0)
         lines = self._said.read().strip().splitlines()
-        return " / ".join(lines[-3:]) or "it said nothing"
+        return " / ".join(lines[-3:]) or "no output"
 
 
 def headgate(store: str, environment: Mapping[str, str] | None = None) -> Server:
-    """Give our server on a store, as `headgate serve` runs it.
+    """Return our server on a store, as `headgate serve` runs it.
 
     With a worker for each core where the store can serve several, as it is run then.
     """
@@ -132,7 +132,7 @@ def headgate(store: str, environment: Mapping[str, str] | None = None) -> Server
 
 
 def empty() -> Server:
-    """Give a server of the same make that answers everything at once, from memory."""
+    """Return a server of the same make that answers everything at once, from memory."""
     return Server("-m", "bench.empty")
 
 
@@ -158,7 +158,7 @@ def serve(application: str, port: int) -> None:
 def ask(
     port: int, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
 ) -> Any:
-    """Ask once, on a connection of its own; an answer that is no success is raised."""
+    """Send a request on a connection of its own; raise if the answer is not a success."""
     connection = http.client.HTTPConnection(HOST, port, timeout=120)
     try:
         content = None if body is None else json.dumps(body)
@@ -196,7 +196,7 @@ def serving_tables(store: str, count: int) -> Iterator[tuple[Server, list[str]]]
 
 
 def free_port() -> int:
-    """Find a port nobody listens on."""
+    """Find a free port."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

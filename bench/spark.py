@@ -25,13 +25,13 @@ _PHYSICAL = "delta.columnMapping.physicalName"
 
 @functools.cache
 def session() -> SparkSession:
-    """Give the Spark of this process, with Delta in it."""
-    told = {**quiet(), **delta_spark.CONFIG, "spark.driver.memory": MEMORY}
-    return headgate.spark.session("bench", config=told)
+    """Return the Spark of this process, with Delta in it."""
+    config = {**quiet(), **delta_spark.CONFIG, "spark.driver.memory": MEMORY}
+    return headgate.spark.session("bench", config=config)
 
 
 def quiet() -> dict[str, str]:
-    """Give settings that keep what Spark leaves behind in one place."""
+    """Return settings that keep what Spark leaves behind in one place."""
     return {
         "spark.local.dir": str(CACHE / "spark"),
         "spark.sql.warehouse.dir": str(CACHE / "spark" / "warehouse"),
@@ -41,14 +41,14 @@ def quiet() -> dict[str, str]:
 
 @functools.cache
 def lake(place: str, *, sync_data: bool = True) -> Lake:
-    """Give the lake at a place, open, published in the background as always."""
+    """Return the lake at a place, open, published in the background as always."""
     # Delta's extension turns it on for the whole session. We read by names whatever it says; tables
     # mapped by name, as here, are to be read alike on every side, Spark's own reader included.
     session().conf.set("spark.sql.parquet.fieldId.read.enabled", "false")
     return Lake(session(), connect(place), sync_data=sync_data)
 
 
-# Three readers of the same files. Each is asked anew each time, and gives a query's answer.
+# Three readers of the same files. Each runs the query again each time and returns its result.
 
 Ask = Callable[[str], DataFrame]
 
@@ -73,7 +73,7 @@ def delta_reader(place: Path, table: str) -> Ask:
 
 
 def parquet_reader(place: Path, table: str) -> Ask:
-    """Ask Spark's own reader, which is told where the files lie and what columns they have."""
+    """Query with Spark's own reader, given the folders of the files and their columns."""
     spark, plain = session(), place / "plain"
 
     def ask(text: str) -> DataFrame:
@@ -122,29 +122,29 @@ def _schema(root: Path) -> StructType:
     for path in sorted((root / "_delta_log").glob("[0-9]*.json"), reverse=True):
         for line in path.read_bytes().splitlines():
             if b'"metaData"' in line:
-                told = json.loads(line).get("metaData")
-                if told is not None:
-                    return StructType.fromJson(json.loads(told["schemaString"]))
-    raise ValueError(f"{root} says nothing of its columns")
+                metadata = json.loads(line).get("metaData")
+                if metadata is not None:
+                    return StructType.fromJson(json.loads(metadata["schemaString"]))
+    raise ValueError(f"{root} has no metaData action")
 
 
 # Plans
 
 
 def plan(frame: DataFrame) -> Any:
-    """Let Spark plan a query, and give the plan; running it later plans nothing again."""
+    """Let Spark plan a query and return the plan; running it later does not plan again."""
     return frame._jdf.queryExecution().executedPlan()
 
 
 def plan_files(frame: DataFrame) -> int:
-    """Let Spark plan a query down to the pieces of files its tasks read; give their number."""
+    """Let Spark plan a query down to the splits that its tasks read; return their number."""
     return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
 
 
 def slow_ways(planned: Any, *, filtered: bool) -> dict[str, float]:
-    """Say what a plan does not do that a fast one does."""
+    """Count the parts of a plan that are slower than they could be."""
     text = planned.toString()
-    told = {"scans not vectorised": float(text.count("Batched: false"))}
+    counts = {"scans not vectorised": float(text.count("Batched: false"))}
     if filtered:
-        told["scans without the filter"] = float(text.count("PushedFilters: []"))
-    return told
+        counts["scans without the filter"] = float(text.count("PushedFilters: []"))
+    return counts

@@ -46,11 +46,11 @@ _SMALL_FOLDER = "small/0"
 
 
 def tables(sizes: Sizes) -> Prepared:
-    """Give a lake with all tables, built once for each set of sizes."""
+    """Return a lake with all tables, built once for each set of sizes."""
 
     def build(place: Path) -> None:
-        told = [sys.executable, "-m", "bench.tables", str(place), json.dumps(dict(sizes))]
-        done = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "bench.tables", str(place), json.dumps(dict(sizes))]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"the tables could not be written: {done.stderr}")
 
@@ -124,8 +124,8 @@ class _Writing:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         # As many files as are asked for, however small.
-        told = {"delta.autoOptimize.optimizeWrite": "false", **(properties or {})}
-        self._session.create_table(name, SCHEMA, by or (), told)
+        settings = {"delta.autoOptimize.optimizeWrite": "false", **(properties or {})}
+        self._session.create_table(name, SCHEMA, by or (), settings)
         self._append(name, first, end, files)
 
     def _append(self, name: str, first: int, end: int, files: int, *more: str) -> None:

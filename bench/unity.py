@@ -28,7 +28,7 @@ from bench.server import ask
 API = "/api/2.1/unity-catalog"
 _COLUMNS = (("id", "long"), ("day", "string"), ("amount", "double"), ("name", "string"))
 _TAKEN = b"409"
-_PATIENCE = 100  # answers in a row that are neither yes nor 409, until it is no use
+_PATIENCE = 100  # answers in a row that are neither success nor 409, before giving up
 _SILENCE_S = 60.0
 _ONE_FILE = "one.parquet"
 _DATA = bytes(1_000)
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """A commit that is ready to be proposed: its file is staged, its request is made."""
+    """A prepared commit: its file is staged and its request made."""
 
     staged: Path
     request: bytearray
@@ -69,7 +69,7 @@ class Try:
 
 @dataclass(slots=True)
 class StockTable:
-    """A table that a stock client made, and how far it is."""
+    """A table that a stock client created, and its latest version."""
 
     place: Place
     name: str
@@ -104,7 +104,7 @@ class StockTable:
         return Try(staged, *_commit_request(self, commit))
 
     def publish(self, version: int, staged: Path) -> None:
-        """Put a commit into the log; answers may come in another order than versions have."""
+        """Publish a commit; answers may arrive in another order than versions."""
         with suppress(FileExistsError):  # the server may have been quicker
             os.link(staged, self.log / f"{version:020d}.json")
         if version > self.published:
@@ -120,7 +120,7 @@ def create(
     columns: Sequence[tuple[str, str]] = _COLUMNS,
     partitioned_by: Sequence[str] = ("day",),
 ) -> StockTable:
-    """Make a table as engines do: ask for a place, write version 0, create it."""
+    """Create a table as engines do: request a staging table, write version 0, create it."""
     staged = ask(place.port, "POST", f"{place.path}/staging-tables", {"name": name}, _JSON)
     needed = staged["required-protocol"]
     properties = {key: value for key, value in staged["required-properties"].items() if value}
@@ -165,19 +165,19 @@ def create(
 
 
 def pretend(place: Place, name: str, folder: Path) -> StockTable:
-    """Have the files of a table, for a server that says yes to everything."""
+    """Create the files of a table, for a server that accepts everything."""
     log = folder / name / "_delta_log"
     _furnish(log)
     return StockTable(place, name, str(uuid.uuid4()), log, _base_ms())
 
 
 def drop(table: StockTable) -> None:
-    """Take a table away: who lists tables, as DuckDB does, would be told of it ever after."""
+    """Drop a table, so that clients that list tables, such as DuckDB, do not see it."""
     ask(table.place.port, "DELETE", table.path)
 
 
 def load_request(table: StockTable) -> bytes:
-    """Give the request that loads a table."""
+    """Return the request that loads a table."""
     return get_request(table.path)
 
 
@@ -187,9 +187,9 @@ def listed(table: StockTable) -> int:
 
 
 def warm_up(make: Callable[[], StockTable], clients: int, requests: int) -> None:
-    """Ask so often, half commits and half loads: a JVM compiles what it has done often.
+    """Send requests, half commits and half loads: a JVM compiles what it runs often.
 
-    The tables that are measured afterwards are others, and alone.
+    The tables are dropped: those that are measured afterwards are others.
     """
     tables = [make() for _ in range(clients)]
     with Turn(tables, clients, max(1, requests // 2 // clients)) as turn:
@@ -206,32 +206,34 @@ def warm_up(make: Callable[[], StockTable], clients: int, requests: int) -> None
 
 @dataclass(slots=True)
 class Committed:
-    """What came of a turn."""
+    """The outcome of a turn."""
 
     seconds: float = 0.0
-    latencies: list[float] = field(default_factory=list)  # until it stood, lost tries included
-    taken: int = 0  # answers that said another was first
-    failed: list[bytes] = field(default_factory=list)  # answers that said neither
-    in_vain: int = 0  # of these the last ones, since something was committed
+    latencies: list[float] = field(
+        default_factory=list
+    )  # until it was ratified, lost tries included
+    taken: int = 0  # answers 409: another client was first
+    failed: list[bytes] = field(default_factory=list)  # answers that are neither success nor 409
+    in_vain: int = 0  # of these the last ones, after the last commit
 
     @property
     def requests(self) -> int:
         return len(self.latencies) + self.taken + len(self.failed)
 
     def facts(self) -> dict[str, float]:
-        """Tell the rates, the latencies and how many tries were lost to others."""
-        told = {
+        """Return the rates, the latencies and the share of tries that others won."""
+        facts = {
             "commits/s": len(self.latencies) / self.seconds,
             "requests/s": self.requests / self.seconds,
             "p50 ms": percentile(self.latencies, 0.5) * 1e3,
         }
         if len(self.latencies) >= SAMPLES_FOR_P99:
-            told["p99 ms"] = percentile(self.latencies, 0.99) * 1e3
-        return told | {"409 in 100 answers": 100 * self.taken / self.requests}
+            facts["p99 ms"] = percentile(self.latencies, 0.99) * 1e3
+        return facts | {"409 in 100 answers": 100 * self.taken / self.requests}
 
 
 class Turn:
-    """So many commits on each table, ready to go; use it in a `with`, which tidies up.
+    """A number of commits on each table, prepared; use it in a `with`, which cleans up.
 
     Clients share the tables in turn. Who shares one tries for each of its versions, until all are
     taken; so each has a file staged for each.
@@ -309,7 +311,7 @@ class _Client:
         self.line.sendall(request)
 
     def receive(self) -> bool:
-        """Take what came; say whether the answer is whole."""
+        """Read what arrived; return True if the answer is complete."""
         more = self.line.recv(1 << 20)
         if not more:
             raise SideError("the server hung up")
@@ -317,7 +319,7 @@ class _Client:
         return is_whole(self._received)
 
     def settle(self, found: Committed) -> None:
-        """Publish what was ratified; try again what another was quicker with."""
+        """Publish what was ratified; try again where another client was first."""
         answer, self._received = self._received, b""
         table = self._table
         if is_good(answer):
@@ -338,7 +340,7 @@ class _Client:
         table.head = max(table.head, self._version)
 
     def end(self) -> None:
-        """Hang up, and remove what was staged and not ratified."""
+        """Close the connections, and remove what was staged and not ratified."""
         self.line.close()
         for left in self._tries.values():
             left.staged.unlink()
@@ -357,7 +359,7 @@ def _base_ms() -> int:
 
 
 def _commit_request(table: StockTable, commit: Mapping[str, object]) -> tuple[bytearray, int]:
-    """Give a request as engines send it, and where it says how far the log is published."""
+    """Return a request as engines send it, and the position of its published version."""
     unknown = int("9" * _WIDTH)
     body = _body(
         {
@@ -376,7 +378,7 @@ def _commit_request(table: StockTable, commit: Mapping[str, object]) -> tuple[by
 
 
 def _content(timestamp_ms: int, actions: Mapping[str, Any]) -> bytes:
-    said = {
+    commit_info = {
         "inCommitTimestamp": timestamp_ms,
         "timestamp": timestamp_ms,
         "operation": "WRITE",
@@ -385,7 +387,7 @@ def _content(timestamp_ms: int, actions: Mapping[str, Any]) -> bytes:
         "engineInfo": "bench",
         "txnId": str(uuid.uuid4()),
     }
-    lines = [{"commitInfo": said}, *({kind: action} for kind, action in actions.items())]
+    lines = [{"commitInfo": commit_info}, *({kind: action} for kind, action in actions.items())]
     return b"".join(_body(line) + b"\n" for line in lines)
 
 

@@ -1,9 +1,9 @@
-"""What one side is measured with: time, processor time and memory.
+"""Measure one side: time, processor time and memory.
 
-A side calls `measure` around what counts, as often as it has samples, and `lap` where a sample has
-parts that are worth telling apart. What it does outside of `measure` costs it nothing. A side that
-starts servers, or has very many short samples, measures them `together`: time for each `sample`,
-processor time and memory for all, of every process below this one.
+A side calls `measure` around each sample, and `lap` between parts of a sample that are reported
+separately. Work outside of `measure` does not count. A side that starts servers, or has very many
+short samples, measures them `together`: time for each `sample`, processor time and memory for all
+of them, of all processes below this one.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a side found, to be held against what the others found; None: it cannot say."""
+    """The result of a side, which must equal those of the others; None: not known."""
 
     rows: int | None
     checksum: int | None = None
     records: int | None = None
 
     def differs_from(self, other: Seen) -> str | None:
-        """Say in what two sides differ, of the things both can tell."""
+        """Describe the first difference in what both sides know; None if there is none."""
         for name in ("rows", "checksum", "records"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine is not None and theirs is not None and mine != theirs:
@@ -47,13 +47,13 @@ class Watch:
     laps: dict[str, list[float]] = field(default_factory=dict)
     cpu: list[float] = field(default_factory=list)
     peak_rss: int = 0
-    facts: dict[str, float] = field(default_factory=dict)  # told as the median of the turns
-    worst: dict[str, float] = field(default_factory=dict)  # told as the greatest of the turns
+    facts: dict[str, float] = field(default_factory=dict)  # reported as the median of the turns
+    worst: dict[str, float] = field(default_factory=dict)  # reported as the maximum of the turns
     _since: float = 0.0
     _things: int = 1  # that the sample under way is about
 
     def begin(self) -> None:
-        """Forget the turn before."""
+        """Forget the previous turn."""
         self.samples, self.laps, self.cpu, self.peak_rss = [], {}, [], 0
         self.facts, self.worst = {}, {}
 
@@ -103,12 +103,12 @@ class Watch:
 
 
 def fingerprint(texts: Iterable[str]) -> int:
-    """Sum texts up, in whatever order they come."""
+    """Return a checksum of texts in any order."""
     return sum(zlib.crc32(text.encode()) for text in texts) & (1 << 64) - 1
 
 
 def checkpoint_seen(log: Path, version: int) -> Seen:
-    """Sum up the files of a classic checkpoint, whoever wrote it."""
+    """Return number and checksum of the files of a classic checkpoint, of any writer."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -119,7 +119,7 @@ def checkpoint_seen(log: Path, version: int) -> Seen:
 
 
 def _mark(name: str) -> None:
-    # Who counts system calls sees by these names where a sample begins and where it ends.
+    # The counter of system calls recognises by these names where a sample begins and ends.
     if "HEADGATE_BENCH_MARKS" in os.environ:
         Path(name).exists()
 
@@ -141,7 +141,7 @@ def _peak() -> int:
 def _peak_of(pid: int | str) -> int:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # it is gone, or nobody can tell here
+    except OSError:  # it is gone, or this system does not report it
         return 0
     lines = [line for line in status.splitlines() if line.startswith("VmHWM:")]
     return int(lines[0].split()[1]) * 1024 if lines else 0
@@ -166,7 +166,7 @@ def tree_cpu(pid: int) -> float:
 
 
 def process_cpu(pid: int) -> float:
-    """Tell the processor time of one process and of those it has seen end."""
+    """Return the processor time of one process and its ended children."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

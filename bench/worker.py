@@ -1,8 +1,8 @@
-"""The process of one side, or of several: `python -m bench.worker`.
+"""The process of one side or several: `python -m bench.worker`.
 
 Reads a line of JSON for each alternation, with the side, its function and its arguments, and
 answers each with a line of JSON. A function that is a generator is set up once for each side and
-goes on at each alternation; any other is called anew.
+continues at each alternation; any other function is called again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bench.watch import Seen, Watch
 
 
 def main() -> None:
-    """Serve alternations until nobody asks any more."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # whoever prints must not disturb the answers
+    """Run alternations until standard input ends."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # prints of sides must not disturb the answers
     rounds: dict[str, Generator[Seen, None, None]] = {}
     watches: dict[str, Watch] = {}
     for line in sys.stdin:

@@ -13,7 +13,7 @@ from bench.disk import sync
 NAME = "delta-spark"
 REQUIRES = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
-# What a Spark is started with that shall know Delta; sides that do not ask for it pay it too.
+# Options of a Spark with Delta. Sides that do not need it pay for it, too.
 CONFIG = {
     "spark.jars.packages": REQUIRES,
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -35,7 +35,7 @@ def create_like(rows: DataFrame, root: Path, partition_by: Iterable[str] = ()) -
 
 
 def version(root: Path) -> int:
-    """Give the newest version."""
+    """Return the newest version."""
     return max(int(path.stem) for path in (root / "_delta_log").glob("[0-9]*.json"))
 
 

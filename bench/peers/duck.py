@@ -28,7 +28,7 @@ def plan(connection: duckdb.DuckDBPyConnection, root: str) -> str:
 
 
 def list_files(connection: duckdb.DuckDBPyConnection, root: str) -> pa.Table:
-    """Give the files that a scan of the table would read."""
+    """Return the files that a scan of the table would read."""
     return connection.execute("FROM delta_list_files(?)", [root]).to_arrow_table()
 
 

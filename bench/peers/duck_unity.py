@@ -36,11 +36,11 @@ def attach(address: str, catalog: str) -> duckdb.DuckDBPyConnection:
 
 
 def paths(catalog: str, table: str) -> list[str]:
-    """Give what DuckDB asks for when it opens a table."""
+    """Return what DuckDB asks for when it opens a table."""
     tables = f"{API}/tables?catalog_name={catalog}&schema_name=default"
     return [f"{API}/schemas?catalog_name={catalog}", tables, table_path(catalog, table)]
 
 
 def table_path(catalog: str, table: str) -> str:
-    """Give where a table is loaded, and committed to."""
+    """Return where a table is loaded, and committed to."""
     return f"{API}/delta/v1/catalogs/{catalog}/schemas/default/tables/{table}"

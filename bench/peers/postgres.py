@@ -128,7 +128,7 @@ class Postgres:
         )
 
     def wait(self) -> None:
-        """Wait until it lets somebody in, starting it again while the port or memory is held."""
+        """Wait until it accepts connections; restart it while the port or memory is in use."""
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             with suppress(psycopg.OperationalError):
@@ -139,7 +139,7 @@ class Postgres:
         raise RuntimeError((self._folder / "log").read_text()[-500:])
 
     def start_if_dead(self) -> None:
-        """Start it again if it gave up, as it does while those killed still hold its memory."""
+        """Restart it if it gave up, as it does while killed processes still use its memory."""
         assert self._process is not None
         if self._process.poll() is not None:
             self.start()
@@ -189,7 +189,7 @@ class Postgres:
             connection.execute("CHECKPOINT")
 
     def each_head(self) -> list[tuple[str, int]]:
-        """Give each table with its head."""
+        """Return each table with its head."""
         with self.connect() as connection:
             return connection.execute("SELECT id, head FROM heads ORDER BY id").fetchall()
 
@@ -200,7 +200,7 @@ class Postgres:
         return int(total)
 
     def held(self) -> set[str]:
-        """Give all txnIds there are."""
+        """Return all txnIds there are."""
         with self.connect() as connection:
             return {row[0] for row in connection.execute("SELECT txn_id FROM commits")}
 
@@ -297,7 +297,7 @@ class _Client:
         return self._line.socket
 
     def begin(self) -> bool:
-        """Send the next transaction's first statement; say whether there is one."""
+        """Send the next transaction's first statement; return False if there is none."""
         if not self._left:
             return False
         self._left -= 1
@@ -309,7 +309,7 @@ class _Client:
         return True
 
     def is_done(self) -> bool:
-        """Take what came; go on with the next statement, or say that all are done."""
+        """Read results; send the next statement, or return True after the last one."""
         self._line.consume_input()
         while not self._line.is_busy():
             result = self._line.get_result()
@@ -430,12 +430,12 @@ def _loop(clients: dict[int, _Client], poll: select.epoll) -> dict[str, Any]:
 
 
 def _blobs() -> tuple[bytes, bytes, bytes]:
-    """Give a hash, a summary and a content of the sizes that a commit of one file has."""
+    """Return a hash, a summary and a content of the sizes that a commit of one file has."""
     return b"h" * 32, b"s" * 160, b"c" * 700
 
 
 def _folder(place: Path) -> Path:
-    """Make the directory where it is wanted, or where the server's user can come to it."""
+    """Create the directory at `place`, or elsewhere if the server's user cannot reach that."""
     place.parent.mkdir(parents=True, exist_ok=True)
     is_open = all(parent.stat().st_mode & 0o001 for parent in place.resolve().parents)
     if not is_open and os.geteuid() == 0:
@@ -446,7 +446,7 @@ def _folder(place: Path) -> Path:
 
 
 def _owner() -> str | None:
-    """Name whom the server runs as; it refuses to run as root."""
+    """Return the user to run the server as, if this one is root: it refuses to run as root."""
     if os.geteuid() != 0:
         return None
     with suppress(KeyError):

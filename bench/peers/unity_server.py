@@ -1,7 +1,7 @@
-"""The server of Unity Catalog OSS, where somebody runs one: variables tell of it.
+"""A running server of Unity Catalog OSS, described by environment variables.
 
-`HEADGATE_UC_SERVER_URL` says where it listens, `HEADGATE_UC_SERVER_STORE` what it keeps its tables
-in, and `HEADGATE_UC_SERVER_PID` which process it is, without which nobody knows its processor time.
+`HEADGATE_UC_SERVER_URL` is its address, `HEADGATE_UC_SERVER_STORE` the database of its tables, and
+`HEADGATE_UC_SERVER_PID` its process id, without which its processor time is not measured.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ _H2, _POSTGRESQL = "h2", "postgresql"
 
 
 def address() -> str:
-    """Give where it listens."""
+    """Return its address."""
     return os.environ[_ADDRESS].rstrip("/")
 
 
 def lacking() -> list[str]:
-    """Say that there is none, if there is none."""
+    """Return the reason if there is none."""
     if os.environ.get(_ADDRESS):
         return []
     return [f"{NAME}: not run, {_ADDRESS} names no server"]
 
 
-def untold() -> list[str]:
-    """Say that nobody knows its processor time, if there is one and nobody does."""
+def unmeasured() -> list[str]:
+    """Return the reason if there is a server without a known processor time."""
     if lacking() or cpu() is not None:
         return []
-    return [f"{NAME}, server CPU: not told, {_PROCESS} names no process"]
+    return [f"{NAME}, server CPU: not measured, {_PROCESS} names no process"]
 
 
 def is_durable() -> bool:
-    """Say whether what it answered outlives a crash: H2, its default, syncs late."""
+    """Return True if acknowledged commits survive a crash: H2, its default, syncs late."""
     return _store() == _POSTGRESQL
 
 
 def describe() -> str:
-    """Tell what runs, for the list of versions."""
+    """Return name, version and database, for the list of versions."""
     return "none" if lacking() else f"{REQUIRES}, on {_store()}"
 
 
 def new_name() -> str:
-    """Give a table's name that nobody used."""
+    """Return a new name for a table."""
     return f"bench_{uuid.uuid4().hex}"
 
 
 def cpu() -> float | None:
-    """Processor time it took so far, in seconds; None if its process is not told, or gone."""
-    told = os.environ.get(_PROCESS)
-    if not told or not Path("/proc", told).exists():
+    """Processor time it took so far, in seconds; None if its process is not known, or gone."""
+    process_id = os.environ.get(_PROCESS)
+    if not process_id or not Path("/proc", process_id).exists():
         return None
-    return sum(map(process_cpu, [int(told), *descendants(int(told))]))
+    return sum(map(process_cpu, [int(process_id), *descendants(int(process_id))]))
 
 
 def _store() -> str:
-    told = os.environ.get(_STORE) or _H2
-    if told not in (_H2, _POSTGRESQL):
-        raise ValueError(f"{_STORE} is {told!r}: it is {_H2} or {_POSTGRESQL}")
-    return told
+    store = os.environ.get(_STORE) or _H2
+    if store not in (_H2, _POSTGRESQL):
+        raise ValueError(f"{_STORE} is {store!r}; valid values are {_H2} and {_POSTGRESQL}")
+    return store

@@ -1,1 +1,1 @@
-"""One file a scenario, one function a side, all sides of one signature."""
+"""Scenarios: one file for each, one function for each side, all with the same signature."""

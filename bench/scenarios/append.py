@@ -78,7 +78,7 @@ def duckdb(watch: Watch, place: str, count: int, synced: bool) -> Seen:
 
 
 def deltalake(watch: Watch, place: str, count: int, synced: bool) -> Seen:
-    """Append by path; `synced` adds what it takes for a commit to outlive a power loss."""
+    """Append by path; `synced` also makes the commit survive a power loss."""
     from bench.peers.delta_rs import DeltaTable, sync_written, write_deltalake
 
     root = Path(place)
@@ -95,7 +95,7 @@ def deltalake(watch: Watch, place: str, count: int, synced: bool) -> Seen:
 
 
 def _sync_new(root: Path, known: set[str]) -> set[str]:
-    """Make files that came into a folder outlive a power loss; give their names."""
+    """Sync new files of a folder and the folder; return their names."""
     from bench.disk import sync
 
     new = _names(root) - known
@@ -128,7 +128,7 @@ def _seen(rows: Any) -> Seen:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put ourselves beside deltalake and DuckDB, as they come and made durable."""
+    """Measure our client, deltalake and DuckDB, as they come and made durable."""
     from bench.prepared import WORK, fresh
 
     count = sizes["appends"]
@@ -168,7 +168,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     why = (
         "Three syncs, of data file, folder and catalog, are the floor; Parquet, "
         "statistics and judging the commit, all in Python, come on top."
@@ -218,12 +218,12 @@ def _not_run() -> Sequence[str]:
 SCENARIO = Scenario(
     number=5,
     title="append 1 row with its Parquet file, plain Python client",
-    how="Table open and warm; Parquet through pyarrow on our side, by deltalake and by DuckDB on "
-    "theirs. deltalake syncs nothing (scenario 13 counts it), so it is run as it comes, marked, "
-    "and once more with the files and folders it wrote synced after each write. DuckDB inserts "
-    "through the Unity API of our server, which syncs the commit DuckDB staged; the file of data "
-    "nobody syncs, so it is run in both ways, too. Our own client runs with the catalog in its "
-    "process, and once more through the same server.",
+    how="The table is open and warm. Our side writes Parquet through pyarrow, deltalake and "
+    "DuckDB write it themselves. deltalake syncs nothing (scenario 13 counts it), so it runs "
+    "twice: as it comes, marked as not durable, and with its files and folders synced after each "
+    "write. DuckDB inserts through the Unity API of our server. The server syncs the commit that "
+    "DuckDB staged, but the data file is not synced, so DuckDB runs both ways, too. Our own "
+    "client runs once with the catalog in its process and once through the same server.",
     full={"appends": 200},
     quick={"appends": 50},
     blocks=blocks,

@@ -50,7 +50,7 @@ def _columns() -> Any:
 
 
 def counts(sizes: Sizes) -> Counts | str:
-    """Count what lies in the table's folder; the catalog's database is told apart."""
+    """Count calls in the table's folder; the catalog's database is counted separately."""
     from bench import counting
     from bench.prepared import WORK, fresh, narrow
 
@@ -96,7 +96,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     inline, staged, read = (
         "commit, headgate inline",
         "commit, headgate staged",
@@ -114,9 +114,9 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 SCENARIO = Scenario(
     number=13,
     title="file-system calls of one commit and of one read",
-    how="Counted by strace between marks around the samples, below the table's folder; a commit "
-    "changes one property, a read loads {commits:,} inline commits that are all published. "
-    "Publishing is the catalog's work afterwards, counted in scenario 9.",
+    how="Counted by strace between marks around the samples, in the table's folder. A commit "
+    "changes one property; a read loads {commits:,} inline commits that are all published. The "
+    "catalog publishes afterwards: scenario 9 counts that.",
     full={"commits": 300, "times": 20},
     quick={"commits": 100, "times": 10},
     blocks=blocks,

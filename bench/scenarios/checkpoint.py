@@ -27,7 +27,7 @@ def ours(watch: Watch, place: str) -> Seen:
 
 
 def deltalake(watch: Watch, place: str, synced: bool) -> Seen:
-    """Open, write a checkpoint of the latest version; `synced` makes it outlive a power loss."""
+    """Open, write a checkpoint of the latest version; `synced` makes it survive a power loss."""
     from bench.peers.delta_rs import DeltaTable, sync_checkpoint
 
     log = Path(place) / "_delta_log"
@@ -86,7 +86,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     why = {
         "commits": "Encoding the Parquet file and syncing it remain.",
         "files": "Both sides encode every file again; neither carries over what the last "
@@ -130,9 +130,10 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 SCENARIO = Scenario(
     number=10,
     title="write a checkpoint of {commits:,} commits; of {files:,} files",
-    how="New process, page cache warm. Opening the table and writing the checkpoint are told "
-    "apart; the target is for the writing. What was written is read back and compared. deltalake "
-    "syncs nothing, so it is run as it comes, marked, and with its checkpoint synced afterwards.",
+    how="A new process with a warm page cache. Opening the table and writing the checkpoint are "
+    "shown separately; the target applies to the writing. The result is read back and compared. "
+    "deltalake syncs nothing, so it runs twice: as it comes, marked as not durable, and with its "
+    "checkpoint synced afterwards.",
     full={"commits": 10_000, "files": 1_000_000},
     quick={"commits": 1_000, "files": 50_000},
     blocks=blocks,

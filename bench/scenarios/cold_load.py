@@ -1,4 +1,4 @@
-"""6: load the latest of many commits without a checkpoint, in a process that knows nothing yet.
+"""6: load the latest of many commits without a checkpoint, in a new process.
 
 The clock starts after the imports and stops when all files are there as Arrow columns.
 """
@@ -16,7 +16,7 @@ _HERE = "bench.scenarios.cold_load"
 
 
 def ours(watch: Watch, place: str) -> Seen:
-    """Connect, load, give the files."""
+    """Connect, load, return the files."""
     from bench.ours import NAME, connect, seen
 
     with watch.measure():
@@ -31,7 +31,7 @@ def ours(watch: Watch, place: str) -> Seen:
 
 
 def served(watch: Watch, place: str) -> Seen:
-    """Connect to a server that runs already, load, give the files."""
+    """Connect to a running server, load, return the files."""
     from bench.ours import NAME, connect, seen
     from bench.server import headgate
 
@@ -48,7 +48,7 @@ def served(watch: Watch, place: str) -> Seen:
 
 
 def deltalake(watch: Watch, place: str) -> Seen:
-    """Open by path, give the files."""
+    """Open by path, return the files."""
     from bench.peers.delta_rs import DeltaTable, seen
 
     with watch.measure():
@@ -60,7 +60,7 @@ def deltalake(watch: Watch, place: str) -> Seen:
 
 
 def duckdb(watch: Watch, place: str) -> Seen:
-    """Plan a scan, which is less than giving the files; those are compared afterwards."""
+    """Plan a scan, which is less work than returning the files; those are compared afterwards."""
     from bench.peers.duck import connect, list_files, plan, seen
 
     connection = connect()
@@ -73,7 +73,7 @@ def duckdb(watch: Watch, place: str) -> Seen:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put inline, staged and both peers side by side."""
+    """Measure inline and staged commits and both peers."""
     from bench.prepared import WORK
 
     commits = sizes["commits"]
@@ -126,7 +126,7 @@ def counts(sizes: Sizes) -> Counts | str:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     return [
         Claim(
             "inline against deltalake",
@@ -180,11 +180,11 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 SCENARIO = Scenario(
     number=6,
     title="load the latest of {commits:,} commits, no checkpoint, cold process",
-    how="New process, page cache warm, clock from after the imports until all files are Arrow "
-    "columns. Commits all published; peers read a plain copy of the log with catalogManaged and "
-    "vacuumProtocolCheck taken out of both protocol lists. DuckDB plans a scan of all, which is "
-    "less than giving the files. The catalog runs in the process, and once more behind a server "
-    "that was there already.",
+    how="A new process with a warm page cache. The clock runs from the end of the imports until "
+    "all files are Arrow columns. All commits are published; peers read a plain copy of the log, "
+    "with catalogManaged and vacuumProtocolCheck removed from both protocol lists. DuckDB plans a "
+    "scan of all rows, which is less work than returning the files. The catalog runs once in the "
+    "process and once behind a server that is already running.",
     full={"commits": 10_000, "counted": 300},
     quick={"commits": 1_000, "counted": 100},
     blocks=blocks,

@@ -50,7 +50,7 @@ def with_commits(watch: Watch, place: str, times: int) -> Iterator[Seen]:
 
 
 def with_checkpoints(watch: Watch, place: str, times: int) -> Iterator[Seen]:
-    """Go back by the clock, and write a checkpoint: one commit later each time."""
+    """Set the clock back and write a checkpoint, one commit later each time."""
     from bench.ours import NAME, connect
     from bench.prepared import append_inline
 
@@ -73,7 +73,7 @@ def with_checkpoints(watch: Watch, place: str, times: int) -> Iterator[Seen]:
 
 
 def check(watch: Watch, place: str) -> Seen:
-    """Hold every commit of a table against its log."""
+    """Check every commit of a table against its log."""
     from bench.ours import NAME, connect
 
     with connect(place, publisher=False) as session, watch.measure():
@@ -148,7 +148,7 @@ def start(watch: Watch, place: str) -> Seen:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Have all sizes of a thing take turns, so that whatever disturbs them disturbs all."""
+    """Let all sizes take turns, so that a disturbance affects all of them."""
     from bench.history import history, tables
     from bench.prepared import WORK, wide
 
@@ -165,10 +165,10 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
         {"place": str(WORK / "floor-18"), "count": 2_000, "size": 700},
     )
 
-    def side(name: str, function: str, prepared: Prepared, **told: object) -> Side:
-        stays = "times" in told  # what is measured often is measured in one process
+    def side(name: str, function: str, prepared: Prepared, **arguments: object) -> Side:
+        stays = "times" in arguments  # what is measured often is measured in one process
         place = {"place": str(prepared.lake)}
-        return Side(name, f"{_HERE}:{function}", {**place, **told}, stays=stays)
+        return Side(name, f"{_HERE}:{function}", {**place, **arguments}, stays=stays)
 
     def block(name: str, per: str, sides: Iterable[Side], floor: Side = floor) -> Block:
         return Block(name=name, per=per, sides=tuple(sides), floor=floor)
@@ -222,7 +222,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say which costs must not grow."""
+    """Return the claims about growth."""
     commits, tables = _up_to(_COMMITS, sizes["commits"]), _up_to(_TABLES, sizes["tables"])
     warm = {_of(count, "commits"): float(count) for count in commits}
     cold = {_cold(count): float(count) for count in commits}
@@ -290,11 +290,12 @@ def _started(count: int) -> str:
 SCENARIO = Scenario(
     number=18,
     title="growth with commits (to {commits:,}), files (to {files:,}) and tables (to {tables:,})",
-    how="All sizes take turns. Commits: one live file whatever the length of the log, a checkpoint "
-    "five commits below its end; the catalog in the process. Loading cold is a new process, from "
-    "after the imports. Files: a checkpoint of them all, ten commits below the end. Tables: "
-    "requests to a server over one kept connection. A slope of 0 ± 0.1 on log-log axes (10,000 "
-    "times the size costs at most 2.5 times as much) counts as flat.",
+    how="All sizes take turns. Commits: the table has one live file, whatever the length of the "
+    "log, and a checkpoint five commits before its end; the catalog runs in the process. A cold "
+    "load is a new process, measured from the end of the imports. Files: a checkpoint of all of "
+    "them, ten commits before the end. Tables: requests to a server over one connection that "
+    "stays open. A slope of 0 ± 0.1 on log-log axes (10,000 times the size costs at most 2.5 "
+    "times as much) counts as flat.",
     full={
         "commits": 100_000,
         "files": 1_000_000,

@@ -21,7 +21,7 @@ _AHEAD = "timestamps ahead of the clock, ms"
 
 
 def ours(watch: Watch, place: str, writers: int, count: int) -> Iterator[Seen]:
-    """Append through our server, which moves appends behind each other by itself."""
+    """Append through our server, which rebases appends itself."""
     from bench.load import Generator, Plan
     from bench.server import publish_all, serving_tables
 
@@ -51,7 +51,7 @@ def ours(watch: Watch, place: str, writers: int, count: int) -> Iterator[Seen]:
 
 
 def deltalake(watch: Watch, place: str, writers: int, count: int, synced: bool) -> Iterator[Seen]:
-    """Append by path from as many processes, with deltalake's own retries; a table each turn."""
+    """Append by path from several processes, with deltalake's own retries."""
     context = multiprocessing.get_context("spawn")  # its threads do not survive a fork
     running = []
     for number in range(writers):
@@ -126,7 +126,7 @@ def _schema() -> Any:
 
 
 def ducklake(watch: Watch, place: str, writers: int, count: int) -> Seen:
-    """Register prepared files over as many connections to one lake."""
+    """Register prepared files over several connections to one lake."""
     from duckdb import Error
 
     from bench.peers.ducklake import append, connect, prepare, rows
@@ -161,7 +161,7 @@ def ducklake(watch: Watch, place: str, writers: int, count: int) -> Seen:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put ourselves beside deltalake, as it comes and made durable, and DuckLake."""
+    """Measure our server, deltalake, as it comes and made durable, and DuckLake."""
     from bench.prepared import WORK, fresh
 
     def side(name: str, function: str, place: str, count: int, **more: object) -> Side:
@@ -195,7 +195,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     return [
         Claim(
             "good commits, against deltalake made as durable, its commits synced",
@@ -215,14 +215,15 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 SCENARIO = Scenario(
     number=3,
     title="{writers} writers, one hot table, blind appends",
-    how="Files are prepared, or only named: what is measured is the commit, and only those that "
-    "end in the log count. Ours: {appends} appends on each of {writers} connections over HTTP, by "
-    "the load generator of scenario 2, each aimed behind the newest version its connection knows. "
-    "deltalake: {writers} processes, {theirs} appends each on a table made for the turn, with its "
-    "own retries; it syncs nothing, so it is run as it comes, marked, and once more with each "
-    "commit and the log's folder synced. DuckLake: {writers} connections of one process to a lake "
-    "whose metadata is a DuckDB file. In-commit timestamps rise by 1 ms a commit, so above 1,000/s "
-    "those of one table run ahead of the clock: by how much is told.",
+    how="Files are prepared in advance or only named: the commit is measured, and only commits "
+    "that end up in the log count. Ours: {appends} appends on each of {writers} connections over "
+    "HTTP, by the load generator of scenario 2, each for the version after the newest one that "
+    "its connection knows. deltalake: {writers} processes with {theirs} appends each, on a table "
+    "made for the turn, with its own retries. It syncs nothing, so it runs twice: as it comes, "
+    "marked as not durable, and with each commit and the log's folder synced. DuckLake: {writers} "
+    "connections of one process to a lake whose metadata is a DuckDB file. In-commit timestamps "
+    "of a table rise by at least 1 ms per commit, so above 1,000/s they run ahead of the clock; "
+    "the table shows by how much.",
     full={"writers": 16, "appends": 250, "theirs": 10},
     quick={"writers": 16, "appends": 30, "theirs": 2},
     blocks=blocks,

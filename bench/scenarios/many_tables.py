@@ -54,7 +54,7 @@ def ours(watch: Watch, place: str, tables: int, count: int, on_postgres: bool) -
 
 
 def postgres(watch: Watch, place: str, tables: int, count: int, way: str) -> Iterator[Seen]:
-    """Compare and set by PostgreSQL's own clients."""
+    """Compare and set with clients of PostgreSQL."""
     from bench.load import PROCESSES
     from bench.peers.postgres import Clients, Postgres
 
@@ -75,7 +75,7 @@ def postgres(watch: Watch, place: str, tables: int, count: int, way: str) -> Ite
 
 
 def nothing(watch: Watch, tables: int, count: int) -> Iterator[Seen]:
-    """Have the same load generator ask a server that does nothing."""
+    """Run the same load generator with a server that does nothing."""
     from bench.load import Generator, Plan
     from bench.server import empty
 
@@ -94,7 +94,7 @@ def nothing(watch: Watch, tables: int, count: int) -> Iterator[Seen]:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put our server on either store beside PostgreSQL alone and the generator's ceiling."""
+    """Measure our server on both stores, PostgreSQL alone and the generator's ceiling."""
     from bench.peers.postgres import PSYCOPG, STATEMENT, TRANSACTION, programs
     from bench.prepared import WORK, fresh
 
@@ -143,14 +143,14 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def counts(sizes: Sizes) -> Counts | str:
-    """Take the time of a request apart."""
+    """Return the time of each step of a request."""
     from bench.laps import laps
 
     return laps(sizes["tables"], sizes["lapped"])
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     return [
         Claim(
             "on SQLite, with HTTP, against PostgreSQL's transaction without",
@@ -197,16 +197,16 @@ SCENARIO = Scenario(
     number=2,
     title="{tables} clients on {tables} tables, durable",
     how="Inline commits of one file, about 700 bytes each, by a closed loop on raw sockets with "
-    "requests made beforehand: two processes for all clients, so that sixteen interpreters do not "
-    "compete with the server for two cores. The generator against a Starlette application on "
-    "granian that only reads and answers is its ceiling. Our server publishes in the background "
-    "as always; what is left is published after the turn, and the rate with that is told; on "
-    "PostgreSQL it has a worker for each core. "
-    "PostgreSQL with fsync and synchronous_commit on, asked through psycopg's connections by the "
-    "same kind of loop and the lowest calls psycopg has, so that its clients are not the limit "
-    "either: BEGIN, read the head, insert the commit, set the head if it is still that, COMMIT. "
-    "Beside it the same by psycopg's everyday calls from a process for each connection, and all "
-    "in one statement. It keeps no sequence over all tables, as we do.",
+    "requests made in advance. Two processes serve all clients, so that sixteen interpreters do "
+    "not compete with the server for two cores. The ceiling is the same generator with a "
+    "Starlette application on granian that only reads and answers. Our server publishes in the "
+    "background as always; the rest is published after the turn, and the rate that includes this "
+    "is shown, too. On PostgreSQL our server has one worker for each core. PostgreSQL itself runs "
+    "with fsync and synchronous_commit on, with the same kind of loop over psycopg's connections "
+    "and its lowest-level calls, so that its clients are not the limit either: BEGIN, read the "
+    "head, insert the commit, set the head if it is unchanged, COMMIT. Two more rows show the "
+    "same with psycopg's usual calls from one process for each connection, and with all of it in "
+    "one statement. Unlike ours, this PostgreSQL keeps no sequence over all tables.",
     full={"tables": 16, "commits": 500, "lapped": 200},
     quick={"tables": 16, "commits": 100, "lapped": 40},
     blocks=blocks,

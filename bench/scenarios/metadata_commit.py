@@ -55,7 +55,7 @@ def _set(watch: Watch, table: object, count: int) -> Iterator[Seen]:
 
 
 def raw(watch: Watch, place: str, count: int) -> Iterator[Seen]:
-    """Send the same commit as a request made beforehand: the server without our client."""
+    """Send the same commit as a request made in advance: the server without our client."""
     from bench.load import Line, commit_request, is_good
     from bench.ours import NAME, connect
     from bench.server import headgate
@@ -64,7 +64,7 @@ def raw(watch: Watch, place: str, count: int) -> Iterator[Seen]:
     from headgate.protocol.encoding import replaced
 
     ids = RandomIds()
-    said: dict[str, object] = {"operation": "SET TBLPROPERTIES", "isBlindAppend": False}
+    commit_info: dict[str, object] = {"operation": "SET TBLPROPERTIES", "isBlindAppend": False}
     with headgate(place) as server, connect(server.address) as session:
         table = session.create_table(NAME, "id long, name string")
         metadata = table.snapshot().metadata
@@ -72,10 +72,10 @@ def raw(watch: Watch, place: str, count: int) -> Iterator[Seen]:
         while True:
             requests = []
             for number in range(version + 1, version + count + 1):
-                told = {**metadata.configuration, _KEY: str(number)}
-                actions = encode(replaced(metadata, configuration=told)) + b"\n"
+                configuration = {**metadata.configuration, _KEY: str(number)}
+                actions = encode(replaced(metadata, configuration=configuration)) + b"\n"
                 txn_id = str(ids.ordered())
-                requests.append(commit_request(table.id, txn_id, number, actions, said)[0])
+                requests.append(commit_request(table.id, txn_id, number, actions, commit_info)[0])
             version += count
             line = Line(server.port)  # a new one each turn: the server lets go of idle ones
             with watch.together():
@@ -90,7 +90,7 @@ def raw(watch: Watch, place: str, count: int) -> Iterator[Seen]:
 
 
 def pyiceberg(watch: Watch, place: str, count: int, synced: bool) -> Iterator[Seen]:
-    """Set a property; `synced` adds what it takes for the commit to outlive a power loss."""
+    """Set a property; `synced` also makes the commit survive a power loss."""
     from bench.peers.iceberg import new_table, property_of, set_property, sync_metadata
 
     catalog, table = new_table(place)
@@ -106,7 +106,7 @@ def pyiceberg(watch: Watch, place: str, count: int, synced: bool) -> Iterator[Se
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put ourselves, in three ways, beside pyiceberg, as it comes and made durable."""
+    """Measure our three ways and pyiceberg, as it comes and made durable."""
     from bench.prepared import WORK, fresh
 
     def side(name: str, function: str, place: str, count: int, **more: object) -> Side:
@@ -142,7 +142,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     floor = floor_of("metadata commit")
     why = (
         "One exchange; what the server itself takes is the request alone. Most of it is Python: "
@@ -168,11 +168,12 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 SCENARIO = Scenario(
     number=1,
     title="metadata-only commit, durable, one client",
-    how="`Table.set_properties` {commits:,} times a turn over one kept connection; the same commit "
-    "as a request made beforehand, without our client; and with the catalog in the process. "
-    "Publishing goes on in the background. pyiceberg {theirs} times a turn, with its SQL catalog "
-    "on SQLite as it comes (rollback journal, synchronous FULL); it does not sync its metadata "
-    "files, so it is run as it comes, marked, and once more with each file and its folder synced.",
+    how="`Table.set_properties` {commits:,} times in each turn over one connection that stays "
+    "open; the same commit as a request made in advance, without our client; and with the catalog "
+    "in the process. Publishing continues in the background. pyiceberg {theirs} times in each "
+    "turn, with its SQL catalog on SQLite as it comes (rollback journal, synchronous FULL). It "
+    "does not sync its metadata files, so it runs twice: as it comes, marked as not durable, and "
+    "with each file and its folder synced.",
     full={"commits": 2_000, "theirs": 100},
     quick={"commits": 200, "theirs": 10},
     blocks=blocks,

@@ -32,7 +32,7 @@ def ours(watch: Watch, place: str, commits: int) -> Seen:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put ourselves beside the floor, which here is the peer as well."""
+    """Measure our publisher; here the floor is the peer as well."""
     from bench.prepared import WORK
 
     return [
@@ -77,7 +77,7 @@ def counts(sizes: Sizes) -> Counts | str:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     return [
         Claim(
             "against put-if-absent in one thread",
@@ -101,9 +101,9 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 SCENARIO = Scenario(
     number=9,
     title="publish a backlog of {commits:,} staged commits of 700 bytes, durable",
-    how="Every published file is synced, then linked in order; the folder is synced once a batch. "
-    "The floor is one thread that puts files of the same size: temporary file, sync, link, "
-    "unlink, sync of the folder. Times are for one file.",
+    how="Every published file is synced and then linked, in order; the folder is synced once in "
+    "each batch. The floor is one thread that writes files of the same size: temporary file, "
+    "sync, link, unlink, sync of the folder. Times are for one file.",
     full={"commits": 10_000, "floor": 1_000, "counted": 1_000},
     quick={"commits": 1_000, "floor": 300, "counted": 200},
     blocks=blocks,

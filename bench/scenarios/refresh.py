@@ -1,4 +1,4 @@
-"""8: refresh an open table by the one commit that somebody else made."""
+"""8: refresh an open table by one commit of another writer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HERE = "bench.scenarios.refresh"
 
 
 def ours(watch: Watch, place: str, count: int) -> Iterator[Seen]:
-    """Hold a table; another session commits; refresh."""
+    """Keep a table open; another session commits; refresh."""
     from bench.ours import NAME, connect, version_seen
     from bench.prepared import append_inline
 
@@ -35,7 +35,7 @@ def ours(watch: Watch, place: str, count: int) -> Iterator[Seen]:
 
 
 def deltalake(watch: Watch, place: str, count: int, measured: int) -> Iterator[Seen]:
-    """Hold a table; a file comes to its log; refresh. The last ones come all together."""
+    """Keep a table open; add a file to its log; refresh. The last files are added at once."""
     from bench.peers.delta_rs import DeltaTable
     from bench.prepared import add_file
     from headgate.protocol.actions import encode
@@ -44,13 +44,13 @@ def deltalake(watch: Watch, place: str, count: int, measured: int) -> Iterator[S
     log = Path(place) / "_delta_log"
     version = table.version()
     template = (log / f"{version:020d}.json").read_bytes().splitlines()[0]
-    said = json.loads(template)
+    lines = json.loads(template)
     index = version
     while True:
         for number in range(count):
             version += 1
-            said["commitInfo"]["inCommitTimestamp"] += 1
-            content = json.dumps(said).encode() + b"\n" + encode(add_file(index)) + b"\n"
+            lines["commitInfo"]["inCommitTimestamp"] += 1
+            content = json.dumps(lines).encode() + b"\n" + encode(add_file(index)) + b"\n"
             index += 1
             (log / f"{version:020d}.json").write_bytes(content)
             if number < measured:
@@ -107,7 +107,7 @@ def _at(commits: int) -> str:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     small, large = _at(sizes["small"]), _at(sizes["large"])
     return [
         *(
@@ -136,8 +136,8 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 SCENARIO = Scenario(
     number=8,
     title="refresh by one commit at {small:,} and at {large:,} commits",
-    how="Each side holds an open table; one commit with one file comes from somebody else, then "
-    "the refresh is measured. deltalake on a plain copy of the log, where the file is put by hand.",
+    how="Each side has an open table. Another writer makes one commit with one file, then the "
+    "refresh is measured. deltalake reads a plain copy of the log, into which the file is copied.",
     full={"small": 10_000, "large": 100_000, "refreshes": 50},
     quick={"small": 1_000, "large": 4_000, "refreshes": 20},
     blocks=blocks,

@@ -24,9 +24,9 @@ _PATIENCE_S = 60.0
 
 
 def ours(watch: Watch, place: str, tables: int, only_worker: bool) -> Seen:
-    """Kill our server, start it, commit; then ask for all that was acknowledged.
+    """Kill our server, start it, commit; then check all that it acknowledged.
 
-    When only its worker is killed nobody starts anything, and the clock runs from the kill.
+    If only its worker is killed, the server restarts that itself; the clock runs from the kill.
     """
     from bench.load import Generator, Line, Plan, get_request, is_good
     from bench.ours import NAME, connect
@@ -79,7 +79,7 @@ def ours(watch: Watch, place: str, tables: int, only_worker: bool) -> Seen:
 
 
 def _commit(head: int) -> tuple[dict[str, object], dict[str, str]]:
-    """Give the first commit after the restart: a blind append, wherever the table is by then."""
+    """Return the first commit after the restart: a blind append to any version."""
     import base64
 
     from bench.prepared import add_file, inline
@@ -88,16 +88,16 @@ def _commit(head: int) -> tuple[dict[str, object], dict[str, str]]:
 
     txn_id = str(RandomIds().ordered())
     content = inline(encode(add_file(10**9)) + b"\n")
-    said = {
+    content = {
         "way": "inline",
         "commitInfo": dict(content.commit_info),
         "actions": base64.b64encode(content.actions).decode(),
     }
-    return {"txnId": txn_id, "version": head + 1, "content": said}, {"idempotency-key": txn_id}
+    return {"txnId": txn_id, "version": head + 1, "content": content}, {"idempotency-key": txn_id}
 
 
 def postgres(watch: Watch, place: str, commits: int) -> Iterator[Seen]:
-    """Kill PostgreSQL under the same load, start it, commit; then look for what it acknowledged."""
+    """Kill PostgreSQL under the same load, start it, commit; then check what it acknowledged."""
     import psycopg
 
     from bench.load import PROCESSES
@@ -196,7 +196,7 @@ def _at(commits: int) -> str:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     small, large = _at(sizes["small"]), _at(sizes["large"])
     return [
         Claim(
@@ -259,15 +259,15 @@ def _not_run() -> Sequence[str]:
 SCENARIO = Scenario(
     number=11,
     title="kill -9 with {small:,} and {large:,} ratified commits, restart to the first commit",
-    how="One table has the history, published and checkpointed; 16 clients append to it and to 15 "
-    "others for a second, and once all to that one, which leaves a long tail to be published; "
-    "then every process of the server is killed at once. The clock runs from starting the server "
-    "again to the first commit acknowledged for the table with the history; afterwards every "
-    "txnId acknowledged before the kill is looked up. Once more the worker alone is killed, and "
-    "the first process forks another: from the kill to the first commit. PostgreSQL with as many "
-    "rows, a checkpoint after they were put there, and the load of scenario 2 on 16 tables. "
-    "The floor is an empty application on granian: what Python and its imports cost by themselves. "
-    "Both have their bytecode compiled, as an installation has it.",
+    how="One table has the history, published and with a checkpoint. 16 clients append to it and "
+    "to 15 other tables for a second, and then all to that one, which leaves a long unpublished "
+    "tail; then all processes of the server are killed at once. The clock runs from the start of "
+    "the new server to the first acknowledged commit of the table with the history; afterwards "
+    "every txnId that was acknowledged before the kill is looked up. In another case only the "
+    "worker is killed and the parent process forks another: that clock runs from the kill to the "
+    "first commit. PostgreSQL has as many rows, a checkpoint after they were inserted, and the "
+    "load of scenario 2 on 16 tables. The floor is an empty application on granian: the cost of "
+    "Python and its imports. Both have compiled bytecode, as in an installation.",
     full={"small": 1_000, "large": 100_000},
     quick={"small": 100, "large": 1_000},
     blocks=blocks,

@@ -47,7 +47,7 @@ def change(
 
 
 class _Changer(ABC):
-    """Somebody who changes a table, and can make it what it was."""
+    """A reader and writer that changes a table and can restore it."""
 
     root: Path
 
@@ -61,11 +61,11 @@ class _Changer(ABC):
 
     @abstractmethod
     def sums(self) -> tuple[int, int, int]:
-        """Sum up what the table holds now."""
+        """Return a summary of the table's rows."""
 
     @abstractmethod
     def restore(self) -> None:
-        """Make the table what it was."""
+        """Restore the table."""
 
 
 class _Headgate(_Changer):
@@ -113,8 +113,8 @@ class _DeltaSpark(_Changer):
         self._spark = session()
         self.root = place / "plain" / table
         source = place / "plain" / "changes"
-        told = {"t": f"delta.`{self.root}`", "s": f"delta.`{source}`"}
-        self._text = STATEMENTS[statement].format(**told)
+        names = {"t": f"delta.`{self.root}`", "s": f"delta.`{source}`"}
+        self._text = STATEMENTS[statement].format(**names)
         self._synced = synced
         self._version = version(self.root)
 
@@ -181,7 +181,7 @@ _CHANGERS: dict[str, type[_Changer]] = {
 
 
 def blocks(sizes: Sizes, place: Path) -> list[Block]:
-    """Change rows of a table without vectors, and of one with them."""
+    """Measure changes of a table without deletion vectors, and of one with them."""
     from bench.ours import connect
     from bench.peers.delta_rs import forget_timestamps
     from bench.prepared import local
@@ -200,11 +200,16 @@ def _block(place: Path, table: str) -> Block:
     from bench.spark import PROCESS
 
     def side(changer: str, statement: str, *, synced: bool) -> Side:
-        told = {"changer": changer, "statement": statement, "place": str(place), "table": table}
+        arguments = {
+            "changer": changer,
+            "statement": statement,
+            "place": str(place),
+            "table": table,
+        }
         return Side(
             _name(changer, table, statement, synced=synced),
             f"{_HERE}:change",
-            {**told, "synced": synced},
+            {**arguments, "synced": synced},
             is_durable=synced,
             stays=True,
             within=None if changer == "deltalake" else PROCESS,
@@ -236,7 +241,7 @@ def _asked(table: str) -> list[tuple[str, bool]]:
 
 
 def rewrite(watch: Watch, place: str, table: str) -> Iterator[Seen]:
-    """Read all rows and write them again: what copying a table costs Spark by itself."""
+    """Read all rows and write them again: the cost of copying a table with Spark alone."""
     from bench.prepared import WORK
     from bench.spark import parquet, session
 
@@ -253,15 +258,15 @@ def _name(changer: str, table: str, statement: str, *, synced: bool) -> str:
 
 
 def claims() -> Sequence[Claim]:
-    """Say what changing must come to."""
+    """Return the claims about changes."""
     found = []
     for table, way in TABLES.items():
         for statement in STATEMENTS:
             for synced in (True, False):
-                said = "synced on both sides" if synced else "synced on no side"
+                syncs = "synced on both sides" if synced else "synced on no side"
                 found.append(
                     Claim(
-                        f"{statement} of 1 %, {way}, {said}, x of delta-spark",
+                        f"{statement} of 1 %, {way}, {syncs}, x of delta-spark",
                         _name("headgate", table, statement, synced=synced),
                         Sense.SHARE,
                         _LIMIT,
@@ -284,5 +289,5 @@ def claims() -> Sequence[Claim]:
 
 def _why(table: str, statement: str) -> str:
     if table == "copied":
-        return "Rows that are hit are found in one pass, and files written anew in another."
+        return "Rows that are hit are found in one pass, and files are rewritten in another."
     return "Places of rows that are hit come to the driver as bits, and go to disk from there."

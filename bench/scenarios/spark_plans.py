@@ -22,7 +22,7 @@ _ROWS_PER_FILE = 1_000  # by the statistics of a wide table
 
 
 def small(watch: Watch, reader: str, place: str, text: str) -> Iterator[Seen]:
-    """Plan a scan of many small files, down to the pieces that tasks would read."""
+    """Plan a scan of many small files, down to the splits that tasks would read."""
     from bench.spark import READERS, plan_files
 
     ask = READERS[reader](Path(place), "e")
@@ -48,13 +48,13 @@ def wide(watch: Watch, place: str, where: str) -> Seen:
 
 
 def wide_delta(watch: Watch, place: str, where: str) -> Seen:
-    """Do the same by delta-spark, with much more memory: with 4 GB for the heap it ends."""
+    """Do the same with delta-spark, with much more memory: with 4 GB of heap it fails."""
     import headgate.spark
     from bench.peers import delta_spark
     from bench.spark import quiet
 
-    told = {**quiet(), **delta_spark.CONFIG, "spark.driver.memory": "10g"}
-    spark = headgate.spark.session("bench", config=told)
+    config = {**quiet(), **delta_spark.CONFIG, "spark.driver.memory": "10g"}
+    spark = headgate.spark.session("bench", config=config)
     spark.range(10).count()
     return _wide(watch, lambda: delta_spark.read(spark, Path(place)).where(where))
 
@@ -84,8 +84,8 @@ def _small_block(sizes: Sizes, place: Path) -> Block:
     }
 
     def side(reader: str, text: str, name: str) -> Side:
-        told = {"reader": reader, "place": str(place), "text": text}
-        return Side(name, f"{_HERE}:small", told, within=PROCESS, task=text)
+        arguments = {"reader": reader, "place": str(place), "text": text}
+        return Side(name, f"{_HERE}:small", arguments, within=PROCESS, task=text)
 
     return Block(
         name=_SMALL,
@@ -131,7 +131,7 @@ def _wide_block(sizes: Sizes) -> Block:
 
 
 def _put_files(root: Path, count: int) -> None:
-    """Put the first files of a wide table where its log says: Spark looks each up."""
+    """Write the first files of a wide table: Spark looks up each of them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -151,7 +151,7 @@ def _name(reader: str, count: int) -> str:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what planning must come to."""
+    """Return the claims about planning."""
     planned, small = sizes["planned"], sizes["small"]
     return [
         Claim(

@@ -17,7 +17,7 @@ _WARM_UP = 2  # times before the first turn: a JVM is slow at first
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question to a table, `{t}`; of rows by their ids, between `{low}` and `{high}`."""
+    """A query of a table, `{t}`, perhaps for the rows with ids from `{low}` to `{high}`."""
 
     name: str
     text: str
@@ -65,7 +65,7 @@ _READERS = ("headgate", "delta-spark", "Parquet")
 def query(
     watch: Watch, reader: str, place: str, table: str, text: str, filtered: bool
 ) -> Iterator[Seen]:
-    """Ask one question of one table, planning and execution apart."""
+    """Run one query on one table; measure planning and execution separately."""
     from bench.spark import READERS, plan, slow_ways
 
     ask = READERS[reader](Path(place), table)
@@ -87,7 +87,7 @@ def query(
 
 
 def blocks(sizes: Sizes, place: Path) -> list[Block]:
-    """Ask every table every question, of three readers."""
+    """Run every query on every table with three readers."""
     return [_block(sizes, place, table) for table in TABLES]
 
 
@@ -95,9 +95,16 @@ def _block(sizes: Sizes, place: Path, table: str) -> Block:
     from bench.spark import PROCESS
 
     def side(reader: str, query: Query, name: str) -> Side:
-        told = {"reader": reader, "place": str(place), "table": table, "filtered": query.filtered}
+        arguments = {
+            "reader": reader,
+            "place": str(place),
+            "table": table,
+            "filtered": query.filtered,
+        }
         text = _text(query, sizes)
-        return Side(name, f"{_HERE}:query", {**told, "text": text}, within=PROCESS, task=query.name)
+        return Side(
+            name, f"{_HERE}:query", {**arguments, "text": text}, within=PROCESS, task=query.name
+        )
 
     return Block(
         name=TABLES[table],
@@ -112,7 +119,7 @@ def _block(sizes: Sizes, place: Path, table: str) -> Block:
 
 
 def _text(query: Query, sizes: Sizes) -> str:
-    # A hundredth of the rows, in the middle: statistics of files tell where.
+    # A hundredth of the rows, in the middle: statistics show in which files.
     low = sizes["rows"] // 2
     bounds = {"{low}": str(low), "{high}": str(low + sizes["rows"] // 100)}
     text = query.text
@@ -130,7 +137,7 @@ def _name(reader: str, table: str, query: Query) -> str:
 
 
 def claims() -> Sequence[Claim]:
-    """Say what reading must come to."""
+    """Return the claims about reading."""
     return [claim for table in TABLES for query in _asked(table) for claim in _claims(table, query)]
 
 

@@ -10,7 +10,7 @@ from bench.scenarios import spark_changes, spark_plans, spark_reads, spark_write
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put all parts together, on one set of tables."""
+    """Return the blocks of all parts, on one set of tables."""
     from bench.tables import tables
 
     if _missing():
@@ -25,7 +25,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what all of this must come to."""
+    """Return the claims of all parts."""
     return [
         *spark_reads.claims(),
         *spark_writes.claims(),
@@ -48,20 +48,21 @@ def _missing() -> list[str]:
 SCENARIO = Scenario(
     number=17,
     title="Spark on tables of {rows:,} rows, beside plain Parquet and delta-spark",
-    how="One Spark process for all sides of a block, with the same settings and Delta's extension "
-    "in it, told to look into its log by 2 tasks where it would take 50. The same Parquet files "
-    "for all three readers, delta-spark on a copy of the log without the features of a catalog. "
-    "(a) {files:,} files; (b) {partition_files:,} files in {days:,} days; (c) as (a), one row in "
-    "20 deleted by vectors; (d) as (a), columns mapped by name, one added "
-    "half way; (e) {small:,} small files. Spark's own reader sees the deleted rows of (c): its "
-    "time counts, its answer is not compared. Planning and execution are told apart. Writes are of "
-    "{written:,} rows out of the files of (a), changes on tables of {changed:,} rows in {files:,} "
-    "files, fewer than are read: to keep the run short. One row in a hundred is changed, in every "
-    "file. MERGE's source is a table, and a tenth of as many rows come new. Before each write all "
-    "that is unwritten on the machine is synced, after it the table is made what it was; neither "
-    "is measured. Synced: data files, their folders and the commit, on our side by us, on the "
-    "others' after the write. The wide snapshot is planned in a new process with the memory Spark "
-    "takes by itself, by delta-spark with 4 GB; of its files those that are planned are there.",
+    how="One Spark process for all sides of a block, with the same settings and Delta's "
+    "extension, which reads its log with 2 tasks instead of its default 50. All three readers "
+    "read the same Parquet files; delta-spark reads a copy of the log without the features of a "
+    "catalog. (a) {files:,} files; (b) {partition_files:,} files in {days:,} days; (c) as (a), "
+    "with one row in 20 deleted by vectors; (d) as (a), with columns mapped by name, one of them "
+    "added half way; (e) {small:,} small files. Spark's own reader returns the deleted rows of "
+    "(c): its time counts, its result is not compared. Planning and execution are shown "
+    "separately. Writes are of {written:,} rows from the files of (a), changes of tables with "
+    "{changed:,} rows in {files:,} files, fewer than for reads, to keep the run short. One row in "
+    "a hundred is changed, in every file. The source of MERGE is a table; it also has new rows, a "
+    "tenth as many. Before each write all unwritten data of the machine is synced, and after it "
+    "the table is restored; neither is measured. Synced means data files, their folders and the "
+    "commit: on our side by Headgate, for the others after the write. The wide snapshot is "
+    "planned in a new process with Spark's default memory, by delta-spark with 4 GB; of its "
+    "files, those that are planned exist.",
     full={
         "rows": 10_000_000,
         "files": 200,

@@ -29,7 +29,7 @@ _OF_PARQUET, _OF_DELTA = 1.15, 1.0
 def write(
     watch: Watch, writer: str, kind: str, place: str, target: str, synced: bool, share: float
 ) -> Iterator[Seen]:
-    """Write rows that lie in Parquet files already, each turn the same ones."""
+    """Write rows that are read from Parquet files, the same ones in each turn."""
     from bench.spark import parquet, session
 
     spark = session()
@@ -51,7 +51,7 @@ def write(
 
 
 class _Writer(ABC):
-    """Somebody who writes tables below a folder."""
+    """A writer of tables in a folder."""
 
     def __init__(self, rows: DataFrame, folder: Path, by: list[str], *, synced: bool) -> None:
         self._rows = rows
@@ -63,7 +63,7 @@ class _Writer(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Make an empty table; the one before goes."""
+        """Create an empty table and remove the previous one."""
 
     @abstractmethod
     def write(self, mode: str) -> None:
@@ -71,7 +71,7 @@ class _Writer(ABC):
 
     @abstractmethod
     def read(self) -> DataFrame:
-        """Give what was written."""
+        """Return what was written."""
 
     def sweep(self) -> None:
         """Remove files that are no longer read."""
@@ -160,7 +160,7 @@ _WRITERS: dict[str, type[_Writer]] = {
 
 
 def blocks(sizes: Sizes, place: Path) -> list[Block]:
-    """Write in three ways, synced and not."""
+    """Measure three writers, synced and not."""
     return [_block(sizes, place, kind) for kind in KINDS]
 
 
@@ -172,11 +172,11 @@ def _block(sizes: Sizes, place: Path, kind: str) -> Block:
 
     def side(writer: str, *, synced: bool, name: str | None = None) -> Side:
         at = WORK / "spark-writes" / f"{kind}-{name or writer}-{synced}".replace(" ", "-")
-        told = {"writer": writer, "kind": kind, "place": str(place), "target": str(at)}
+        arguments = {"writer": writer, "kind": kind, "place": str(place), "target": str(at)}
         return Side(
             name or _name(writer, kind, synced=synced),
             f"{_HERE}:write",
-            {**told, "synced": synced, "share": share},
+            {**arguments, "synced": synced, "share": share},
             is_durable=synced,
             within=PROCESS,
         )
@@ -199,15 +199,15 @@ def _name(writer: str, kind: str, *, synced: bool) -> str:
 
 
 def claims() -> Sequence[Claim]:
-    """Say what writing must come to."""
+    """Return the claims about writing."""
     found = []
     for kind in KINDS:
         for synced in (True, False):
-            said = f"{kind}, {'synced on both sides' if synced else 'synced on no side'}"
+            case = f"{kind}, {'synced on both sides' if synced else 'synced on no side'}"
             parquet = _name("Parquet", kind, synced=True) if synced else floor_of(kind)
             found += [
                 Claim(
-                    f"{said}, x of Parquet",
+                    f"{case}, x of Parquet",
                     _name("headgate", kind, synced=synced),
                     Sense.SHARE,
                     _OF_PARQUET,
@@ -215,7 +215,7 @@ def claims() -> Sequence[Claim]:
                     why="Footers are read for statistics, files listed, and a commit made.",
                 ),
                 Claim(
-                    f"{said}, x of delta-spark",
+                    f"{case}, x of delta-spark",
                     _name("headgate", kind, synced=synced),
                     Sense.SHARE,
                     _OF_DELTA,

@@ -23,7 +23,7 @@ _WARM_UP = 5
 
 
 def ours(watch: Watch, place: str, count: int, requests: int) -> Iterator[Seen]:
-    """Let DuckDB write and read through our server."""
+    """Write and read with DuckDB through our server."""
     from bench.server import headgate
 
     with headgate(f"{place}/lake") as server:
@@ -33,21 +33,21 @@ def ours(watch: Watch, place: str, count: int, requests: int) -> Iterator[Seen]:
 
 
 def empty(watch: Watch, place: str, count: int) -> Iterator[Seen]:
-    """Let it do the same where the answers are made beforehand."""
+    """Do the same with a server that has the answers in memory."""
     from bench.server import Server, ask, headgate
 
     with headgate(f"{place}/lake") as server:
         table = _made(Place(server.port, "main"))
         paths = duck_unity.paths("main", table.name)
         answers = {path: ask(server.port, "GET", path) for path in paths}
-    told = Path(place) / "answers.json"
-    told.write_text(json.dumps(answers))
-    with Server("-m", "bench.empty_unity", str(told)) as server:
+    answers_path = Path(place) / "answers.json"
+    answers_path.write_text(json.dumps(answers))
+    with Server("-m", "bench.empty_unity", str(answers_path)) as server:
         yield from _turns(watch, server.address, table, lambda: server.cpu, count)
 
 
 def stock(watch: Watch, count: int, requests: int) -> Iterator[Seen]:
-    """Let it do the same on the server of Unity Catalog."""
+    """Do the same with the server of Unity Catalog."""
     at = Place.at(unity_server.address(), unity_server.CATALOG)
     warm_up(lambda: create(at, unity_server.new_name()), _CLIENTS, requests)
     table = _made(at)
@@ -58,14 +58,14 @@ def stock(watch: Watch, count: int, requests: int) -> Iterator[Seen]:
 
 
 def _made(at: Place) -> StockTable:
-    """Make a table by the API that all sides have: then it is the same on all."""
+    """Create a table through the API that all sides have, so that it is the same on all."""
     return create(at, unity_server.new_name(), _COLUMNS, partitioned_by=())
 
 
 def _turns(
     watch: Watch, address: str, table: StockTable, cpu: Callable[[], float | None], count: int
 ) -> Iterator[Seen]:
-    """Insert a row and read all, so often in a turn."""
+    """Insert a row and read all rows, a number of times."""
     connection = duck_unity.attach(address, table.place.catalog)
     name = f"lake.default.{table.name}"
     number = 0
@@ -97,7 +97,7 @@ def _turns(
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put both servers side by side, and Unity Catalog's own where there is one."""
+    """Measure our server, the empty one and, if it runs, Unity Catalog's own."""
     from bench.prepared import WORK, fresh
 
     if duck_unity.lacking():
@@ -141,7 +141,7 @@ def _theirs(warmed: Mapping[str, object]) -> Side:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     if duck_unity.lacking():
         return []
     why = "A commit is read, judged, synced and counted before it is answered."
@@ -161,7 +161,7 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
     if unity_server.lacking():
         return found
     found.append(Claim("against Unity Catalog's own server", _OURS, Sense.SHARE, None, _STOCK))
-    if not unity_server.untold():
+    if not unity_server.unmeasured():
         found.append(
             Claim(
                 "server CPU, against Unity Catalog's own server",
@@ -178,19 +178,19 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 
 
 def _not_run() -> Sequence[str]:
-    return [*duck_unity.lacking(), *unity_server.lacking(), *unity_server.untold()]
+    return [*duck_unity.lacking(), *unity_server.lacking(), *unity_server.unmeasured()]
 
 
 SCENARIO = Scenario(
     number=14,
     title="DuckDB through the Unity API: INSERT of a row, SELECT of all",
-    how="DuckDB attached to a server by its extension, on a table of its own that was made through "
-    "the API, {statements} times a turn an INSERT of one row and a SELECT that counts all. The "
-    "empty server has the same answers in memory, syncs and judges nothing, and runs on the same "
-    "granian; files are written by DuckDB on all sides, which syncs none of them. Our server, on "
-    "SQLite, and Unity Catalog's are warmed alike before, by {warm_up:,} requests, half commits "
-    "and half loads. Server CPU is that of the server's processes alone: ours has its database "
-    "within, one on PostgreSQL has not.",
+    how="DuckDB, attached to a server by its extension, on a table of its own that was created "
+    "through the API: in each turn {statements} times an INSERT of one row and a SELECT that "
+    "counts all rows. The empty server has the same answers in memory, does not sync or check "
+    "anything, and runs on the same granian. DuckDB writes the files on all sides and syncs none "
+    "of them. Our server, on SQLite, and that of Unity Catalog are warmed up in the same way by "
+    "{warm_up:,} requests, half commits and half loads. Server CPU is that of the server's own "
+    "processes: it includes the database of ours, but not that of a server on PostgreSQL.",
     full={"statements": 50, "warm_up": 5_000},
     quick={"statements": 10, "warm_up": 128},
     blocks=blocks,

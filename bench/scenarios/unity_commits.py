@@ -30,11 +30,11 @@ _NOT_PUBLISHING = {
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """A server that runs."""
+    """A running server."""
 
     port: int
     make: Callable[[], StockTable]
-    cpu: Callable[[], float | None]  # processor time it took; None: nobody knows
+    cpu: Callable[[], float | None]  # processor time it took; None: not known
 
 
 def commits(
@@ -65,7 +65,7 @@ def commits(
 def loads(
     watch: Watch, server: str, place: str, clients: int, tail: int, count: int, requests: int
 ) -> Iterator[Seen]:
-    """Load a table with so many unpublished commits."""
+    """Load a table with a number of unpublished commits."""
     from bench import unity
     from bench.load import Line, is_good
 
@@ -95,7 +95,7 @@ def loads(
 def _serve(
     stack: ExitStack, server: str, place: str, environment: Mapping[str, str] | None = None
 ) -> _Served:
-    """Start ours or the empty one, or find theirs."""
+    """Start ours or the empty one, or use their running server."""
     from bench import unity
     from bench.peers.postgres import Postgres
     from bench.server import empty, headgate
@@ -127,7 +127,7 @@ def _tell_cpu(watch: Watch, before: float | None, after: float | None, requests:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Ask all servers the same, ours on either store, and find the generator's ceiling."""
+    """Send the same requests to all servers, ours on both stores, and measure the ceiling."""
     clients, requests = sizes["clients"], sizes["warm_up"]
     cases = {
         _LONE: (1, 1, sizes["commits"]),
@@ -136,15 +136,25 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
     }
     found = []
     for case, (with_clients, tables, count) in cases.items():
-        told = {"clients": with_clients, "tables": tables, "count": count, "requests": requests}
-        found.append(_block(case.format(clients=clients), "commit", "commits", told))
+        arguments = {
+            "clients": with_clients,
+            "tables": tables,
+            "count": count,
+            "requests": requests,
+        }
+        found.append(_block(case.format(clients=clients), "commit", "commits", arguments))
     for tail in _TAILS:
-        told = {"clients": clients, "tail": tail, "count": sizes["loads"], "requests": requests}
-        found.append(_block(_LOAD.format(tail=tail), "load", "loads", told))
+        arguments = {
+            "clients": clients,
+            "tail": tail,
+            "count": sizes["loads"],
+            "requests": requests,
+        }
+        found.append(_block(_LOAD.format(tail=tail), "load", "loads", arguments))
     return found
 
 
-def _block(name: str, per: str, function: str, told: Mapping[str, object]) -> Block:
+def _block(name: str, per: str, function: str, arguments: Mapping[str, object]) -> Block:
     from bench.prepared import WORK, fresh
 
     def side(server: str, number: int) -> Side:
@@ -152,7 +162,7 @@ def _block(name: str, per: str, function: str, told: Mapping[str, object]) -> Bl
         return Side(
             f"{server}, {name}",
             f"{_HERE}:{function}",
-            {"server": server, "place": str(folder), **told},
+            {"server": server, "place": str(folder), **arguments},
             is_durable=server != _STOCK or unity_server.is_durable(),
             stays=True,
             reset=lambda: fresh(folder),
@@ -179,7 +189,7 @@ def _servers() -> list[str]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to where their server is there, and how near the ceiling is."""
+    """Return the claims against their server, if it runs, and against the ceiling."""
     cases = _LONE, _MANY, _HOT, *(_LOAD.format(tail=tail) for tail in _TAILS)
     found: list[Claim] = []
     for case in (case.format(clients=sizes["clients"]) for case in cases):
@@ -194,7 +204,10 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 
 
 def _against_stock(case: str, ours: str, clients: int) -> Iterator[Claim]:
-    """Hold one of ours against their server. Targets are for the same store on both sides."""
+    """Return the claim of one of our servers against theirs.
+
+    Targets apply to the same store on both sides.
+    """
     many, hot = _MANY.format(clients=clients), _HOT.format(clients=clients)
     is_claimed = ours == _ON_POSTGRES
     side, against = f"{ours}, {case}", f"{_STOCK}, {case}"
@@ -214,7 +227,7 @@ def _against_stock(case: str, ours: str, clients: int) -> Iterator[Claim]:
         )
     else:
         yield Claim(f"{case}: {ours}, p50", side, Sense.SHARE, None, against)
-    if not unity_server.untold():
+    if not unity_server.unmeasured():
         yield Claim(
             f"{case}: {ours}, server CPU a request",
             side,
@@ -227,25 +240,26 @@ def _against_stock(case: str, ours: str, clients: int) -> Iterator[Claim]:
 
 
 def _not_run() -> Sequence[str]:
-    return [*unity_server.lacking(), *unity_server.untold(), *postgres.lacking()]
+    return [*unity_server.lacking(), *unity_server.unmeasured(), *postgres.lacking()]
 
 
 SCENARIO = Scenario(
     number=16,
     title="commits and loads through delta/v1, beside the server of Unity Catalog",
-    how="One closed loop on raw sockets speaks the dialect to every server: tables made in three "
-    "phases; for each commit a staged file and a request, both made and synced before the clock "
-    "starts, a POST that adds it and tells what is published, and the file put into the log, by a "
-    "link, which is the least a copy can be. {clients} clients on one table are told 409 when "
-    "another was first, and try the next version, for which each has a file, too; their latencies "
-    "are until a commit stands, lost tries included. Loads are over one kept connection, of a "
-    "table with 0, 1 and 9 unpublished commits, which our server is told to leave so. Every server "
-    "is warmed alike by {warm_up:,} requests, half commits and half loads. On PostgreSQL ours has "
-    "a worker for each core; theirs is asked where its service listens itself, behind the proxy "
-    "that it starts in front of it and that would only slow it down. The same generator "
-    "against a Starlette application on granian that only reads and answers is its ceiling. Server "
-    "CPU is that of the server's own processes, without those of PostgreSQL, on all sides. Unity "
-    "Catalog keeps its tables in H2 unless it is said to run on PostgreSQL; H2 syncs late.",
+    how="One closed loop on raw sockets speaks the dialect to every server. Tables are created in "
+    "three phases. Each commit is a staged file and a request, both made and synced before the "
+    "clock starts; a POST that adds the commit and reports what is published; and a link of the "
+    "file into the log, the cheapest possible copy. Of {clients} clients on one table, those that "
+    "are too late get 409 and try the next version, for which each has a file, too; their "
+    "latencies last until the commit is ratified, lost tries included. Loads use one connection "
+    "that stays open, on tables with 0, 1 and 9 unpublished commits, which our server is "
+    "configured not to publish. Every server is warmed up by {warm_up:,} requests, half commits "
+    "and half loads. On PostgreSQL our server has one worker for each core; requests to theirs go "
+    "directly to its service, not through the proxy that it starts in front, which would only "
+    "slow it down. The ceiling is the same generator with a Starlette application on granian that "
+    "only reads and answers. Server CPU is that of the server's own processes on all sides, "
+    "without those of PostgreSQL. Unity Catalog keeps its tables in H2 unless it is configured to "
+    "use PostgreSQL; H2 syncs late.",
     full={"clients": 16, "commits": 1_000, "each": 200, "loads": 1_000, "warm_up": 5_000},
     quick={"clients": 16, "commits": 32, "each": 4, "loads": 50, "warm_up": 128},
     blocks=blocks,

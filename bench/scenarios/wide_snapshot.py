@@ -17,7 +17,7 @@ _GIGABYTE = 1e9
 
 
 def ours(watch: Watch, place: str, stats: bool) -> Seen:
-    """Connect, load, give the files, with their statistics or without."""
+    """Connect, load, return the files, with their statistics or without."""
     from bench.ours import NAME, connect, seen
 
     with watch.measure():
@@ -51,7 +51,7 @@ def cached(watch: Watch, place: str) -> Seen:
 
 
 def blocks(sizes: Sizes) -> Sequence[Block]:
-    """Put ourselves, in three ways, beside both peers."""
+    """Measure our three ways and both peers."""
     from bench.prepared import wide
 
     prepared = wide(sizes["files"])
@@ -79,7 +79,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
 
 
 def claims(sizes: Sizes) -> Sequence[Claim]:
-    """Say what this must come to."""
+    """Return the claims."""
     return [
         Claim(
             "without statistics, against deltalake, which cannot leave them out",
@@ -122,11 +122,11 @@ def claims(sizes: Sizes) -> Sequence[Claim]:
 SCENARIO = Scenario(
     number=7,
     title="load a snapshot of {files:,} files from a checkpoint into Arrow",
-    how="The same checkpoint for all, laid out as pyarrow does by itself, with JSON statistics and "
-    "a partition map, and 10 commits above it that add ten files and remove one each. New "
-    "process, page cache warm, clock from after the imports. deltalake always reads statistics "
-    "and parses them; we give them as JSON. DuckDB plans a scan of all, which is less than giving "
-    "the files.",
+    how="All read the same checkpoint, with pyarrow's default layout, JSON statistics and a "
+    "partition map, and 10 commits above it that each add ten files and remove one. A new process "
+    "with a warm page cache; the clock starts after the imports. deltalake always reads and "
+    "parses statistics; we return them as JSON. DuckDB plans a scan of all rows, which is less "
+    "work than returning the files.",
     full={"files": 1_000_000},
     quick={"files": 50_000},
     blocks=blocks,

@@ -48,7 +48,7 @@ def files(house: House) -> ObjectStore:
 
 
 def found(house: House, table_id: TableId | None = None, *, repair: bool = False) -> list[Finding]:
-    """Give what is found wrong with logs: these commits name no real data files."""
+    """Return what is found wrong with logs: these commits name no real data files."""
     assert isinstance(house.catalog, FilesystemCatalog)
     return [f for f in house.catalog.fsck(table_id, repair=repair) if f.rule != "data-file"]
 

@@ -52,7 +52,7 @@ from tests.kit.builders import (
 
 
 def problems(house: House, *, repair: bool = False) -> list[Finding]:
-    """Give what fsck finds wrong with the log: these commits name no real data files."""
+    """Return what fsck finds wrong with the log: these commits name no real data files."""
     return [
         finding
         for finding in house.database.fsck(repair=repair)
@@ -478,7 +478,7 @@ INTRUDER = file_content(add(), txn_id=new_txn_id(), timestamp_ms=START_MS + 9)
 
 
 def set_aside(house: House, table_id: TableId) -> dict[str, bytes]:
-    """Give what a repair set aside in a table's log."""
+    """Return what a repair set aside in a table's log."""
     store = house.log(table_id).store
     return {
         item.path: store.get(item.path)

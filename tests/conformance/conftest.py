@@ -214,7 +214,7 @@ class Story:
 
 
 def content(lake: Lake, table_id: TableId, version: int) -> bytes:
-    """Give the bytes of one ratified commit, from wherever the catalog says they are."""
+    """Return the bytes of one ratified commit, from wherever the catalog says they are."""
     [commit] = lake.catalog.ratified_commits(table_id, Version(version), Version(version)).commits
     if commit.content is not None:
         return commit.content
@@ -225,7 +225,7 @@ def content(lake: Lake, table_id: TableId, version: int) -> bytes:
 
 
 def lines(lake: Lake, table_id: TableId, version: int) -> list[dict[str, Any]]:
-    """Give the actions of one ratified commit as plain JSON."""
+    """Return the actions of one ratified commit as plain JSON."""
     return [json.loads(line) for line in content(lake, table_id, version).splitlines()]
 
 

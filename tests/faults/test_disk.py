@@ -211,7 +211,7 @@ def scenario(lake: Lake) -> None:
 
 
 def power_goes_in_a_scenario(folder: Path, point: int, seed: int, *, lies: bool = False) -> bool:
-    """Say whether the power went; what was acknowledged must be there then."""
+    """Return True if the power went; what was acknowledged must be there then."""
     lake = Lake(folder, seed)
     lake.machine.lies = lake.machine.vfs.ignores_syncs = lies
     lake.machine.left = point

@@ -64,7 +64,7 @@ def somebody_else(server: RunningServer) -> Iterator[Writer]:
 
 
 def memory_of(server: RunningServer) -> int:
-    """Give how much memory the worker has, in bytes."""
+    """Return how much memory the worker has, in bytes."""
     [worker] = server.workers
     status = Path(f"/proc/{worker}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]

@@ -93,7 +93,7 @@ class World:
         return table_id
 
     def state(self) -> object:
-        """Give all that a refusal must leave alone."""
+        """Return all that a refusal must leave alone."""
         catalog = self.served.catalog
         with catalog._store.read() as unit:
             clock, staging = unit.clock(), unit.tables_in_state(TableStatus.STAGING)
@@ -320,7 +320,7 @@ def test_an_id_that_is_none_is_refused_by_every_route(world: World, name: str, w
 
 
 def valid_body(operation: Operation, world: World) -> Any:
-    """Give a body that would do, so that it is the rest which is refused."""
+    """Return a body that would do, so that it is the rest which is refused."""
     bodies: dict[str, Any] = {
         "propose": {"txnId": key(), "version": 1, "content": content(add())},
         "confirm_published": {"upto": 0},

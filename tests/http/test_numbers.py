@@ -78,7 +78,7 @@ def _replaced(value: Any, mark: str) -> Iterator[Any]:
 
 
 def native_bodies(operation: Operation, world: native.World) -> list[Any]:
-    """Give bodies that would do, with every optional number in them."""
+    """Return bodies that would do, with every optional number in them."""
     txn_id, table_id = native.key(), world.tables[0]
     content = native.content(native.add())
     staged = {

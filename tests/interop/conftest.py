@@ -44,7 +44,7 @@ os.environ["PYSPARK_SUBMIT_ARGS"] = (
 
 
 def interpreter(engine: str) -> Path:
-    """Give the Python that has an engine, or say what is missing."""
+    """Return the Python that has an engine, or say what is missing."""
     python = ENVIRONMENTS / engine / "bin" / "python"
     if not python.exists():
         pytest.skip(f"not run: {engine} is not installed; `make interop` does that")
@@ -61,7 +61,7 @@ class RefusedByEngine(Exception):  # noqa: N818 - an answer of the engine's, not
 
 
 def is_unresolved(package: str, said: str) -> bool:
-    """Say whether Spark left because a package of these coordinates cannot be had."""
+    """Return True if Spark left because a package of these coordinates cannot be had."""
     group, name, version = package.split(":")
     return f"unresolved dependency: {group}#{name};{version}: not found" in said
 
@@ -80,7 +80,7 @@ def overheard() -> Iterator[Callable[[], str]]:
 
 
 def _is_frame(line: str) -> bool:
-    """Say whether a line of a message of Java's only tells where in the code it was."""
+    """Return True if a line of a message of Java's only tells where in the code it was."""
     return line.lstrip().startswith(("at ", "... "))
 
 
@@ -191,7 +191,7 @@ class DeltaSpark(Engine):
 
 
 def ours(session: Session, name: str = "t") -> list[tuple[Any, ...]]:
-    """Give the rows as we read them."""
+    """Return the rows as we read them."""
     table = session.table(name).to_arrow()
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
@@ -206,7 +206,7 @@ def append(session: Session, *rows: tuple[Any, ...], name: str = "t") -> None:
 
 
 def local(session: Session, name: str) -> Path:
-    """Give the folder a table lies in."""
+    """Return the folder a table lies in."""
     return Path(session.table(name).location.removeprefix("file://"))
 
 
@@ -218,7 +218,7 @@ def is_whole(server: RunningServer) -> bool:
 
 
 def documented(engine: str) -> list[str]:
-    """Give the pieces of Python that the page of engines shows for one."""
+    """Return the pieces of Python that the page of engines shows for one."""
     page = (ROOT / "docs" / "engines.md").read_text()
     section = page.partition(f"\n## {engine}")[2].partition("\n## ")[0]
     pieces = section.split("```python\n")[1:]

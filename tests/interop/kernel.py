@@ -34,7 +34,7 @@ class Kernel:
         self.tables = self.delta.unitycatalog.UCCatalogManagedClient(self.client)
 
     def scala_object(self, name: str) -> Any:
-        """Give the one object of a Scala class that has one."""
+        """Return the one object of a Scala class that has one."""
         loader = self.java.java.lang.Thread.currentThread().getContextClassLoader()
         found = self.java.java.lang.Class.forName(name, True, loader)
         return found.getField("MODULE$").get(None)
@@ -131,7 +131,7 @@ class Kernel:
         return transaction.commit(self.engine, nothing)
 
     def _batches(self, schema: Any, folder: Path, rows: tuple[dict[str, Any], ...]) -> Any:
-        """Give rows to the JVM by way of a file, which the kernel reads itself."""
+        """Return rows to the JVM by way of a file, which the kernel reads itself."""
         file = folder / f"{uuid.uuid4()}.json"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         status = self.delta.utils.FileStatus.of(str(file), file.stat().st_size, 0)

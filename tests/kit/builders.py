@@ -78,7 +78,7 @@ class CountedIds:
 
 
 def new_txn_id(number: int = 0, now_ms: int = START_MS) -> TxnId:
-    """Give a transaction id; the same number, the same id. Zero: a fresh one."""
+    """Return a transaction id; the same number, the same id. Zero: a fresh one."""
     chance = uuid.uuid4().bytes[:10] if number == 0 else number.to_bytes(10, "big")
     return TxnId(str(uuid7(now_ms, chance)))
 
@@ -88,7 +88,7 @@ def new_table_id() -> TableId:
 
 
 def protocol(*features: str) -> Protocol:
-    """Give the protocol of a managed table with more features."""
+    """Return the protocol of a managed table with more features."""
     names = sorted({*MANAGED, *features})
     return Protocol(
         min_reader_version=3,
@@ -104,7 +104,7 @@ def metadata(
     partition_by: Iterable[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> Metadata:
-    """Give the metaData of a managed table."""
+    """Return the metaData of a managed table."""
     return Metadata(
         id=table_id,
         schema_string=to_json(parse_schema(schema)),
@@ -128,7 +128,7 @@ def add(
     low: int = 0,
     high: int = 9,
 ) -> AddFile:
-    """Give an add of a file with statistics on `id`."""
+    """Return an add of a file with statistics on `id`."""
     stats = {
         "numRecords": records,
         "minValues": {"id": low},
@@ -146,7 +146,7 @@ def add(
 
 
 def remove(of: AddFile, *, data_change: bool = True) -> RemoveFile:
-    """Give the remove that undoes an add."""
+    """Return the remove that undoes an add."""
     return RemoveFile(
         path=of.path,
         deletion_timestamp=START_MS,
@@ -159,7 +159,7 @@ def remove(of: AddFile, *, data_change: bool = True) -> RemoveFile:
 
 
 def inline(*actions: Action, **info: object) -> Inline:
-    """Give an inline commit."""
+    """Return an inline commit."""
     return Inline(
         commit_info={"operation": "WRITE", **info}, actions=join(encode(item) for item in actions)
     )
@@ -168,7 +168,7 @@ def inline(*actions: Action, **info: object) -> Inline:
 def file_content(
     *actions: Action, txn_id: TxnId, timestamp_ms: int = START_MS, **info: object
 ) -> bytes:
-    """Give the content of a staged or published commit."""
+    """Return the content of a staged or published commit."""
     said = {
         "inCommitTimestamp": timestamp_ms,
         "timestamp": timestamp_ms,

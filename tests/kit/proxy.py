@@ -148,7 +148,7 @@ class HttpProxy(_Proxy):
                 self._forget(server)
 
     def statuses(self, method: str, ending: str) -> list[int]:
-        """Give what the server answered to one kind of request, in order."""
+        """Return what the server answered to one kind of request, in order."""
         return [
             status
             for request, status in self.answered
@@ -164,7 +164,7 @@ class HttpProxy(_Proxy):
         return request, fault
 
     def _carried_out(self, request: Request, fault: Fault, server: socket.socket) -> bytes | None:
-        """Give what the client hears; None: the connection ends."""
+        """Return what the client hears; None: the connection ends."""
         match fault:
             case Fault.DROP_BEFORE:
                 return None

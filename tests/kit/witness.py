@@ -117,7 +117,7 @@ def duckdb_reads_tail(
 
 
 def tail_of(resolved: Resolved, scratch: Path) -> list[TailFile]:
-    """Give the ratified commits as staged files, newest first.
+    """Return the ratified commits as staged files, newest first.
 
     Staged ones are named where they lie. Inline ones cannot be given to DuckDB: their content is
     put into staged files under `scratch`, a folder of the test's own and not the table's.
@@ -269,7 +269,7 @@ def _open_checkpoint(path: Path, target: Path) -> None:
 
 
 def every_file(location: str) -> dict[str, bytes]:
-    """Give all that lies under a table's location, to see that nothing was touched."""
+    """Return all that lies under a table's location, to see that nothing was touched."""
     root = Path(_directory(location))
     return {
         path.relative_to(root).as_posix(): path.read_bytes()

@@ -359,7 +359,7 @@ class Line:
 
 
 def _line_to(kind: type, world: World) -> Any:
-    """Give a line with the methods of a kind of catalog, and no others."""
+    """Return a line with the methods of a kind of catalog, and no others."""
 
     def forward(name: str) -> Callable[..., Any]:
         return lambda self, *args, **named: self.call(name, *args, **named)
@@ -486,7 +486,7 @@ class World:
             failing.times = times
 
     def bare_store_for(self, location: str) -> ObjectStore:
-        """Give a table's storage with no faults in the way."""
+        """Return a table's storage with no faults in the way."""
         path = locations.path_within(self.place.root, location)
         bare = self.place.bare()
         return bare if not path else Folder(bare, path, location)
@@ -681,5 +681,5 @@ class World:
 
 
 def name_of(version: int) -> str:
-    """Give the path of a published commit."""
+    """Return the path of a published commit."""
     return PublishedCommit(Version(version)).path

@@ -1,4 +1,4 @@
-"""The rules of honesty of `make bench` are kept by its harness and its report."""
+"""The harness and the report of `make bench` keep its rules: no ratio without a steady floor."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ from bench.server import Server, ask, empty, headgate
 from bench.unity import API, Place, Turn, create, pretend
 from bench.watch import Seen, Watch
 
-# Sides and floors: they run in processes of their own and say what times they took.
+# Sides and floors, which run in processes of their own and return the times that they are given.
 
 
 def side(watch: Watch, seconds: float, rows: int, samples: int = 1) -> Iterator[Seen]:
@@ -41,7 +41,7 @@ def side(watch: Watch, seconds: float, rows: int, samples: int = 1) -> Iterator[
         yield Seen(rows=rows)
 
 
-def telling(watch: Watch, failed: list[int]) -> Iterator[Seen]:
+def reporting(watch: Watch, failed: list[int]) -> Iterator[Seen]:
     for number in failed:
         watch.samples.append(0.010)
         watch.cpu.append(0.010)
@@ -130,18 +130,18 @@ def test_sides_take_turns_and_their_medians_become_a_ratio() -> None:
 
 
 @pytest.mark.slow
-def test_a_block_whose_floor_moves_is_tried_again_and_in_the_end_gives_no_verdict() -> None:
+def test_a_block_whose_floor_moves_is_repeated_and_finally_gives_no_verdict() -> None:
     floor = Side("floor", "tests.meta.test_bench:restless", {"seconds": 0.001}, stays=True)
     found = measure(a_block(a_side("ours", 0.010), floor=floor), alternations=1)
     assert not found.is_steady
     assert found.thrown_away == (pytest.approx(0.5), pytest.approx(0.5))
     ratio = judge(Claim("in time", "ours", Sense.SECONDS, 1.0), [found], {})
     assert ratio.verdict is Verdict.NONE
-    assert ratio.reason == "thrown away: the floor moved by 50%, tried 3 times"
+    assert ratio.reason == "discarded: the floor moved by 50%, tried 3 times"
 
 
 @pytest.mark.slow
-def test_no_time_counts_when_sides_found_different_things_or_died() -> None:
+def test_no_time_counts_if_results_differ_or_a_side_died() -> None:
     differing = measure(a_block(a_side("ours", 0.01, rows=3), a_side("theirs", 0.07, rows=4)))
     assert differing.failure == "ours and theirs found different rows: 3 and 4"
     dead = measure(a_block(Side("theirs", "tests.meta.test_bench:broken", {})))
@@ -164,20 +164,20 @@ def test_sides_within_one_process_share_it_and_keep_their_own_turns() -> None:
     assert measure(a_block(one, dataclasses.replace(apart, task="else"))).failure is None
 
 
-def test_a_floor_moves_by_what_its_readings_differ() -> None:
+def test_a_floor_moves_by_the_difference_of_its_readings() -> None:
     assert moved([0.10, 0.13, 0.11]) == pytest.approx(0.3)
 
 
-def test_a_missed_target_stays_in_the_table_in_red_with_by_how_much_and_why() -> None:
+def test_a_missed_target_stays_in_the_table_in_red_with_factor_and_reason() -> None:
     result = result_of(SCENARIO, SCENARIO.full, [measured(ours=0.010, theirs=0.040)], {})
     [ratio] = result.ratios
     assert ratio.verdict is Verdict.MISSED
-    said = "missed by a factor of 1.25; the floor alone is 10% of our time. Syncing takes long."
-    assert ratio.reason == said
+    reason = "missed by a factor of 1.25; the floor alone is 10% of our time. Syncing takes long."
+    assert ratio.reason == reason
     lines = table([result], red="<red>{}</red>")
     assert lines[2:] == [
         "| 99 | do 1,000 things: ours against theirs | 4 x as fast | >= 5x | "
-        f"<red>MISSED</red>: {said} |",
+        f"<red>MISSED</red>: {reason} |",
         "| 99 | ... | | | through a server: not yet |",
     ]
     whole = page([result], {"kernel": "Linux 6"}, when="today", minutes=3)
@@ -217,10 +217,10 @@ def test_nothing_is_claimed_against_a_side_that_is_not_durable() -> None:
         (Claim("", "a read", Sense.COUNT, 0, lap="LIST"), 0, Verdict.MET),
         (Claim("", "a read", Sense.COUNT, 0, lap="open"), 2, Verdict.MISSED),
         (Claim("", "a commit", Sense.COUNT, 0, lap="LIST"), None, Verdict.NONE),
-        (Claim("", "nobody", Sense.SECONDS, 1), None, Verdict.NONE),
+        (Claim("", "absent", Sense.SECONDS, 1), None, Verdict.NONE),
     ],
 )
-def test_each_claim_is_held_against_its_limit(
+def test_each_claim_is_compared_with_its_limit(
     claim: Claim, value: float | None, verdict: Verdict
 ) -> None:
     counts = {"a read": {"LIST": 0.0, "open": 2.0}}
@@ -229,7 +229,7 @@ def test_each_claim_is_held_against_its_limit(
     assert ratio.verdict is verdict
 
 
-def test_a_ratio_that_fell_by_more_than_a_quarter_against_the_stored_one_is_told(
+def test_a_ratio_that_fell_by_more_than_a_quarter_is_reported(
     tmp_path: Path,
 ) -> None:
     before = result_of(SCENARIO, SCENARIO.quick, [measured(ours=0.010, theirs=0.080)], {})
@@ -247,7 +247,7 @@ def test_a_ratio_that_fell_by_more_than_a_quarter_against_the_stored_one_is_told
     assert stored_ratios(path, [other_size]) == {}
 
 
-def test_a_slope_is_that_of_the_line_nearest_to_the_points_on_logarithmic_axes() -> None:
+def test_a_slope_is_that_of_a_least_squares_line_on_logarithmic_axes() -> None:
     assert slope({1: 0.5, 10: 0.5, 100: 0.5}) == pytest.approx(0)
     assert slope({1: 0.5, 10: 5, 100: 50}) == pytest.approx(1)
     assert slope({2: 1, 4: 4, 8: 16}) == pytest.approx(2)
@@ -256,7 +256,7 @@ def test_a_slope_is_that_of_the_line_nearest_to_the_points_on_logarithmic_axes()
         slope({10: 1})
 
 
-def test_a_curve_that_grows_misses_its_target_and_is_told_with_its_points() -> None:
+def test_a_curve_that_grows_misses_its_target_and_shows_its_points() -> None:
     scenario = Scenario(
         number=98,
         title="growth",
@@ -272,8 +272,8 @@ def test_a_curve_that_grows_misses_its_target_and_is_told_with_its_points() -> N
     [ratio] = growing.ratios
     assert ratio.verdict is Verdict.MISSED
     assert ratio.reason == "missed. Something is done for every table."
-    told = "resolve, by tables: slope +0.301 (1: 10 ms, 10: 20 ms, 100: 40 ms)"
-    assert f"- {told}" in details(growing)
+    line = "resolve, by tables: slope +0.301 (1: 10 ms, 10: 20 ms, 100: 40 ms)"
+    assert f"- {line}" in details(growing)
     assert "| slope +0.30 | 0 ± 0.1 | MISSED: missed." in table([growing])[2]
 
 
@@ -283,8 +283,8 @@ def test_a_curve_without_one_of_its_points_gives_no_verdict() -> None:
 
 
 @pytest.mark.slow
-def test_facts_are_told_as_medians_and_failures_as_the_most_there_were() -> None:
-    side = Side("ours", "tests.meta.test_bench:telling", {"failed": [9, 0, 2, 1]}, stays=True)
+def test_facts_are_shown_as_medians_and_failures_as_their_maximum() -> None:
+    side = Side("ours", "tests.meta.test_bench:reporting", {"failed": [9, 0, 2, 1]}, stays=True)
     found = measure(a_block(side), alternations=3)
     assert found.sides["ours"].facts == {"commits/s": 100.0, "failed": 2}
     claim = Claim("failed", "ours", Sense.FACT, 0, lap="failed")
@@ -292,7 +292,7 @@ def test_facts_are_told_as_medians_and_failures_as_the_most_there_were() -> None
     assert (ratio.value, ratio.verdict) == (2, Verdict.MISSED)
 
 
-def test_what_a_machine_lacks_is_told_in_the_table() -> None:
+def test_what_a_machine_lacks_is_shown_in_the_table() -> None:
     scenario = dataclasses.replace(SCENARIO, not_run=lambda: ["PostgreSQL: not run"])
     result = result_of(scenario, scenario.full, [measured(ours=0.010, theirs=0.080)], {})
     assert table([result])[-1] == "| 99 | ... | | | PostgreSQL: not run |"
@@ -360,27 +360,27 @@ def is_theirs(side: Side) -> bool:
     return side.name.startswith(unity_server.NAME)
 
 
-def test_a_ratio_of_what_sides_tell_is_one_of_times_and_none_if_one_tells_nothing() -> None:
+def test_a_ratio_of_facts_is_one_of_times_and_none_if_one_is_zero() -> None:
     claim = Claim("CPU", "ours", Sense.FASTER, 3, "theirs", lap="cpu", against_lap="cpu", why="So.")
 
     def judged(mine: float, their: float) -> tuple[float | None, Verdict, str]:
         found = measured(ours=0.010, theirs=0.010)
-        told = {"ours": {"cpu": mine}, "theirs": {"cpu": their}}
+        facts = {"ours": {"cpu": mine}, "theirs": {"cpu": their}}
         sides = {
-            name: dataclasses.replace(side, facts=told[name]) for name, side in found.sides.items()
+            name: dataclasses.replace(side, facts=facts[name]) for name, side in found.sides.items()
         }
         ratio = judge(claim, [dataclasses.replace(found, sides=sides)], {})
         return ratio.value, ratio.verdict, ratio.reason
 
     assert judged(100, 400) == (4, Verdict.MET, "")
     assert judged(100, 200) == (2, Verdict.MISSED, "missed by a factor of 1.50. So.")
-    assert judged(0, 200) == (None, Verdict.NONE, "too little to tell: one of them is 0")
+    assert judged(0, 200) == (None, Verdict.NONE, "one of the two is 0")
 
 
 @pytest.mark.parametrize(
     ("store", "is_durable"), [(None, False), ("", False), ("h2", False), ("postgresql", True)]
 )
-def test_their_server_is_durable_where_it_is_said_to_run_on_postgresql(
+def test_their_server_is_durable_if_it_is_configured_for_postgresql(
     with_theirs: pytest.MonkeyPatch, store: str | None, is_durable: bool
 ) -> None:
     if store is not None:
@@ -391,11 +391,11 @@ def test_their_server_is_durable_where_it_is_said_to_run_on_postgresql(
             assert theirs.is_durable is is_durable
             assert all(side.is_durable for side in block.sides if side is not theirs)
     with_theirs.setenv("HEADGATE_UC_SERVER_STORE", "mysql")
-    with pytest.raises(ValueError, match="'mysql': it is h2 or postgresql"):
+    with pytest.raises(ValueError, match="'mysql'; valid values are h2 and postgresql"):
         unity_server.is_durable()
 
 
-def test_their_processor_time_is_told_and_claimed_only_where_their_process_is_known(
+def test_their_processor_time_is_shown_and_claimed_only_if_their_process_is_known(
     with_theirs: pytest.MonkeyPatch,
 ) -> None:
     scenarios = unity_clients.SCENARIO, unity_commits.SCENARIO
@@ -406,22 +406,24 @@ def test_their_processor_time_is_told_and_claimed_only_where_their_process_is_kn
             for s in scenarios
         ]
 
-    untold = "Unity Catalog OSS, server CPU: not told, HEADGATE_UC_SERVER_PID names no process"
+    unmeasured = (
+        "Unity Catalog OSS, server CPU: not measured, HEADGATE_UC_SERVER_PID names no process"
+    )
     for pid in ("", str(2**22 + 1)):  # no process has this number
         with_theirs.setenv("HEADGATE_UC_SERVER_PID", pid)
         assert unity_server.cpu() is None
         assert limits() == [[], []]
-        assert all(untold in scenario.not_run() for scenario in scenarios)
+        assert all(unmeasured in scenario.not_run() for scenario in scenarios)
     with_theirs.setenv("HEADGATE_UC_SERVER_PID", str(os.getpid()))
     assert unity_server.cpu()
     of_clients, of_commits = limits()
     assert of_clients == [3]
     assert of_commits
     assert set(of_commits) == {None}
-    assert not any(untold in scenario.not_run() for scenario in scenarios)
+    assert not any(unmeasured in scenario.not_run() for scenario in scenarios)
 
 
-def test_the_targets_beside_their_server_are_those_of_the_plan(
+def test_targets_against_their_server_are_those_of_the_plan(
     with_theirs: pytest.MonkeyPatch,
 ) -> None:
     scenario = unity_commits.SCENARIO
@@ -440,7 +442,7 @@ def test_the_targets_beside_their_server_are_those_of_the_plan(
     assert claimed == (set() if postgres.lacking() else expected)
 
 
-def test_without_their_server_our_sides_run_and_the_reason_is_told(
+def test_without_their_server_our_sides_run_and_the_reason_is_shown(
     without_theirs: pytest.MonkeyPatch,
 ) -> None:
     reason = "Unity Catalog OSS: not run, HEADGATE_UC_SERVER_URL names no server"
@@ -472,7 +474,7 @@ def test_what_is_claimed_is_measured(scenario: Scenario, with_theirs: pytest.Mon
         assert {claim.side, claim.against} <= names
 
 
-def test_an_answer_is_whole_in_whatever_way_its_end_is_told() -> None:
+def test_an_answer_is_complete_however_its_end_is_marked() -> None:
     for answer in (
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
@@ -496,7 +498,7 @@ def contents(folder: Path) -> set[Path]:
 
 
 @pytest.mark.slow
-def test_in_a_turn_nothing_is_written_but_names_in_the_log(tmp_path: Path) -> None:
+def test_a_turn_only_writes_names_into_the_log(tmp_path: Path) -> None:
     with empty() as server:
         table = pretend(Place(server.port, "main"), "t", tmp_path)
         with Turn([table], 1, 3) as turn:
@@ -534,13 +536,13 @@ def test_clients_of_one_table_try_until_all_versions_are_taken(stand_in: Server)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pid", [None, "this"])
-def test_scenarios_run_against_whatever_server_is_named_as_theirs(
+def test_scenarios_run_against_the_server_that_is_named_as_theirs(
     with_theirs: pytest.MonkeyPatch, stand_in: Server, tmp_path: Path, pid: str | None
 ) -> None:
     with_theirs.setenv("HEADGATE_UC_SERVER_URL", stand_in.address)
     if pid is not None:
         with_theirs.setenv("HEADGATE_UC_SERVER_PID", str(os.getpid()))
-    told = []
+    turns = []
     for tables in (1, 2):
         watch = Watch()
         side = unity_commits.commits(
@@ -548,11 +550,11 @@ def test_scenarios_run_against_whatever_server_is_named_as_theirs(
         )
         assert rows_of_turns(side, 2) == [4 * tables, 4 * tables]
         assert watch.worst == {"failed": 0}
-        told.append(watch.facts)
+        turns.append(watch.facts)
     watch = Watch()
     assert rows_of_turns(unity_clients.stock(watch, count=2, requests=8), 1) == [5 + 2]
-    told.append(watch.facts)
-    for facts in told:
+    turns.append(watch.facts)
+    for facts in turns:
         assert any("server CPU" in kind for kind in facts) is (pid is not None)
     asked = f"{API}/tables?catalog_name={unity_server.CATALOG}&schema_name=default"
     assert ask(stand_in.port, "GET", asked)["tables"] == []  # theirs is left as it was
@@ -560,7 +562,7 @@ def test_scenarios_run_against_whatever_server_is_named_as_theirs(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tail", [0, 1, 9])
-def test_what_is_loaded_as_unpublished_stays_so(tmp_path: Path, tail: int) -> None:
+def test_commits_that_are_loaded_as_unpublished_stay_unpublished(tmp_path: Path, tail: int) -> None:
     side = unity_commits.loads(
         Watch(), "headgate on SQLite", str(tmp_path), clients=2, tail=tail, count=5, requests=8
     )
@@ -583,7 +585,7 @@ def test_a_row_is_appended_through_a_server_by_us_and_by_duckdb(tmp_path: Path, 
     assert len(watch.samples) == 2
 
 
-def test_what_nobody_syncs_is_not_durable() -> None:
+def test_a_side_that_does_not_sync_is_not_durable() -> None:
     [block] = append.SCENARIO.blocks(append.SCENARIO.full)
     assert [side.name for side in block.sides if not side.is_durable] == [
         "deltalake",

@@ -42,7 +42,7 @@ def calls_of_headgate(line: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("command", commands.COMMANDS, ids=commands.name_of)
-def test_a_command_says_what_it_does_and_gives_an_example(command: Command) -> None:
+def test_a_command_describes_itself_and_has_an_example(command: Command) -> None:
     first = commands.help_of(command).splitlines()[0]
     assert first.endswith(".")
     assert f"headgate {commands.name_of(command)}" in commands.examples_of(command)
@@ -82,7 +82,7 @@ def test_every_command_that_can_be_called_is_one_of_these() -> None:
     assert registered == [commands.name_of(command) for command in commands.COMMANDS]
 
 
-def test_the_page_and_the_readme_name_no_command_that_is_not_there() -> None:
+def test_the_page_and_the_readme_name_only_existing_commands() -> None:
     known = {commands.name_of(command) for command in commands.COMMANDS}
     for page in (PAGE, (ROOT / "README.md").read_text(), (ROOT / "docs/tutorial.md").read_text()):
         named = set(re.findall(r"^(?:.*\| )?headgate ([a-z][a-z-]+)", page, re.MULTILINE))

@@ -53,7 +53,7 @@ def texts_of_errors(tree: ast.AST) -> set[int]:
 
 @shows("FX21")
 @pytest.mark.parametrize("source", SOURCES, ids=str)
-def test_no_decision_hangs_on_the_words_of_an_error(source: Path) -> None:
+def test_no_decision_depends_on_the_text_of_an_error(source: Path) -> None:
     assert texts_of_errors(ast.parse(source.read_text())) == set()
 
 
@@ -73,6 +73,6 @@ def test_such_a_decision_would_be_found(decision: str) -> None:
     assert texts_of_errors(ast.parse(planted)) == {4}
 
 
-def test_a_match_on_the_words_of_an_error_would_be_found() -> None:
+def test_a_match_on_the_text_of_an_error_would_be_found() -> None:
     planted = "try:\n  f()\nexcept E as e:\n  match e.message:\n    case 'x':\n      g()\n"
     assert texts_of_errors(ast.parse(planted)) == {4}

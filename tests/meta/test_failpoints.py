@@ -35,7 +35,7 @@ PLACES = places_in_the_package()
 CROSSED = strings(ROOT / "tests" / "faults")
 
 
-def test_the_registry_holds_the_places_in_the_package_and_no_others() -> None:
+def test_the_registry_has_exactly_the_fail_points_of_the_package() -> None:
     assert set(POINTS) == PLACES
 
 

@@ -61,7 +61,7 @@ def test_every_fault_has_all_its_fields() -> None:
         assert all(isinstance(value, str) and value for value in row.values()), fault
 
 
-def test_marks_are_found_wherever_they_stand() -> None:
+def test_marks_are_found_in_all_places() -> None:
     source = """
 pytestmark = pytest.mark.req("AA-01")
 

@@ -26,11 +26,11 @@ def test_dir_lists_the_public_names_before_they_are_loaded() -> None:
     assert done.stdout.split() == sorted(headgate.__all__)
 
 
-def test_every_public_name_can_be_had() -> None:
+def test_every_public_name_can_be_imported() -> None:
     assert all(getattr(headgate, name) is not None for name in headgate.__all__)
 
 
-def test_importing_headgate_loads_no_library_that_is_heavy() -> None:
+def test_importing_headgate_loads_no_heavy_library() -> None:
     program = "import sys, headgate; print(*{m.partition('.')[0] for m in sys.modules})"
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True

@@ -9,7 +9,7 @@ from hypothesis import settings
 TESTS = Path(__file__).resolve().parents[1]
 
 
-def test_hypothesis_draws_new_cases_and_prints_what_repeats_a_failure() -> None:
+def test_hypothesis_draws_new_cases_and_prints_how_to_repeat_a_failure() -> None:
     assert settings.default is not None
     assert not settings.default.derandomize
     assert settings.default.print_blob

@@ -231,7 +231,7 @@ def sealed(connection: apsw.Connection, objects: Objects) -> Shared:
 
 
 def empty() -> Shared:
-    """Give a catalog with a namespace and nothing in it."""
+    """Return a catalog with a namespace and nothing in it."""
     connection = apsw.Connection(":memory:")
     connection.execute("PRAGMA page_size = 512")
     folder = resources.files("headgate.catalog.stores.migrations") / "sqlite"

@@ -25,7 +25,7 @@ CLOCK = SystemClock()
 
 
 def file_bytes(*actions: Action, timestamp_ms: int, txn_id: str | None = None) -> bytes:
-    """Give the content of a commit as a stock client writes it."""
+    """Return the content of a commit as a stock client writes it."""
     said: dict[str, Any] = {
         "inCommitTimestamp": timestamp_ms,
         "timestamp": timestamp_ms,

@@ -80,7 +80,7 @@ class World:
                 self.staged = stage(self.http, f"waiting{uuid.uuid4().hex}")
 
     def state(self) -> object:
-        """Give all that a refusal must leave alone."""
+        """Return all that a refusal must leave alone."""
         catalog = self.served.catalog
         with catalog._store.read() as unit:
             clock, staging = unit.clock(), unit.tables_in_state(TableStatus.STAGING)
@@ -120,7 +120,7 @@ PARTS = st.one_of(NAMES, NAMES, st.text(min_size=1, max_size=12))
 
 
 def declarations() -> list[dict[str, Any]]:
-    """Give all that can be said of a table whose log is its own."""
+    """Return all that can be said of a table whose log is its own."""
     protocol = {"min-reader-version": 1, "min-writer-version": 2, "writer-features": ["x"]}
     field = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
     clustering = {"clusteringColumns": [["a"]]}
@@ -142,7 +142,7 @@ def declarations() -> list[dict[str, Any]]:
 
 
 def plausible(world: World, operation: Operation) -> list[Any]:
-    """Give bodies that would do, or nearly: what is drawn changes them in one place or two."""
+    """Return bodies that would do, or nearly: what is drawn changes them in one place or two."""
     world.mend()
     stock: Stock = world.tables[0]
     put = stock.put(stock.load()["latest-table-version"] + 1)

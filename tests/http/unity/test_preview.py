@@ -284,7 +284,7 @@ def test_a_body_in_pieces_is_read_also_in_a_get(table: Stock) -> None:
 
 
 def declared(**more: Any) -> dict[str, Any]:
-    """Give a table as an engine declares it that writes no log before the table has a name."""
+    """Return a table as an engine declares it that writes no log before the table has a name."""
     fields = [
         {"name": "id", "type": "long", "nullable": False, "metadata": {"comment": "which"}},
         {"name": "day", "type": "date", "nullable": True, "metadata": {}},

@@ -163,7 +163,7 @@ def test_sixteen_writers_of_one_table_are_told_at_once_and_none_is_left_behind(
     writers, commits = 16, 4
 
     def write(number: int) -> list[int]:
-        """Give how many tries each commit took."""
+        """Return how many tries each commit took."""
         told = []
         with httpx.Client(base_url=server.address, timeout=30) as http:
             mine = replace(table, http=http)
