@@ -20,7 +20,7 @@ from headgate.table.snapshot_loader import load
 from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import CountedIds, add, inline, new_txn_id
-from tests.kit.faulty import CountingStore, NoStagedListing
+from tests.kit.faulty_stores import CountingStore, NoStagedListing
 
 MANY = 10_000
 

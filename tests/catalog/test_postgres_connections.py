@@ -34,9 +34,9 @@ from tests.catalog.store_contract.rows import (
     table_row,
 )
 from tests.kit import req, shows
-from tests.kit.cutting import Cut, CuttingProxy
 from tests.kit.postgres import Postgres
 from tests.kit.postgres import start as start_postgres
+from tests.kit.proxy import ByteProxy, Cut
 
 
 @pytest.fixture
@@ -262,22 +262,22 @@ def test_a_connection_lost_before_the_commit_writes_nothing(
 
 @req("CM-43")
 @shows("FS7")
-@pytest.mark.parametrize("where", list(Cut), ids=lambda cut: cut.value)
+@pytest.mark.parametrize("is_committed", [False, True])
 def test_a_connection_lost_during_the_commit_is_in_doubt_until_the_rows_are_read(
-    postgres_server: Postgres, open_postgres: Opened, where: Cut
+    postgres_server: Postgres, open_postgres: Opened, is_committed: bool
 ) -> None:
     [row] = insert(open_postgres(), 1)
-    with CuttingProxy(postgres_server.port, b"COMMIT\0") as proxy:
+    with ByteProxy(("127.0.0.1", postgres_server.port)) as proxy:
         address = postgres_server.address().replace(str(postgres_server.port), str(proxy.port))
         store = open_postgres(address=address)
-        proxy.cut_next(where)
+        proxy.cut = Cut(b"COMMIT\0", is_passed_on=is_committed, waits_for_answer=True)
         with pytest.raises(InDoubtError) as doubt:
             insert_commits(store, row, commit_row(0, txn="x"))
         assert doubt.value.is_store_usable
-        assert proxy.has_cut
+        assert proxy.cut.done == 1
         with store.write() as unit:  # by a new connection, and after the other's end
             settled = unit.transaction_commits(TxnId("x"))
-        assert len(settled) == (where is Cut.AFTER)
+        assert len(settled) == (is_committed)
         if not settled:
             insert_commits(store, row, commit_row(0, txn="x"))
         insert_commits(store, row, commit_row(1))

@@ -54,7 +54,8 @@ from tests.kit.builders import (
     new_txn_id,
     protocol,
 )
-from tests.kit.faulty import Call, ForgetfulDisk, WrappedStore
+from tests.kit.conditions import eventually
+from tests.kit.faulty_stores import Call, ForgetfulDisk, WrappedStore
 
 T = TypeVar("T")
 PATIENCE = 20  # seconds until a test says that something never happens
@@ -157,13 +158,6 @@ def recorded(house: House, table_id: TableId) -> int:
 def in_log(root: Path, table_id: TableId) -> list[int]:
     log = root / "lake" / "tables" / table_id / "_delta_log"
     return sorted(int(path.stem) for path in log.glob("*.json"))
-
-
-def eventually(happened: Callable[[], bool], within: float = PATIENCE) -> None:
-    deadline = time.monotonic() + within
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.002)
 
 
 def never(happens: Callable[[], bool], seconds: float = 0.1) -> None:
@@ -435,7 +429,7 @@ def test_a_table_whose_storage_hangs_holds_up_no_other(tmp_path: Path, storage: 
             assert is_hanging.wait(PATIENCE)
             commit(house, free)
             assert house.catalog.resolve(free).latest == 1
-            eventually(lambda: recorded(house, free) == 1, within=PATIENCE / 2)
+            eventually(lambda: recorded(house, free) == 1, within_s=PATIENCE / 2)
             assert recorded(house, stuck) == 0
         finally:
             storage.before = lambda call: None
@@ -463,7 +457,7 @@ def test_more_tables_that_hang_than_there_are_threads_hold_up_no_other(
                 commit(house, table_id)
             eventually(lambda: len(are_hanging) == len(stuck))
             commit(house, free)
-            eventually(lambda: recorded(house, free) == 1, within=PATIENCE / 2)
+            eventually(lambda: recorded(house, free) == 1, within_s=PATIENCE / 2)
         finally:
             storage.before = lambda call: None
             may_go_on.set()

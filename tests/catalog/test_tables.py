@@ -45,7 +45,7 @@ from headgate.storage import locations
 from headgate.storage.local import LocalStore
 from headgate.storage.object_store import PutUnknownError
 from tests.catalog.conftest import House
-from tests.catalog.test_feed import every
+from tests.catalog.test_event_feed import every
 from tests.kit import req, shows
 from tests.kit.builders import (
     START_MS,
@@ -59,7 +59,7 @@ from tests.kit.builders import (
     protocol,
     remove,
 )
-from tests.kit.faulty import Call, WrappedStore
+from tests.kit.faulty_stores import Call, WrappedStore
 
 Effect = TypeVar("Effect")
 T = TableName.parse("t")

@@ -29,8 +29,8 @@ from headgate.settings import Settings
 from tests.catalog.conftest import catalog_on
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, new_table_id, protocol, remove
-from tests.kit.cutting import Cut, CuttingProxy
 from tests.kit.postgres import Postgres
+from tests.kit.proxy import ByteProxy, Cut
 
 PATIENCE = 20  # seconds until a test says that somebody hangs
 IDS = RandomIds()
@@ -286,22 +286,22 @@ def test_a_server_that_stops_in_mid_batch_is_passed_over_and_finds_out(site: Sit
 
 @req("CM-43")
 @shows("FS7", "FC4")
-@pytest.mark.parametrize("where", list(Cut), ids=lambda cut: cut.value)
+@pytest.mark.parametrize("is_committed", [False, True])
 def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_goes_on(
-    site: Site, where: Cut
+    site: Site, is_committed: bool
 ) -> None:
-    with CuttingProxy(site.server.port, b"COMMIT\0") as proxy:
+    with ByteProxy(("127.0.0.1", site.server.port)) as proxy:
         address = site.server.address().replace(str(site.server.port), str(proxy.port))
         catalog = site.open(address)
         table_id = create(catalog)
         assert isinstance(catalog.propose(append(table_id, 1)), Ratified)
         proposal = append(table_id, 2)
-        proxy.cut_next(where)
+        proxy.cut = Cut(b"COMMIT\0", is_passed_on=is_committed, waits_for_answer=True)
         with pytest.raises(OutcomeUnknownError) as unknown:
             catalog.propose(proposal)
         assert unknown.value.txn_id == proposal.txn_id
         outcome = settled(lambda: catalog.outcome(proposal.txn_id))
-        assert (outcome is not None) is (where is Cut.AFTER)
+        assert (outcome is not None) is (is_committed)
         again = catalog.propose(proposal)  # the same again settles it, in the same process
         assert isinstance(again, Ratified)
         assert again.commits[table_id].version == 2

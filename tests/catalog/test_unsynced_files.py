@@ -40,7 +40,7 @@ from tests.kit.builders import (
     new_txn_id,
     protocol,
 )
-from tests.kit.faulty import ForgetfulDisk, PowerLossError
+from tests.kit.faulty_stores import ForgetfulDisk, PowerLossError
 
 SEEDS = pytest.mark.parametrize("seed", range(6))
 T = TableName.parse("t")

@@ -5,25 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
 from headgate.catalog.workers import FEW, MOST, Workers
 from headgate.protocol.actions import TableId
+from tests.kit.conditions import eventually
 
 PATIENCE = 20  # seconds until a test says that something never happens
 
 
 def names(count: int, prefix: str = "t") -> list[TableId]:
     return [TableId(f"{prefix}{number}") for number in range(count)]
-
-
-def eventually(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.001)
 
 
 class Hanging:

@@ -23,7 +23,7 @@ from tests.chaos import checks
 from tests.chaos.history import load
 from tests.chaos.writer import ANSWER_S, TABLES, UNKNOWN_S
 from tests.faults.harness import ROOT, TREE
-from tests.faults.serving import SOON, session_at
+from tests.faults.server_harness import SOON, session_at
 from tests.kit.postgres import Postgres
 from tests.kit.proxy import ByteProxy, Cut, Fault, HttpProxy, Request, passing
 from tests.kit.server import RunningServer

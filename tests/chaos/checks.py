@@ -18,7 +18,7 @@ from headgate.protocol.paths import STAGED
 from headgate.table.log_files import DeltaLog
 from tests.chaos.history import History
 from tests.chaos.writer import HOT, PAIR, TABLES
-from tests.kit import plain_replay, witness
+from tests.kit import other_readers, plain_replay
 
 Timelines = dict[str, tuple[TimelineEntry, ...]]
 
@@ -124,8 +124,8 @@ def readers_agree(session: Session, tables: dict[str, Table], scratch: Path) -> 
         values = ours.column("value").to_pylist()
         assert len(values) == len(set(values)), f"{table.name}: a row is there twice"
         resolved = session.catalog.resolve(table.id)
-        assert witness.duckdb_reads(resolved, scratch) == witness.rows(ours), table.name
-    one, other = (witness.rows(tables[name].to_arrow()) for name in PAIR)
+        assert other_readers.duckdb_reads(resolved, scratch) == other_readers.rows(ours), table.name
+    one, other = (other_readers.rows(tables[name].to_arrow()) for name in PAIR)
     assert one == other
     assert tables[HOT].to_arrow().num_rows > 0
 

@@ -28,7 +28,7 @@ from headgate.errors import (
     UnavailableError,
 )
 from tests.chaos.history import Recorder
-from tests.faults.serving import (
+from tests.faults.server_harness import (
     CLOCK,
     Anyone,
     Remembering,

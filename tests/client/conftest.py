@@ -1,7 +1,7 @@
 """The suite of the client, on every kind of catalog.
 
 `world` is one catalog with a table in it. Tests that need more than the smallest
-port of a catalog use `full_world`, which excludes the toys.
+port of a catalog use `full_world`, which excludes the minimal catalogs.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from headgate.storage.object_store import ObjectStore
 from tests.http.conftest import serving
 from tests.kit import req
 from tests.kit.builders import CountedIds, ManualClock
-from tests.kit.faulty import CountingStore
+from tests.kit.faulty_catalogs import LosingCatalog
+from tests.kit.faulty_stores import CountingStore
+from tests.kit.minimal_catalog import MinimalCatalog
 from tests.kit.postgres import Postgres
 from tests.kit.server import RunningServer
-from tests.kit.toy import LosingCatalog, ToyCatalog
 
 SCHEMA = "id long, day date"
 
@@ -55,13 +56,13 @@ class World:
     stores: dict[str, CountingStore] = field(default_factory=dict)
 
     @property
-    def is_toy(self) -> bool:
-        return self.kind.startswith("toy")
+    def is_minimal(self) -> bool:
+        return self.kind.startswith("minimal")
 
     @property
     def only_puts(self) -> bool:
         """Whether put-if-absent is the only way to commit."""
-        return self.kind in ("toy-put", "filesystem")
+        return self.kind in ("minimal-put", "filesystem")
 
     def store_for(self, location: str) -> CountingStore:
         if location not in self.stores:
@@ -92,7 +93,7 @@ class World:
         features: Iterable[str] = (),
     ) -> Table:
         """Create a table in any kind of catalog."""
-        if not isinstance(self.catalog, ToyCatalog):
+        if not isinstance(self.catalog, MinimalCatalog):
             asked = {f"delta.feature.{feature}": "supported" for feature in features}
             return self.session().create_table(
                 name, schema, partition_by, {**asked, **(properties or {})}
@@ -101,7 +102,7 @@ class World:
         self.catalog.make(
             TableName.parse(name),
             table_id,
-            f"memory://toy/{table_id}",
+            f"memory://minimal/{table_id}",
             schema_string=to_json(parse_schema(schema)),
             partition_columns=partition_by,
             properties=properties,
@@ -113,8 +114,8 @@ class World:
         return LosingCatalog(self.catalog, **how)  # type: ignore[arg-type]
 
     def publish(self, table: Table) -> None:
-        """Publish all commits; the toy no longer holds them then."""
-        if isinstance(self.catalog, ToyCatalog):
+        """Publish all commits; the minimal catalog no longer lists them then."""
+        if isinstance(self.catalog, MinimalCatalog):
             self.catalog.publish_and_forget(table.id)
         else:
             table.publish()
@@ -122,7 +123,7 @@ class World:
 
 # One suite for all: these clauses require that small catalogs and full ones pass it.
 KINDS = [
-    *(pytest.param(kind, marks=req("CA-02")) for kind in ("toy", "toy-put")),
+    *(pytest.param(kind, marks=req("CA-02")) for kind in ("minimal", "minimal-put")),
     *(pytest.param(kind, marks=req("CA-01")) for kind in ("embedded", "filesystem", "server")),
 ]
 
@@ -133,9 +134,9 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def toy_world(tmp_path: Path) -> Iterator[World]:
+def minimal_world(tmp_path: Path) -> Iterator[World]:
     """A world with a manual clock."""
-    yield from worlds("toy", tmp_path)
+    yield from worlds("minimal", tmp_path)
 
 
 SOCKET = "postgresql over a socket"
@@ -204,9 +205,9 @@ def worlds(kind: str, tmp_path: Path) -> Iterator[World]:
         yield filesystem_world(tmp_path)
         return
     clock = ManualClock(sleep_moves_date=True)
-    ways = (Way.PUT_IF_ABSENT,) if kind == "toy-put" else (Way.INLINE, Way.STAGED)
+    ways = (Way.PUT_IF_ABSENT,) if kind == "minimal-put" else (Way.INLINE, Way.STAGED)
     world: World
-    catalog = ToyCatalog(lambda location: world.store_for(location), clock.now_ms, ways)
+    catalog = MinimalCatalog(lambda location: world.store_for(location), clock.now_ms, ways)
     world = World(kind, catalog, clock, CountedIds(clock=clock), lambda url: MemoryStore(url))
     yield world
 

@@ -37,8 +37,8 @@ from tests.client.conftest import World, ids_in, rows
 from tests.http.conftest import Served, serving
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock
-from tests.kit.faulty import CountingStore
-from tests.kit.toy import Fault, ScriptedCatalog, unavailable, unknown
+from tests.kit.faulty_catalogs import Fault, ScriptedCatalog, unavailable, unknown
+from tests.kit.faulty_stores import CountingStore
 
 LOST = Fault(unavailable, takes_effect=True)
 NEVER_ARRIVED = Fault(unavailable)
@@ -78,11 +78,11 @@ class TestCommitsThroughThePort:
     @ERRORS
     @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
     def test_an_error_after_a_lost_answer_is_settled_or_reported_as_unknown(
-        self, toy_world: World, kind: type[HeadgateError], staged: bool
+        self, minimal_world: World, kind: type[HeadgateError], staged: bool
     ) -> None:
-        toy_world.make()
-        catalog = ScriptedCatalog(toy_world.catalog, LOST, Fault(raising(kind)))
-        session = toy_world.session(catalog, **({"inline_bytes": 0} if staged else {}))
+        minimal_world.make()
+        catalog = ScriptedCatalog(minimal_world.catalog, LOST, Fault(raising(kind)))
+        session = minimal_world.session(catalog, **({"inline_bytes": 0} if staged else {}))
         table = session.table("orders")
         if kind.retry is Retry.SAME_AGAIN:
             assert table.append(rows(1)).version == 1
@@ -94,59 +94,59 @@ class TestCommitsThroughThePort:
             assert "It does not go" in str(error.value)
             assert catalog.calls["propose"] == 2  # it is for the caller to ask again
         assert len(set(map(repr, catalog.proposals))) == 1
-        assert deletions(toy_world) == 0
-        assert ids_in(toy_world.session().table("orders").to_arrow()) == [1]
+        assert deletions(minimal_world) == 0
+        assert ids_in(minimal_world.session().table("orders").to_arrow()) == [1]
 
     @ERRORS
     def test_an_error_that_is_not_after_a_lost_answer_is_reported_as_it_is(
-        self, toy_world: World, kind: type[HeadgateError]
+        self, minimal_world: World, kind: type[HeadgateError]
     ) -> None:
-        toy_world.make()
-        catalog = ScriptedCatalog(toy_world.catalog, *[Fault(raising(kind))] * 2)
-        table = toy_world.session(catalog, inline_bytes=0).table("orders")
+        minimal_world.make()
+        catalog = ScriptedCatalog(minimal_world.catalog, *[Fault(raising(kind))] * 2)
+        table = minimal_world.session(catalog, inline_bytes=0).table("orders")
         if kind.retry is Retry.SAME_AGAIN:
             assert table.append(rows(1)).version == 1
             return
         with pytest.raises(kind):
             table.append(rows(1))
-        assert toy_world.session().table("orders").version == 0
+        assert minimal_world.session().table("orders").version == 0
 
     @req("CM-43")
     @pytest.mark.parametrize("lost", [unavailable, unknown])
     def test_a_server_that_stays_busy_after_a_lost_answer_leaves_the_outcome_unknown(
-        self, toy_world: World, lost: Callable[[TxnId], Exception]
+        self, minimal_world: World, lost: Callable[[TxnId], Exception]
     ) -> None:
-        toy_world.make()
+        minimal_world.make()
         busy = [Fault(raising(BusyError))] * 10_000
-        catalog = ScriptedCatalog(toy_world.catalog, Fault(lost, takes_effect=True), *busy)
+        catalog = ScriptedCatalog(minimal_world.catalog, Fault(lost, takes_effect=True), *busy)
         with pytest.raises(OutcomeUnknownError):
-            toy_world.session(catalog).table("orders").append(rows(1))
-        assert deletions(toy_world) == 0
-        assert 300 <= toy_world.clock.monotonic() < 305
+            minimal_world.session(catalog).table("orders").append(rows(1))
+        assert deletions(minimal_world) == 0
+        assert 300 <= minimal_world.clock.monotonic() < 305
 
     @req("CM-43")
     def test_a_busy_server_that_loses_an_answer_in_between_leaves_the_outcome_unknown(
-        self, toy_world: World
+        self, minimal_world: World
     ) -> None:
-        toy_world.make()
+        minimal_world.make()
         busy = Fault(raising(BusyError))
-        catalog = ScriptedCatalog(toy_world.catalog, busy, busy, LOST, *[busy] * 10_000)
+        catalog = ScriptedCatalog(minimal_world.catalog, busy, busy, LOST, *[busy] * 10_000)
         with pytest.raises(OutcomeUnknownError):
-            toy_world.session(catalog).table("orders").append(rows(1))
+            minimal_world.session(catalog).table("orders").append(rows(1))
 
     @req("CM-42", "CM-43")
     @shows("FC4")
     @pytest.mark.parametrize("staged", [False, True], ids=["inline", "staged"])
     def test_errors_of_every_passing_kind_in_a_row_end_in_the_first_answer(
-        self, toy_world: World, staged: bool
+        self, minimal_world: World, staged: bool
     ) -> None:
-        toy_world.make()
+        minimal_world.make()
         passing = [Fault(raising(kind)) for kind in kinds_of_errors() if _passes(kind)]
-        catalog = ScriptedCatalog(toy_world.catalog, *passing, LOST, *passing, LOST, None)
-        session = toy_world.session(catalog, **({"inline_bytes": 0} if staged else {}))
+        catalog = ScriptedCatalog(minimal_world.catalog, *passing, LOST, *passing, LOST, None)
+        session = minimal_world.session(catalog, **({"inline_bytes": 0} if staged else {}))
         assert session.table("orders").append(rows(1)).version == 1
         assert len({repr(proposal) for proposal in catalog.proposals}) == 1
-        assert ids_in(toy_world.session().table("orders").to_arrow()) == [1]
+        assert ids_in(minimal_world.session().table("orders").to_arrow()) == [1]
 
     @req("CM-42", "CM-44")
     def test_a_taken_version_after_a_request_that_never_arrived_is_made_good(

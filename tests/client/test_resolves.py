@@ -10,7 +10,7 @@ from headgate.client.session import Session
 from headgate.client.table import Table
 from headgate.client.table_definition import TableDefinition
 from tests.client.conftest import World, ids_in, rows
-from tests.kit.resolves import count_resolves
+from tests.kit.resolve_count import count_resolves
 
 BY_NAME: dict[str, Callable[[Session], object]] = {
     "snapshot": lambda session: session.snapshot("orders").files(),

@@ -33,20 +33,20 @@ from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.paths import PublishedCommit
 from tests.client.conftest import World, filesystem_world, ids_in, rows
 from tests.kit import req
-from tests.kit.toy import ToyCatalog
+from tests.kit.minimal_catalog import MinimalCatalog
 
 
 class TestTheSmallestCatalog:
     @req("CA-02", "CA-05")
-    def test_it_has_three_methods_and_none_of_the_capabilities(self, toy_world: World) -> None:
+    def test_it_has_three_methods_and_none_of_the_capabilities(self, minimal_world: World) -> None:
         for capability in (Registry, Cuts, Outcomes, Timelines, Publishing):
-            assert not isinstance(toy_world.catalog, capability)
+            assert not isinstance(minimal_world.catalog, capability)
 
     @req("CA-02", "CA-05")
-    def test_it_serves_a_table_whole(self, toy_world: World) -> None:
-        table = toy_world.make()
+    def test_it_serves_a_table_whole(self, minimal_world: World) -> None:
+        table = minimal_world.make()
         table.append(rows(1))
-        toy_world.staging_session().table("orders").append(rows(2))
+        minimal_world.staging_session().table("orders").append(rows(2))
         table.set_properties({"a": "b"})
         assert ids_in(table.to_arrow()) == [1, 2]
         assert ids_in(table.to_arrow(version=1)) == [1]
@@ -85,11 +85,11 @@ class TestTheSmallestCatalog:
         ],
     )
     def test_what_it_lacks_is_refused_by_name(
-        self, toy_world: World, ask: Callable[[Session, Table], object], missing: str
+        self, minimal_world: World, ask: Callable[[Session, Table], object], missing: str
     ) -> None:
-        table = toy_world.make()
+        table = minimal_world.make()
         with pytest.raises(UnsupportedByCatalogError, match=f"no {missing}"):
-            ask(toy_world.session(), table)
+            ask(minimal_world.session(), table)
 
     @req("CA-01")
     def test_the_put_if_absent_catalog_refuses_what_it_cannot_rather_than_half_do_it(
@@ -539,22 +539,22 @@ class TestCuts:
         assert len(asked) == 1
 
 
-def test_a_session_lets_go_of_its_catalog_once(toy_world: World) -> None:
+def test_a_session_lets_go_of_its_catalog_once(minimal_world: World) -> None:
     closed: list[str] = []
-    catalog = toy_world.catalog
-    assert isinstance(catalog, ToyCatalog)
+    catalog = minimal_world.catalog
+    assert isinstance(catalog, MinimalCatalog)
     with Session(
         catalog,
-        clock=toy_world.clock,
-        ids=toy_world.ids,
-        store_for=toy_world.store_for,
+        clock=minimal_world.clock,
+        ids=minimal_world.ids,
+        store_for=minimal_world.store_for,
         on_close=lambda: closed.append("closed"),
     ) as session:
-        table = toy_world.make()
+        table = minimal_world.make()
         assert session.table("orders").id == table.id
         open_table = session.table("orders")
         session.close()
         with pytest.raises(UnavailableError, match="closed"):
             open_table.append(rows(1))
     assert closed == ["closed"]
-    assert toy_world.clock.monotonic() == 0  # it did not wait
+    assert minimal_world.clock.monotonic() == 0  # it did not wait

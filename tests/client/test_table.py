@@ -37,8 +37,8 @@ from headgate.protocol.paths import LOG, Checksum, PublishedCommit
 from headgate.storage.object_store import ObjectStore
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req, shows
-from tests.kit.faulty import Call, WrappedStore
-from tests.kit.toy import LosingCatalog
+from tests.kit.faulty_catalogs import LosingCatalog
+from tests.kit.faulty_stores import Call, WrappedStore
 
 Effect = TypeVar("Effect")
 
@@ -150,7 +150,7 @@ class TestReading:
         class Slow(LosingCatalog):
             def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
                 answer = super().resolve(ref, at)
-                world.publish(table)  # and, by the toy, forgotten
+                world.publish(table)  # and no longer listed by the minimal catalog
                 return answer
 
         reader = world.session(Slow(world.catalog)).table("orders")
@@ -242,9 +242,9 @@ class TestReading:
         table.append(rows(2))
         assert ids_in(table.to_arrow(sequence=first)) == [1]
 
-    def test_only_one_of_version_time_and_sequence_is_accepted(self, toy_world: World) -> None:
+    def test_only_one_of_version_time_and_sequence_is_accepted(self, minimal_world: World) -> None:
         with pytest.raises(InvalidArgumentError, match="more than one of"):
-            toy_world.make().to_arrow(version=0, as_of=0)
+            minimal_world.make().to_arrow(version=0, as_of=0)
 
 
 class Telling(WrappedStore):
@@ -599,10 +599,10 @@ class TestUpkeep:
         assert store.count("list", "folders") == 0
 
     @req("CM-27")
-    def test_an_intruders_file_is_no_published_version(self, toy_world: World) -> None:
-        table = toy_world.make()
+    def test_an_intruders_file_is_no_published_version(self, minimal_world: World) -> None:
+        table = minimal_world.make()
         table.append(rows(1))
-        store = toy_world.store_for(table.location)
+        store = minimal_world.store_for(table.location)
         store.put(PublishedCommit(Version(1)).path, b'{"commitInfo":{}}\n')
         with pytest.raises(NotPublishedError):
             table.checkpoint()
@@ -662,12 +662,12 @@ class TestByPath:
         with pytest.raises(PathAccessError, match="lake'"):
             open_path(table.location, store_for=near_world.store_for)
 
-    def test_a_plain_table_is_read_by_path(self, toy_world: World) -> None:
-        table = plain(toy_world)
+    def test_a_plain_table_is_read_by_path(self, minimal_world: World) -> None:
+        table = plain(minimal_world)
         assert (table.version, ids_in(table.to_arrow())) == (1, [1])
         assert [field.name for field in table.schema.fields] == ["id", "day"]
         assert [entry.operation for entry in table.history()] == ["WRITE", None]
-        older = open_path(table.location, version=0, store_for=toy_world.store_for)
+        older = open_path(table.location, version=0, store_for=minimal_world.store_for)
         assert (older.version, ids_in(older.to_arrow())) == (0, [])
 
 

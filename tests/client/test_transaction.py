@@ -40,7 +40,8 @@ from headgate.table.snapshot import Snapshot
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock
-from tests.kit.toy import LosingCatalog, ToyCatalog, unavailable, unknown
+from tests.kit.faulty_catalogs import LosingCatalog, unavailable, unknown
+from tests.kit.minimal_catalog import MinimalCatalog
 
 LOG = "_delta_log"
 
@@ -106,7 +107,9 @@ class TestHowContentTravels:
         assert ids_in(mixed.to_arrow()) == ids_in(staged.to_arrow()) == list(range(6))
 
     @req("IN-01")
-    def test_what_the_catalog_finds_too_large_for_inline_is_staged(self, toy_world: World) -> None:
+    def test_what_the_catalog_finds_too_large_for_inline_is_staged(
+        self, minimal_world: World
+    ) -> None:
         class Strict(LosingCatalog):
             def propose(self, proposal: Proposal) -> Ratified | Rejected | VersionTaken:
                 if isinstance(proposal.parts[0].content, Inline):
@@ -114,16 +117,16 @@ class TestHowContentTravels:
                     raise TooLargeError("Not inline.")
                 return super().propose(proposal)
 
-        toy_world.make()
-        catalog = Strict(toy_world.catalog)
-        committed = toy_world.session(catalog).table("orders").append(rows(1))
+        minimal_world.make()
+        catalog = Strict(minimal_world.catalog)
+        committed = minimal_world.session(catalog).table("orders").append(rows(1))
         assert [type(p.parts[0].content) for p in catalog.proposals] == [Inline, Staged]
         assert {p.txn_id for p in catalog.proposals} == {committed.txn_id}
 
-    def test_a_catalog_that_takes_no_commits_is_refused(self, toy_world: World) -> None:
-        catalog = ToyCatalog(toy_world.store_for, toy_world.clock.now_ms, ways=())
-        toy_world.catalog = catalog
-        table = toy_world.make()
+    def test_a_catalog_that_takes_no_commits_is_refused(self, minimal_world: World) -> None:
+        catalog = MinimalCatalog(minimal_world.store_for, minimal_world.clock.now_ms, ways=())
+        minimal_world.catalog = catalog
+        table = minimal_world.make()
         with pytest.raises(UnsupportedByCatalogError):
             table.append(rows(1))
 
@@ -170,10 +173,10 @@ def _may_precede_ratification(path: str) -> bool:
 
 
 class TestWhatACommitSays:
-    def test_an_append_says_what_it_did_in_deltas_words(self, toy_world: World) -> None:
-        toy_world.make(partition_by=["day"])
-        toy_world.session().table("orders").append(rows(1, 2))
-        info = commit_info(toy_world)
+    def test_an_append_says_what_it_did_in_deltas_words(self, minimal_world: World) -> None:
+        minimal_world.make(partition_by=["day"])
+        minimal_world.session().table("orders").append(rows(1, 2))
+        info = commit_info(minimal_world)
         assert info["operation"] == "WRITE"
         assert info["operationParameters"] == {"mode": "Append", "partitionBy": '["day"]'}
         assert info["isBlindAppend"] is True
@@ -183,12 +186,12 @@ class TestWhatACommitSays:
         assert isinstance(metrics, dict)
         assert (metrics["numFiles"], metrics["numOutputRows"]) == ("1", "2")
 
-    def test_an_overwrite_is_not_blind_and_counts_what_went(self, toy_world: World) -> None:
-        table = toy_world.make()
+    def test_an_overwrite_is_not_blind_and_counts_what_went(self, minimal_world: World) -> None:
+        table = minimal_world.make()
         table.append(rows(1))
         table.append(rows(2))
         table.overwrite(rows(3))
-        info = commit_info(toy_world)
+        info = commit_info(minimal_world)
         assert info["isBlindAppend"] is False
         metrics = info["operationMetrics"]
         assert isinstance(metrics, dict)
@@ -234,15 +237,15 @@ class TestWhatACommitSays:
 
     @req("CM-36")
     def test_a_staged_commits_timestamp_rises_also_when_the_clock_was_set_back(
-        self, toy_world: World
+        self, minimal_world: World
     ) -> None:
-        toy_world.make()
-        table = toy_world.staging_session().table("orders")
+        minimal_world.make()
+        table = minimal_world.staging_session().table("orders")
         first = table.append(rows(1)).timestamp_ms
-        toy_world.clock.ms -= 3_600_000  # type: ignore[attr-defined]
+        minimal_world.clock.ms -= 3_600_000  # type: ignore[attr-defined]
         assert table.append(rows(2)).timestamp_ms == first + 1
-        held = toy_world.catalog.ratified_commits(table.id, Version(2), Version(2)).commits
-        content = toy_world.store_for(table.location).get(
+        held = minimal_world.catalog.ratified_commits(table.id, Version(2), Version(2)).commits
+        content = minimal_world.store_for(table.location).get(
             f"{LOG}/_staged_commits/{held[0].file_name}"
         )
         told = json.loads(content.split(b"\n")[0])["commitInfo"]
@@ -280,7 +283,7 @@ class TestRaces:
         catalog.calls.clear()
         catalog.overtakers = [lambda: other.append(rows(10))]
         table.append(rows(1))
-        if world.kind != "toy-put":  # which lists nothing that is in the log, winners included
+        if world.kind != "minimal-put":  # which lists nothing that is in the log, winners included
             assert catalog.calls == {"propose": 2}
         assert isinstance(catalog.answers[0], VersionTaken)
         assert ids_in(table.to_arrow()) == [1, 10]
@@ -370,11 +373,11 @@ class TestRaces:
 
     @pytest.mark.parametrize("tries", [1, 5])
     def test_after_too_many_lost_races_nothing_is_committed(
-        self, toy_world: World, tries: int
+        self, minimal_world: World, tries: int
     ) -> None:
-        other = toy_world.make()
-        catalog = toy_world.losing()
-        table = toy_world.session(catalog, tries=tries).table("orders")
+        other = minimal_world.make()
+        catalog = minimal_world.losing()
+        table = minimal_world.session(catalog, tries=tries).table("orders")
         catalog.overtakers = [lambda: other.append(rows(10))] * 20
         with pytest.raises(ConflictError, match="race"):
             table.append(rows(1))
@@ -398,13 +401,13 @@ class TestRaces:
 
     @req("CM-41", "CM-36")
     def test_a_staged_append_that_lost_its_version_is_stamped_after_the_winner(
-        self, toy_world: World
+        self, minimal_world: World
     ) -> None:
         """The winner's clock is ahead; at the next version the first timestamp would not rise."""
-        clock = toy_world.clock
+        clock = minimal_world.clock
         assert isinstance(clock, ManualClock)
-        toy_world.make()
-        table, winner = (toy_world.staging_session().table("orders") for _ in range(2))
+        minimal_world.make()
+        table, winner = (minimal_world.staging_session().table("orders") for _ in range(2))
         clock.ms += 200_000
         won = winner.append(rows(1))
         clock.ms -= 200_000
@@ -582,16 +585,16 @@ class TestConflicts:
         assert ids_in(late.to_arrow()) == [1]
 
     def test_what_the_catalog_finds_invalid_is_refused_with_every_violation(
-        self, toy_world: World
+        self, minimal_world: World
     ) -> None:
         class Judging(LosingCatalog):
             def propose(self, proposal: Proposal) -> Rejected:
                 found = (Violation(rule="a", says="one"), Violation(rule="b", says="two"))
                 return Rejected(txn_id=proposal.txn_id, violations=found)
 
-        toy_world.make()
+        minimal_world.make()
         with pytest.raises(InvalidCommitError, match="one; two"):
-            toy_world.session(Judging(toy_world.catalog)).table("orders").append(rows(1))
+            minimal_world.session(Judging(minimal_world.catalog)).table("orders").append(rows(1))
 
 
 class TestLostAnswers:
@@ -647,28 +650,28 @@ class TestLostAnswers:
         assert outcome.commits[table.id].version == 1
         assert full_world.session().outcome(str(full_world.ids.ordered())) is None
 
-    def test_it_waits_as_long_as_configured(self, toy_world: World) -> None:
-        toy_world.make()
-        catalog = toy_world.losing(lost_answers=1_000_000)
-        table = toy_world.session(catalog).table("orders")
+    def test_it_waits_as_long_as_configured(self, minimal_world: World) -> None:
+        minimal_world.make()
+        catalog = minimal_world.losing(lost_answers=1_000_000)
+        table = minimal_world.session(catalog).table("orders")
         with pytest.raises(OutcomeUnknownError):
             table.append(rows(1))
-        assert 60 <= toy_world.clock.monotonic() < 65
+        assert 60 <= minimal_world.clock.monotonic() < 65
 
-    def test_a_throttled_commit_waits_and_is_sent_again(self, toy_world: World) -> None:
-        toy_world.make()
-        catalog = toy_world.losing(lost_requests=20, error=busy)
-        table = toy_world.session(catalog).table("orders")
+    def test_a_throttled_commit_waits_and_is_sent_again(self, minimal_world: World) -> None:
+        minimal_world.make()
+        catalog = minimal_world.losing(lost_requests=20, error=busy)
+        table = minimal_world.session(catalog).table("orders")
         table.append(rows(1))
         assert len({proposal.txn_id for proposal in catalog.proposals}) == 1
         assert ids_in(table.to_arrow()) == [1]
 
-    def test_a_commit_that_is_throttled_too_long_fails(self, toy_world: World) -> None:
-        toy_world.make()
-        catalog = toy_world.losing(lost_requests=1_000_000, error=busy)
+    def test_a_commit_that_is_throttled_too_long_fails(self, minimal_world: World) -> None:
+        minimal_world.make()
+        catalog = minimal_world.losing(lost_requests=1_000_000, error=busy)
         with pytest.raises(BusyError):
-            toy_world.session(catalog).table("orders").append(rows(1))
-        assert 300 <= toy_world.clock.monotonic() < 305
+            minimal_world.session(catalog).table("orders").append(rows(1))
+        assert 300 <= minimal_world.clock.monotonic() < 305
 
 
 def busy(txn_id: TxnId) -> Exception:

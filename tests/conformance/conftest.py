@@ -25,7 +25,7 @@ from headgate.protocol.paths import LOG
 from headgate.settings import Settings
 from headgate.storage import locations
 from tests.kit.builders import ManualClock
-from tests.kit.witness import Rows, rows
+from tests.kit.other_readers import Rows, rows
 
 SCHEMA = "id long, part string"
 PARTS = ("a b", "c/d%", None, "ü=1")

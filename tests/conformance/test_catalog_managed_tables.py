@@ -16,7 +16,7 @@ from headgate.protocol.commit.content import Way
 from tests.conformance.conftest import Lake, Story, directory, log_of, ours, rows_of
 from tests.kit import req
 from tests.kit.builders import ManualClock
-from tests.kit.witness import (
+from tests.kit.other_readers import (
     deltalake_reads,
     duckdb_executes,
     duckdb_scans,

@@ -23,7 +23,7 @@ from tests.conformance.conftest import (
 )
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock
-from tests.kit.witness import deltalake_reads, duckdb_reads, duckdb_scans, plain_copy
+from tests.kit.other_readers import deltalake_reads, duckdb_reads, duckdb_scans, plain_copy
 
 KINDS = ("classic", "v2", "v2-json")
 WRITES = st.one_of(

@@ -16,7 +16,7 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.expressions.schema_text import parse_schema
 from tests.conformance.conftest import PARTS, Lake, Story, ours, published, rows_of
 from tests.kit import req
-from tests.kit.witness import (
+from tests.kit.other_readers import (
     Rows,
     deltalake_reads,
     duckdb_reads,

@@ -18,7 +18,7 @@ from tests.conformance.conftest import (
     published,
 )
 from tests.kit import req, shows
-from tests.kit.witness import duckdb_reads, rows
+from tests.kit.other_readers import duckdb_reads, rows
 
 
 def shuffle_times(story: Story, seed: int) -> None:

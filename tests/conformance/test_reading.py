@@ -31,8 +31,8 @@ from tests.conformance.conftest import (
     published,
 )
 from tests.kit import req, shows
-from tests.kit.faulty import Call, CountingStore, ShufflingStore, StaleListStore
-from tests.kit.witness import duckdb_reads, duckdb_reads_tail, tail_of
+from tests.kit.faulty_stores import Call, CountingStore, ShufflingStore, StaleListStore
+from tests.kit.other_readers import duckdb_reads, duckdb_reads_tail, tail_of
 
 
 def both_read(lake: Lake, story: Story, version: int | None = None) -> None:

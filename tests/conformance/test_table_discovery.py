@@ -9,8 +9,8 @@ from headgate.storage import locations
 from headgate.storage.local import LocalStore
 from tests.conformance.conftest import Lake, Story, directory, ours, published
 from tests.kit import req, shows
-from tests.kit.faulty import CountingStore, NoStagedListing
-from tests.kit.toy import LosingCatalog
+from tests.kit.faulty_catalogs import LosingCatalog
+from tests.kit.faulty_stores import CountingStore, NoStagedListing
 
 
 def counting(story: Story) -> CountingStore:

@@ -33,8 +33,8 @@ from tests.kit import req, shows
 from tests.kit.builders import ManualClock, file_content, inline, new_txn_id, remove
 from tests.kit.builders import metadata as metadata_of
 from tests.kit.builders import protocol as protocol_of
-from tests.kit.toy import ToyCatalog
-from tests.kit.witness import Rows, duckdb_reads, rows, tail_of
+from tests.kit.minimal_catalog import MinimalCatalog
+from tests.kit.other_readers import Rows, duckdb_reads, rows, tail_of
 
 NAME = TableName.parse("orders")
 RATIFIED_7 = "00000000000000000007.016ae953-37a9-438e-8683-9a9a4a79a395.json"
@@ -68,7 +68,7 @@ ROWS_AT_9 = [2, 4, 5, 6, 8, 9]
 class Example:
     """The table of the example, its catalog, and the files that its commits add."""
 
-    catalog: Catalog | ToyCatalog
+    catalog: Catalog | MinimalCatalog
     clock: ManualClock
     table_id: TableId
     location: str
@@ -159,7 +159,7 @@ def build(example: Example) -> None:
 
 
 def publish_up_to_6(example: Example) -> None:
-    if isinstance(example.catalog, ToyCatalog):
+    if isinstance(example.catalog, MinimalCatalog):
         example.catalog.publish_and_forget(example.table_id)
     else:
         example.catalog.publish(example.table_id)
@@ -194,7 +194,7 @@ def of_an_embedded_catalog(root: Path) -> Iterator[Example]:
 
 def of_a_catalog_that_can_do_no_more_than_the_examples(root: Path) -> Iterator[Example]:
     clock = ManualClock()
-    catalog = ToyCatalog(locations.store_for, clock.now_ms)
+    catalog = MinimalCatalog(locations.store_for, clock.now_ms)
     table_id, location = TableId(str(uuid4())), locations.normalize(str(root / "table"))
     catalog.make(NAME, table_id, location, schema_string=to_json(parse_schema("id long")))
     yield Example(catalog, clock, table_id, location)
@@ -202,7 +202,7 @@ def of_a_catalog_that_can_do_no_more_than_the_examples(root: Path) -> Iterator[E
 
 @pytest.fixture(
     params=[of_an_embedded_catalog, of_a_catalog_that_can_do_no_more_than_the_examples],
-    ids=["embedded", "toy"],
+    ids=["embedded", "minimal"],
 )
 def example(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Example]:
     yield from map(built, request.param(tmp_path / "lake"))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.kit import java
-from tests.kit.hearing import eventually
+from tests.kit.conditions import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

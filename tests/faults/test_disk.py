@@ -35,8 +35,8 @@ from headgate.storage.object_store import ObjectStore, PutUnknownError
 from headgate.table.log_files import DeltaLog
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol
-from tests.kit.faulty import ForgetfulDisk, PowerLossError
-from tests.kit.forgetful_sqlite import ForgetfulVFS
+from tests.kit.faulty_stores import ForgetfulDisk, PowerLossError
+from tests.kit.lossy_sqlite import ForgetfulVFS
 from tests.kit.world import CrashError, Fate, World, quiet_deaths
 from tests.world import invariants
 

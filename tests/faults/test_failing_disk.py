@@ -10,18 +10,18 @@ from headgate.api.messages import Part, Proposal, Ratified
 from headgate.errors import OutcomeUnknownError
 from headgate.protocol.actions import TxnId, Version
 from tests.faults import failing_disk
-from tests.faults.serving import (
+from tests.faults.server_harness import (
     SOON,
     appending,
     check_rows,
     hold,
     remote,
     session_at,
-    until,
     values_in,
 )
 from tests.kit import req, shows
 from tests.kit.builders import inline
+from tests.kit.conditions import eventually
 from tests.kit.server import RunningServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
@@ -59,8 +59,8 @@ def test_a_commit_whose_sync_failed_is_unknown_and_the_worker_leaves_for_another
         server.fail("database")
         with pytest.raises(OutcomeUnknownError):
             client.propose(proposal)
-        until(lambda: first not in server.workers)
-        until(server.is_ready)  # another one is there, and can be used
+        eventually(lambda: first not in server.workers)
+        eventually(server.is_ready)  # another one is there, and can be used
         settled = client.propose(proposal)
         assert isinstance(settled, Ratified)
         assert settled.commits[table.id].version == 1
@@ -85,12 +85,12 @@ def test_writers_go_on_by_themselves_when_a_sync_failed_and_nothing_acknowledged
             writer.wait_for(3)
         [first] = server.workers
         server.fail(what)
-        until(lambda: first not in server.workers)
+        eventually(lambda: first not in server.workers)
         for writer in writers:
             writer.wait_for(len(writer.acknowledged) + 5)
             writer.end()
         with session_at(server.address) as session:
             check_rows(values_in(session.table("t")), writers)
-            until(lambda: session.status().unpublished == 0)
+            eventually(lambda: session.status().unpublished == 0)
         server.kill()
     hold(lake)

@@ -17,8 +17,9 @@ import headgate
 from headgate import _connect
 from headgate.catalog import server_lock
 from headgate.errors import DamagedError, HeadgateError
-from tests.faults.serving import rows, serving, session_at, until, values_in
+from tests.faults.server_harness import rows, serving, session_at, values_in
 from tests.kit import postgres
+from tests.kit.conditions import eventually
 from tests.kit.postgres import Postgres
 from tests.kit.server import RunningServer, free_port
 
@@ -81,7 +82,7 @@ def test_a_server_whose_database_is_lost_acknowledges_nothing_and_says_so(
         if damage in (delete, rename_over):  # known before any commit is acknowledged
             with pytest.raises(HeadgateError):
                 table.append(rows(21))
-        until(lambda: is_refusing(server))
+        eventually(lambda: is_refusing(server))
         assert "damaged" in health(server).text
         assert health(server).status_code == 500
         with pytest.raises(DamagedError, match="restore"):
@@ -90,7 +91,7 @@ def test_a_server_whose_database_is_lost_acknowledges_nothing_and_says_so(
             return  # to a new worker the file is the same, and a sound database
         # A new worker does not take another file for the lost one.
         server.kill_worker()
-        until(lambda: is_refusing(server) and "not ready" in health(server).text)
+        eventually(lambda: is_refusing(server) and "not ready" in health(server).text)
         if damage in (delete, rename_over):
             assert "deleted or replaced while it was served" in health(server).text
         with pytest.raises(HeadgateError):
@@ -126,7 +127,7 @@ def test_a_second_server_on_one_database_is_refused_and_told_who_serves_it(tmp_p
             os.kill(worker, signal.SIGCONT)
             holder = (lake / "headgate.db-served").read_text()
             assert holder == f"process {os.getpid()} at elsewhere\n"
-        until(lambda: not server.is_ready())
+        eventually(lambda: not server.is_ready())
     with serving(lake) as server:
         assert health(server).status_code == 200
 
@@ -149,10 +150,10 @@ def test_a_server_outlives_its_workers_while_postgresql_is_down(
         database.kill()
         try:
             server.kill_worker()
-            until(lambda: is_refusing(server))
+            eventually(lambda: is_refusing(server))
             assert "not ready" in health(server).text
         finally:
             database.start()
-        until(server.is_ready)
+        eventually(server.is_ready)
         table.append(rows(2))
         assert set(values_in(table)) == {1, 2}

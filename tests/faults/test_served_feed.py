@@ -15,9 +15,9 @@ import headgate
 from headgate.client.session import Session
 from headgate.errors import NotAuthenticatedError
 from tests.kit import req
-from tests.kit.hearing import eventually
-from tests.kit.receiving import receiving
+from tests.kit.conditions import eventually
 from tests.kit.server import RunningServer
+from tests.kit.webhook_receiver import running_receiver
 
 pytestmark = pytest.mark.faults
 
@@ -47,7 +47,10 @@ def lake(tmp_path: Path) -> Path:
 def test_a_webhook_hears_of_everything_in_order_though_its_server_was_killed(
     lake: Path, fail: str
 ) -> None:
-    with receiving() as receiver, RunningServer(str(lake), environment=ENVIRONMENT) as server:
+    with (
+        running_receiver() as receiver,
+        RunningServer(str(lake), environment=ENVIRONMENT) as server,
+    ):
         with headgate.connect(server.address) as session:
             session.put_listener("hook", receiver.url)
         server.stop()

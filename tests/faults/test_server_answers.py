@@ -30,7 +30,7 @@ from headgate.protocol.commit.content import Staged
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.table.log_files import DeltaLog
-from tests.faults.serving import (
+from tests.faults.server_harness import (
     CLOCK,
     Remembering,
     append_to_all,

@@ -19,7 +19,7 @@ from headgate.client.session import Session
 from headgate.errors import OutcomeUnknownError, UnavailableError
 from headgate.protocol.actions import TableId, TxnId, Version
 from tests.faults.harness import check_lake, check_values, run
-from tests.faults.serving import (
+from tests.faults.server_harness import (
     CLOCK,
     Writer,
     append_to_all,
@@ -31,11 +31,11 @@ from tests.faults.serving import (
     serving,
     session_at,
     session_on,
-    until,
     values_in,
 )
 from tests.kit import req, shows
 from tests.kit.builders import inline
+from tests.kit.conditions import eventually
 from tests.kit.postgres import Postgres
 from tests.kit.server import RunningServer
 
@@ -165,7 +165,7 @@ def live_through(store: str | Path, fail: str) -> None:
                 life.live(session, staging)
 
         writer = Writer(work)
-        until(lambda: first not in server.workers or not writer.is_alive())
+        eventually(lambda: first not in server.workers or not writer.is_alive())
         assert first not in server.workers, "the point was never crossed"
         server.kill()
         server.start()  # within the patience of the client, which knows nothing of all this
@@ -211,7 +211,7 @@ def test_a_server_killed_again_and_again_right_after_it_answered_loses_nothing(
                 writer.wait_for(len(writer.acknowledged) + 3)
             if turn == 0:
                 server.kill_worker()  # its parent starts another
-                until(server.is_ready, READY_S)
+                eventually(server.is_ready, READY_S)
             else:  # a parent whose workers die one after the other gives up, so all of it
                 server.kill()
                 server.start()
@@ -237,7 +237,7 @@ def test_when_the_parent_is_killed_its_worker_leaves_and_another_server_takes_th
         writer.wait_for(3)
         [worker] = server.workers
         server.kill_parent()
-        until(lambda: not Path(f"/proc/{worker}").exists(), READY_S)
+        eventually(lambda: not Path(f"/proc/{worker}").exists(), READY_S)
         server.start()
         writer.wait_for(len(writer.acknowledged) + 3)
         writer.end()
@@ -366,7 +366,7 @@ def test_a_publisher_that_is_slow_slows_its_writers_and_nothing_is_refused_or_lo
             for value in range(12):
                 table.append(rows(value))
             assert values_in(table) == dict.fromkeys(range(12), 1)
-            until(lambda: table.log()[-1].commit.published_ms is not None)
+            eventually(lambda: table.log()[-1].commit.published_ms is not None)
             assert None not in [entry.commit.published_ms for entry in table.log()]
         held_back = [retry_after for status, retry_after in catalog.heard if status == 429]
         assert held_back

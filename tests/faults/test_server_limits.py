@@ -16,10 +16,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.faults.serving import Writer, appending, serving, session_at
+from tests.faults.server_harness import Writer, appending, serving, session_at
 from tests.kit import shows
 from tests.kit.builders import new_txn_id
-from tests.kit.hearing import eventually
+from tests.kit.conditions import eventually
 from tests.kit.server import RunningServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]

@@ -21,7 +21,7 @@ from headgate.errors import BusyError, OutcomeUnknownError
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from tests.chaos.campaign import paused
 from tests.faults.harness import check_lake, start
-from tests.faults.serving import (
+from tests.faults.server_harness import (
     Writer,
     append_to_all,
     appending,
@@ -31,12 +31,12 @@ from tests.faults.serving import (
     rows,
     serving,
     session_at,
-    until,
     values_in,
     values_of,
 )
 from tests.kit import postgres, req, shows
 from tests.kit.builders import inline
+from tests.kit.conditions import eventually
 from tests.kit.postgres import Postgres
 from tests.kit.proxy import ByteProxy, Cut
 from tests.kit.server import RunningServer
@@ -131,7 +131,7 @@ def test_the_workers_of_one_server_decide_as_one_and_go_on_when_one_of_them_dies
     store: str,
 ) -> None:
     with serving(store, "--workers", "2") as server:
-        until(lambda: len(server.workers) == 2)
+        eventually(lambda: len(server.workers) == 2)
         with session_at(server.address) as session:
             make_tables(session)
         writers = [writing([server.address], number * 1_000_000) for number in (1, 2, 3)]
@@ -184,7 +184,7 @@ def test_a_database_connection_lost_in_the_middle_of_commit_is_unknown_and_a_res
             proposals, unknown = cut_some(line, server, hot.id, is_passed_on)
             for proposal in unknown:
                 if is_passed_on:  # soon: the database has it, and works on it
-                    until(lambda p=proposal: session.outcome(p.txn_id) is not None)
+                    eventually(lambda p=proposal: session.outcome(p.txn_id) is not None)
                 else:
                     assert session.outcome(proposal.txn_id) is None
             settled = [session.catalog.propose(proposal) for proposal in proposals]

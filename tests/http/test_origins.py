@@ -11,7 +11,7 @@ import pytest
 from headgate.errors import InvalidArgumentError, PermissionDeniedError
 from headgate.http.origins import Origins
 from headgate.settings import Settings
-from tests.faults.serving import serving as serving_process
+from tests.faults.server_harness import serving as serving_process
 from tests.http.conftest import Served, serving
 
 UNITY = "/api/2.1/unity-catalog"

@@ -23,8 +23,8 @@ from tests.http.conftest import Served, serving
 from tests.http.test_native_api import IDS, commit, content, key, make, propose
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content
-from tests.kit.faulty import Call, WrappedStore
-from tests.kit.hearing import eventually
+from tests.kit.conditions import eventually
+from tests.kit.faulty_stores import Call, WrappedStore
 
 WRITERS = 80  # more than there are threads for them
 SOON_S = 15.0  # half of what a writer is held back for

@@ -18,7 +18,7 @@ from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import removals
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
-from tests.faults.serving import append_to_all
+from tests.faults.server_harness import append_to_all
 from tests.interop.conftest import (
     DuckDB,
     RefusedByEngine,

@@ -1,8 +1,8 @@
-"""A TCP proxy that loses, doubles, cuts and delays: HTTP by the request, anything else by bytes.
+"""TCP proxies that lose, duplicate, cut and delay.
 
-`HttpProxy` reads whole requests and asks a plan what to do with each; the plan is a function of
-the request's number, drawn from a seed or written down. `ByteProxy` passes bytes on and can cut a
-connection when it sees a pattern, before or after passing it on.
+`HttpProxy` reads whole requests and asks a plan, a function of the request, what to do with each.
+`ByteProxy` passes bytes on and can cut a connection when it sees a pattern, before or after passing
+it on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from tests.kit.conditions import PATIENCE_S
 
 
 class Fault(enum.Enum):
@@ -32,7 +34,7 @@ class Fault(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it came."""
+    """A request as received."""
 
     number: int  # from 1
     method: str
@@ -49,7 +51,7 @@ def passing(_: Request) -> Fault:
 
 
 class _Proxy:
-    """Listens, and has each connection handled in a thread of its own."""
+    """Handles each connection in a thread of its own."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
@@ -72,7 +74,7 @@ class _Proxy:
 
     def close(self) -> None:
         self._is_closed = True
-        _end(self._listening)  # who waits in `accept` hears of a shutdown, and not of a close
+        _end(self._listening)  # a shutdown wakes the thread in `accept`; a close does not
         self.cut_all()
 
     def cut_all(self) -> None:
@@ -118,12 +120,12 @@ class _Proxy:
 
 
 class HttpProxy(_Proxy):
-    """Does to each request what its plan says."""
+    """Treats each request as its plan says."""
 
     def __init__(self, target: tuple[str, int], plan: Plan = passing, delay_s: float = 0.2) -> None:
         self.plan = plan
         self.seen: list[tuple[Request, Fault]] = []
-        self.answered: list[tuple[Request, int]] = []  # statuses, also those nobody heard
+        self.answered: list[tuple[Request, int]] = []  # statuses, lost answers included
         self._delay_s = delay_s
         super().__init__(target)
 
@@ -164,7 +166,7 @@ class HttpProxy(_Proxy):
         return request, fault
 
     def _carried_out(self, request: Request, fault: Fault, server: socket.socket) -> bytes | None:
-        """Return what the client hears; None: the connection ends."""
+        """Return the answer for the client; None ends the connection."""
         match fault:
             case Fault.DROP_BEFORE:
                 return None
@@ -202,16 +204,17 @@ class HttpProxy(_Proxy):
 
 @dataclass(slots=True)
 class Cut:
-    """A wish to cut a connection when the client sends these bytes."""
+    """Cut a connection when the client sends these bytes."""
 
     pattern: bytes
     is_passed_on: bool  # the server still gets them; its answer is lost
+    waits_for_answer: bool = False  # the client's connection ends only when the server answered
     times: int = 1
-    done: int = field(default=0)
+    done: int = 0
 
 
 class ByteProxy(_Proxy):
-    """Passes bytes on, both ways, and cuts when asked to."""
+    """Passes bytes both ways, and cuts a connection on request."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.cut: Cut | None = None
@@ -219,7 +222,10 @@ class ByteProxy(_Proxy):
 
     def _handle(self, client: socket.socket) -> None:
         server = self._connect()
-        back = threading.Thread(target=self._pass_back, args=(server, client), daemon=True)
+        is_cut, has_answered = threading.Event(), threading.Event()
+        back = threading.Thread(
+            target=self._pass_back, args=(server, client, is_cut, has_answered), daemon=True
+        )
         back.start()
         try:
             while data := client.recv(1 << 16):
@@ -227,19 +233,29 @@ class ByteProxy(_Proxy):
                 if cut is not None and cut.done < cut.times and cut.pattern in data:
                     cut.done += 1
                     if cut.is_passed_on:
-                        # What the server says to it must not come back.
-                        _end(client)
+                        is_cut.set()  # the answer must not reach the client
+                        if not cut.waits_for_answer:
+                            _end(client)
                         server.sendall(data)
-                        time.sleep(0.2)
+                        has_answered.wait(PATIENCE_S)
                     return
                 server.sendall(data)
         finally:
             self._forget(server)
 
-    def _pass_back(self, server: socket.socket, client: socket.socket) -> None:
+    def _pass_back(
+        self,
+        server: socket.socket,
+        client: socket.socket,
+        is_cut: threading.Event,
+        has_answered: threading.Event,
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(1 << 16):
+                if is_cut.is_set():
+                    break
                 client.sendall(data)
+        has_answered.set()
         _end(client)
 
 

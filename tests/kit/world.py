@@ -47,7 +47,7 @@ from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
 from headgate.storage.object_store import Folder, ObjectStore, PutUnknownError
 from tests.kit.builders import START_MS, CountedIds, ManualClock
-from tests.kit.faulty import FailingStore, PowerLossError
+from tests.kit.faulty_stores import FailingStore, PowerLossError
 
 _T = TypeVar("_T")
 NAMESPACE = SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA)

@@ -16,7 +16,7 @@ from headgate.client.transaction import Operation
 from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.settings import Settings
 from headgate.storage import locations
-from tests.kit.sweep import public_methods, unexpected
+from tests.kit.wrong_arguments import public_methods, unexpected
 
 ROWS = pa.table({"id": [1, 2]})
 SAMPLES: Mapping[str, object] = {

@@ -26,12 +26,12 @@ from headgate.storage import locations
 from headgate.storage.object_store import ObjectStore, encode
 from tests.http.conftest import serving
 from tests.kit import java
-from tests.kit.faulty import CountingStore
+from tests.kit.faulty_stores import CountingStore
 
 HERE = Path(__file__).parent
 WHERE = "HEADGATE_TEST_SPARK"  # a master, or the address of a server of Spark Connect
 # What is shown of a Spark that is elsewhere is run there, by tests of this folder.
-collect_ignore_glob = [] if WHERE in os.environ else ["away/*"]
+collect_ignore_glob = [] if WHERE in os.environ else ["remote/*"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,10 +10,10 @@ import pytest
 
 from tests.kit import java
 from tests.spark.conftest import WHERE
-from tests.spark.elsewhere import begin_tests, cluster
+from tests.spark.remote_spark import begin_tests, cluster
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
-TESTS = ["away/test_on_executors.py"]
+TESTS = ["remote/test_on_executors.py"]
 
 
 @pytest.mark.slow

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.kit import java
-from tests.spark.elsewhere import begin_tests, connect_server
+from tests.spark.remote_spark import begin_tests, connect_server
 
-TESTS = ["away/test_connected.py"]
+TESTS = ["remote/test_over_connect.py"]
 ALL_TESTS = [
     *TESTS,
     "test_delete_and_update.py",
     "test_merge.py",
-    "test_rules.py",
+    "test_constraints.py",
     "test_sql.py",
     "test_wrong_results.py",
 ]

@@ -28,7 +28,7 @@ from headgate.errors import (
 from headgate.spark import Lake
 from tests.client.test_lost_answers import LOST, NEVER_ARRIVED, raising
 from tests.kit import req, shows
-from tests.kit.toy import Fault, ScriptedCatalog
+from tests.kit.faulty_catalogs import Fault, ScriptedCatalog
 from tests.spark.conftest import Water
 
 ROWS = [(1, "a"), (2, "b")]

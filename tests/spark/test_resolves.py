@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.resolves import count_resolves
+from tests.kit.resolve_count import count_resolves
 from tests.spark.conftest import Water
 
 T, S, U = "main.default.t", "main.default.s", "main.default.u"

@@ -6,7 +6,7 @@ from headgate.errors import UnavailableError
 from headgate.storage.memory import MemoryStore
 from headgate.storage.object_store import ObjectStore, PutUnknownError
 from tests.kit import shows
-from tests.kit.faulty import (
+from tests.kit.faulty_stores import (
     CountingStore,
     FailingStore,
     NoStagedListing,

@@ -13,7 +13,7 @@ from headgate.storage.disk import Disk
 from headgate.storage.local import LocalStore
 from headgate.storage.object_store import PutUnknownError
 from tests.kit import shows
-from tests.kit.faulty import SECTOR, ForgetfulDisk, PowerLossError
+from tests.kit.faulty_stores import SECTOR, ForgetfulDisk, PowerLossError
 from tests.storage.object_store_contract import ObjectStoreContract, put_all
 
 ROOT = "/lake/t7"

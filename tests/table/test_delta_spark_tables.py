@@ -17,7 +17,7 @@ from headgate.client.arrow_io import arrow_schema, to_arrow, to_batches
 from headgate.protocol.actions import Version
 from headgate.protocol.expressions.predicates import Compare, IsNull, Not, Operator
 from headgate.table.snapshot_loader import load_path
-from tests.table.variants import decoded
+from tests.table.variant_values import decoded
 
 Located = Callable[[str], str]
 TABLES = Path(__file__).parent / "tables"

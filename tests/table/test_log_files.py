@@ -21,7 +21,7 @@ from headgate.protocol.paths import (
 from headgate.storage.memory import MemoryStore
 from headgate.table.log_files import DeltaLog, Hint, log_files
 from tests.kit import req, shows
-from tests.kit.faulty import CountingStore, NoStagedListing, ShufflingStore
+from tests.kit.faulty_stores import CountingStore, NoStagedListing, ShufflingStore
 
 STAGED_ONE = StagedCommit(Version(1), UUID(int=1))
 

@@ -15,7 +15,7 @@ from headgate.table.checkpoint_writer import Form, write_checkpoint
 from headgate.table.snapshot_loader import load, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, FakeCatalog
-from tests.kit.faulty import CountingStore
+from tests.kit.faulty_stores import CountingStore
 from tests.table.test_snapshots import (
     FIRST,
     add,

@@ -58,7 +58,7 @@ from headgate.table.snapshot_cache import SnapshotCache
 from headgate.table.snapshot_loader import load_path, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, LOCATION, FakeCatalog, content
-from tests.kit.faulty import (
+from tests.kit.faulty_stores import (
     CountingStore,
     FailingStore,
     NoStagedListing,

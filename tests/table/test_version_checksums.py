@@ -17,7 +17,7 @@ from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import refresh
 from tests.kit import req
 from tests.kit.fake_catalog import FakeCatalog
-from tests.kit.faulty import CountingStore, FailingStore
+from tests.kit.faulty_stores import CountingStore, FailingStore
 from tests.table.test_snapshots import (
     add,
     appended,

@@ -60,7 +60,7 @@ from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import Snapshot
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline, metadata, protocol, remove
-from tests.kit.faulty import Call, FailingStore, When
+from tests.kit.faulty_stores import Call, FailingStore, When
 from tests.kit.world import (
     CrashError,
     Fate,
@@ -72,7 +72,7 @@ from tests.kit.world import (
     quiet_deaths,
 )
 from tests.world import invariants
-from tests.world.served import ServedWorld
+from tests.world.http_world import ServedWorld
 
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
 MEMORY = Path("/dev/shm")

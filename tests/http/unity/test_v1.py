@@ -34,7 +34,7 @@ from tests.http.unity.conftest import (
 )
 from tests.kit import req, shows
 from tests.kit.builders import add, metadata, new_txn_id, protocol, remove
-from tests.kit.witness import every_file
+from tests.kit.other_readers import every_file
 
 TABLE_ID = "io.unitycatalog.tableId"
 OLDER_COMMITS = f"{BASE}/delta/preview/commits"

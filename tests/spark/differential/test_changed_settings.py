@@ -20,8 +20,8 @@ from headgate.clock import RandomIds, SystemClock
 from headgate.errors import HeadgateError
 from headgate.settings import Settings
 from tests.spark.conftest import Water
-from tests.spark.differential.comparing import difference
 from tests.spark.differential.operations import SOURCE, Operation, Plan
+from tests.spark.differential.row_comparison import difference
 from tests.spark.differential.tables import random_table
 from tests.spark.test_changed_settings import HELD, IGNORED
 

@@ -20,11 +20,11 @@ import pytest
 import headgate
 from headgate.client.table import Table
 from headgate.spark import scan
-from tests.kit.witness import KEEPING_OUT, plain_copy
+from tests.kit.other_readers import KEEPING_OUT, plain_copy
 from tests.spark.conftest import Water
 from tests.spark.differential import delta_spark, values
-from tests.spark.differential.comparing import difference
 from tests.spark.differential.delta_spark import DeltaSpark, DeltaSparkError
+from tests.spark.differential.row_comparison import difference
 from tests.spark.differential.tables import KEY, Column, random_rows
 
 Writes = Callable[[Water], None]

@@ -13,11 +13,11 @@ from random import Random
 
 import pytest
 
-from tests.kit.witness import deltalake_reads, duckdb_scans, plain_copy, rows
+from tests.kit.other_readers import deltalake_reads, duckdb_scans, plain_copy, rows
 from tests.spark.conftest import Water
 from tests.spark.differential.delta_spark import DeltaSpark
+from tests.spark.differential.engines import Rivals
 from tests.spark.differential.operations import Plan
-from tests.spark.differential.rivals import Rivals
 from tests.spark.differential.tables import random_table
 
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))

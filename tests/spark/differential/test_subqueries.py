@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 
 from tests.spark.conftest import Water
 from tests.spark.differential import values
-from tests.spark.differential.comparing import difference
+from tests.spark.differential.engines import Duck
 from tests.spark.differential.operations import Plan
-from tests.spark.differential.rivals import Duck
+from tests.spark.differential.row_comparison import difference
 from tests.spark.differential.tables import (
     KEY,
     Column,

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 import headgate
 from headgate.spark import scan
 from tests.spark.differential import delta_spark
-from tests.spark.differential.comparing import difference
 from tests.spark.differential.delta_spark import DeltaSpark
+from tests.spark.differential.row_comparison import difference
 
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
 NUMBERS = "SELECT INT(id) AS id, concat('w', id) AS word FROM range({}, {})"

@@ -18,9 +18,9 @@ from headgate.spark import scan
 from headgate.spark.dml import Outcome
 from tests.spark.conftest import Water
 from tests.spark.differential import delta_spark
-from tests.spark.differential.comparing import difference
 from tests.spark.differential.delta_spark import Answer, DeltaSpark
 from tests.spark.differential.operations import SOURCE, Operation
+from tests.spark.differential.row_comparison import difference
 from tests.spark.differential.tables import Table as Wanted
 from tests.spark.differential.values import name_of
 

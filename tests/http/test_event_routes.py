@@ -29,8 +29,8 @@ from headgate.settings import Settings
 from headgate.storage import locations
 from tests.kit import req
 from tests.kit.asgi import AsgiTransport
-from tests.kit.hearing import eventually
-from tests.kit.receiving import receiving
+from tests.kit.conditions import eventually
+from tests.kit.webhook_receiver import running_receiver
 
 CLOCK = SystemClock()
 IDS = RandomIds(CLOCK)
@@ -223,7 +223,7 @@ def local_webhook(url: str) -> Webhook:
 @pytest.mark.slow
 def test_a_webhook_is_posted_every_event_until_it_is_heard(served: Served) -> None:
     served.catalog.deliver(WEBHOOK, local_webhook)
-    with receiving() as receiver:
+    with running_receiver() as receiver:
         receiver.statuses = [500, 302, 404]
         served.far.put_listener("hook", receiver.url, after=1)
         receiver.wait_for(lambda: len(receiver.posted) >= 4)
@@ -241,7 +241,7 @@ def test_a_webhook_is_posted_every_event_until_it_is_heard(served: Served) -> No
 @req("EV-01")
 def test_a_receiver_that_cannot_be_reached_or_hangs_touches_no_commit(served: Served) -> None:
     served.catalog.deliver(WEBHOOK, local_webhook)
-    with receiving() as hanging:
+    with running_receiver() as hanging:
         hanging.may_answer.clear()
         served.far.put_listener("hanging", hanging.url)
         served.far.put_listener("gone", "http://127.0.0.1:9/x")

@@ -41,8 +41,8 @@ from headgate.protocol.schema.types import (
 )
 from headgate.table.snapshot import Snapshot
 from tests.client.conftest import World, ids_in, rows
-from tests.kit.witness import deltalake_reads, duckdb_scans, plain_copy
-from tests.kit.witness import rows as witnessed
+from tests.kit.other_readers import deltalake_reads, duckdb_scans, plain_copy
+from tests.kit.other_readers import rows as witnessed
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 NESTED = "id long, at struct<x: int, many: array<struct<y: int>>>"

@@ -1,15 +1,12 @@
-"""A catalog of the tests' own that can only do what it must, and one that loses answers.
+"""The smallest catalog that clients work with: three methods over a dictionary.
 
-`ToyCatalog` is three methods over a dictionary: what it can, any catalog can, and what a client
-wants beyond that it has to refuse by name. `LosingCatalog` stands before another catalog, counts
-the calls, and loses or doubles them on request; `ScriptedCatalog` fails each in another way.
+It implements nothing optional, so a client must refuse everything beyond by name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -25,8 +22,8 @@ from headgate.api.messages import (
     Resolved,
     VersionTaken,
 )
-from headgate.api.port import ManagingCatalog, Ref
-from headgate.errors import NotFoundError, OutcomeUnknownError, UnavailableError
+from headgate.api.port import Ref
+from headgate.errors import NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import CommitInfo as Info
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version, parse
@@ -37,8 +34,8 @@ from headgate.storage.object_store import ObjectStore
 
 
 @dataclass
-class ToyTable:
-    """A name, a place, and the commits ratified so far: all of them, from version 0 on."""
+class MinimalTable:
+    """A name, a location, and all ratified commits from version 0 on."""
 
     name: TableName
     location: str
@@ -49,7 +46,7 @@ class ToyTable:
         return Version(len(self.commits) - 1)
 
 
-class ToyCatalog:
+class MinimalCatalog:
     """Resolve, ratified commits and propose; nothing else. Spec: CA-02, CA-05."""
 
     def __init__(
@@ -58,7 +55,7 @@ class ToyCatalog:
         now_ms: Callable[[], int],
         ways: tuple[Way, ...] = (Way.INLINE, Way.STAGED),
     ) -> None:
-        self.tables: dict[TableId, ToyTable] = {}
+        self.tables: dict[TableId, MinimalTable] = {}
         self._store_for = store_for
         self._now_ms = now_ms
         self._ways = ways
@@ -75,7 +72,7 @@ class ToyCatalog:
         properties: Mapping[str, str] | None = None,
         features: Iterable[str] = (),
     ) -> None:
-        """Write version 0 by hand and take the table; this is not part of the port."""
+        """Write version 0 and register the table; not part of the port."""
         readers = ["catalogManaged", "vacuumProtocolCheck"]
         configuration = {
             "delta.enableInCommitTimestamps": "true",
@@ -107,8 +104,8 @@ class ToyCatalog:
         self.adopt(name, table_id, location)
 
     def adopt(self, name: TableName, table_id: TableId, location: str) -> None:
-        """Take a table whose version 0 lies in its log; this is not part of the port."""
-        self.tables[table_id] = ToyTable(name, location)
+        """Register a table whose version 0 is in its log; not part of the port."""
+        self.tables[table_id] = MinimalTable(name, location)
         content = self._store_for(location).get(PublishedCommit(Version(0)).path)
         self._ratify(table_id, Version(0), Way.PUT_IF_ABSENT, content)
 
@@ -124,7 +121,7 @@ class ToyCatalog:
                     timestamp_ms=table.commits[-1].timestamp_ms,
                     commits=self._held(table, Version(0), table.latest),
                 )
-        raise NotFoundError(f"There is no table {ref}.")
+        raise NotFoundError(f"Table {ref} not found.")
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
@@ -150,7 +147,7 @@ class ToyCatalog:
         )
 
     def publish_and_forget(self, table_id: TableId) -> None:
-        """Copy all into the log and list none of it any more; this is not part of the port."""
+        """Publish all commits and stop listing them; not part of the port."""
         table = self.tables[table_id]
         store = self._store_for(table.location)
         for version, commit in enumerate(table.commits):
@@ -161,13 +158,13 @@ class ToyCatalog:
                     commit, published_ms=self._now_ms(), content=None
                 )
 
-    def _content(self, table: ToyTable, part: Part, txn_id: TxnId) -> bytes | None:
+    def _content(self, table: MinimalTable, part: Part, txn_id: TxnId) -> bytes | None:
         store = self._store_for(table.location)
         match part.content:
-            case Inline(commit_info=told, actions=actions):
+            case Inline(commit_info=given, actions=actions):
                 time = max(self._now_ms(), table.commits[-1].timestamp_ms + 1)
-                told = {"inCommitTimestamp": time, "txnId": txn_id} | told
-                return json.dumps({"commitInfo": told}).encode() + b"\n" + actions
+                info = {"inCommitTimestamp": time, "txnId": txn_id} | given
+                return json.dumps({"commitInfo": info}).encode() + b"\n" + actions
             case Staged(file_name=name):
                 return store.get(f"{STAGED}/{name}")
             case Put(content=content):
@@ -210,8 +207,10 @@ class ToyCatalog:
         self.tables[table_id].commits.append(commit)
         return commit
 
-    def _held(self, table: ToyTable, first: Version, last: Version) -> tuple[RatifiedCommit, ...]:
-        """Leave out what lies in the log: a catalog need not list what is published."""
+    def _held(
+        self, table: MinimalTable, first: Version, last: Version
+    ) -> tuple[RatifiedCommit, ...]:
+        """Leave out published commits: a catalog need not list them."""
         wanted = table.commits[first : last + 1]
         return tuple(commit for commit in wanted if commit.published_ms is None)
 
@@ -222,102 +221,6 @@ class ToyCatalog:
             timestamp_ms=commit.timestamp_ms,
             commits={table_id: commit},
         )
-
-
-class LosingCatalog:
-    """Another catalog behind a line that loses and doubles what it is told to.
-
-    `lost_requests` never arrive; `lost_answers` belong to calls that took effect; `doubled` ones
-    arrive twice and the second answer is the one heard. `overtakers` run one by one, each just
-    before a proposal arrives: that is how a race is lost on purpose.
-    """
-
-    def __init__(
-        self,
-        inner: ManagingCatalog,
-        *,
-        lost_requests: int = 0,
-        lost_answers: int = 0,
-        doubled: int = 0,
-        error: Callable[[TxnId], Exception] | None = None,
-    ) -> None:
-        self.inner = inner
-        self.lost_requests = lost_requests
-        self.lost_answers = lost_answers
-        self.doubled = doubled
-        self.error = error or unavailable
-        self.overtakers: list[Callable[[], object]] = []
-        self.calls: Counter[str] = Counter()
-        self.proposals: list[Proposal] = []
-        self.answers: list[Answer] = []
-
-    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
-        self.calls["resolve"] += 1
-        return self.inner.resolve(ref, at)
-
-    def ratified_commits(
-        self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> RatifiedCommits:
-        self.calls["ratified_commits"] += 1
-        return self.inner.ratified_commits(table_id, first, last)
-
-    def propose(self, proposal: Proposal) -> Answer:
-        self.calls["propose"] += 1
-        self.proposals.append(proposal)
-        if self.overtakers:
-            self.overtakers.pop(0)()
-        if self.lost_requests:
-            self.lost_requests -= 1
-            raise self.error(proposal.txn_id)
-        answer = self.inner.propose(proposal)
-        if self.doubled:
-            self.doubled -= 1
-            answer = self.inner.propose(proposal)
-        self.answers.append(answer)
-        if self.lost_answers:
-            self.lost_answers -= 1
-            raise self.error(proposal.txn_id)
-        return answer
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What happens to one call: whether it takes effect, and what its caller gets instead."""
-
-    error: Callable[[TxnId], Exception]
-    takes_effect: bool = False
-
-
-class ScriptedCatalog(LosingCatalog):
-    """Another catalog whose proposals go wrong one after the other, each in its own way.
-
-    The nth proposal meets the nth fault of the script; None lets it pass, and so does the end.
-    """
-
-    def __init__(self, inner: ManagingCatalog, *script: Fault | None) -> None:
-        super().__init__(inner)
-        self.script = list(script)
-
-    def propose(self, proposal: Proposal) -> Answer:
-        fault = self.script.pop(0) if self.script else None
-        if fault is None:
-            return super().propose(proposal)
-        if fault.takes_effect:
-            super().propose(proposal)
-        else:
-            self.calls["propose"] += 1
-            self.proposals.append(proposal)
-        raise fault.error(proposal.txn_id)
-
-
-def unavailable(txn_id: TxnId) -> Exception:
-    """Say that the server could not be reached."""
-    return UnavailableError("The line went dead.")
-
-
-def unknown(txn_id: TxnId) -> Exception:
-    """Say that nobody knows."""
-    return OutcomeUnknownError(txn_id, "the line went dead")
 
 
 def _published(version: Version) -> str:

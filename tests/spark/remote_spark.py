@@ -1,7 +1,7 @@
 """Spark that runs elsewhere, a server of Spark Connect or a cluster; and tests, run there.
 
 A process has one kind of Spark for good, so what is tested elsewhere runs in a process of its own:
-the tests that are here already, with another Spark behind them, and those under `away`.
+the tests that are here already, with another Spark behind them, and those under `remote`.
 """
 
 from __future__ import annotations

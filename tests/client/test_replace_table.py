@@ -45,8 +45,8 @@ from headgate.protocol.schema.types import (
     from_json,
 )
 from tests.client.conftest import World, ids_in, rows
-from tests.kit.witness import deltalake_reads, duckdb_scans, plain_copy
-from tests.kit.witness import rows as witnessed
+from tests.kit.other_readers import deltalake_reads, duckdb_scans, plain_copy
+from tests.kit.other_readers import rows as witnessed
 
 MAPPED = {MODE: "name"}
 
@@ -314,7 +314,7 @@ class TestForAnEngine:
             table.commit(base, made.actions, table_operation("X", made.metadata), made.scans)
 
     def test_partitions_change_only_while_every_file_goes(self, world: World) -> None:
-        if world.is_toy:
+        if world.is_minimal:
             pytest.skip("it judges no content")
         table = world.make()
         table.append(rows(1))

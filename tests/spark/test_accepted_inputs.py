@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.errors import HeadgateError, InvalidArgumentError, InvalidDataError
 from headgate.spark import Clause, Do, Lake, When, session
-from tests.kit.sweep import public_methods, unexpected
+from tests.kit.wrong_arguments import public_methods, unexpected
 from tests.spark.conftest import Water
 
 DAY = dt.date(2026, 11, 18)

@@ -16,7 +16,7 @@ from headgate.http.webhooks import Webhook
 from headgate.protocol.actions import Sequence
 from headgate.settings import Settings
 from tests.catalog.conftest import House
-from tests.kit.receiving import Receiver, receiving
+from tests.kit.webhook_receiver import Receiver, running_receiver
 
 EVENT = Event(sequence=Sequence(1), timestamp_ms=0, commits=())
 NOT_PUBLIC = [
@@ -54,7 +54,7 @@ NOT_PUBLIC = [
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as running:
+    with running_receiver() as running:
         yield running
 
 
@@ -184,7 +184,7 @@ def test_the_next_address_of_a_host_is_tried_when_one_refuses(
 def test_a_proxy_in_the_environment_is_not_used(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with receiving() as proxy:
+    with running_receiver() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
         Webhook(receiver.url, WebhookAddresses("*"))(EVENT)
@@ -205,7 +205,7 @@ def test_a_failure_tells_neither_what_is_open_nor_what_answers(receiver: Receive
         with pytest.raises(HeadgateError) as failed:
             Webhook(url, WebhookAddresses("*"))(EVENT)
         reasons.add(failed.value.message)
-    with receiving() as silent:
+    with running_receiver() as silent:
         silent.may_answer.clear()
         webhook = Webhook(silent.url, WebhookAddresses("*"))
         webhook._http.timeout = httpx.Timeout(0.1)

@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-PATIENCE_S = 20.0
+from tests.kit.conditions import PATIENCE_S
 
 
 class Receiver:
-    """What was posted, with what it was answered."""
+    """Records what is posted, and answers with the given statuses."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.posted: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.statuses: list[int] = []  # of the answers to come; then 204
+        self.statuses: list[int] = []  # of the next answers; 204 when there are none left
         self.may_answer = threading.Event()
         self.may_answer.set()
         self._changes = threading.Condition()
@@ -28,12 +28,12 @@ class Receiver:
     def sequences(self) -> list[int]:
         return [event["sequence"] for event in self.posted]
 
-    def wait_for(self, what: Callable[[], bool]) -> None:
-        """Wait until something is so, or fail."""
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, or fail."""
         with self._changes:
-            assert self._changes.wait_for(what, PATIENCE_S), self.sequences
+            assert self._changes.wait_for(condition, PATIENCE_S), self.sequences
 
-    def took(self, body: bytes, headers: dict[str, str]) -> int:
+    def receive(self, body: bytes, headers: dict[str, str]) -> int:
         with self._changes:
             self.posted.append(json.loads(body))
             self.headers.append(headers)
@@ -44,15 +44,15 @@ class Receiver:
 
 
 @contextmanager
-def receiving() -> Iterator[Receiver]:
-    """Listen on a port of this machine."""
+def running_receiver() -> Iterator[Receiver]:
+    """Run a receiver on a free local port."""
     receiver: Receiver
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             named = {name.lower(): value for name, value in self.headers.items()}
-            status = receiver.took(body, named)
+            status = receiver.receive(body, named)
             self.send_response(status)
             if status in (301, 302, 307):
                 self.send_header("location", receiver.url)

@@ -1,4 +1,4 @@
-"""Listeners that remember, fail and hang when told to."""
+"""A listener that records its events, and fails or hangs on request."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import threading
 from collections.abc import Callable
 
 from headgate.api.events import Event
+from tests.kit.conditions import PATIENCE_S
 
-PATIENCE_S = 20.0
 
-
-class Ear:
-    """Remembers the events it was told of; may fail or hang first."""
+class RecordingListener:
+    """Records events; fails while `failures` is positive, waits while `may_return` is not set."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.calls = 0  # those that failed included
-        self.failures = 0  # still to come
+        self.calls = 0  # including failed ones
+        self.failures = 0  # how many of the next calls fail
         self.may_return = threading.Event()
         self.may_return.set()
         self._changes = threading.Condition()
@@ -45,22 +44,12 @@ class Ear:
     def sequences(self) -> list[int]:
         return [event.sequence for event in self.events]
 
-    def wait_for(self, what: Callable[[], bool]) -> None:
-        """Wait until something is so, or fail."""
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, or fail."""
         with self._changes:
-            assert self._changes.wait_for(what, PATIENCE_S), (self.sequences, self.calls)
+            assert self._changes.wait_for(condition, PATIENCE_S), (self.sequences, self.calls)
 
-    def heard(self, *sequences: int) -> None:
-        """Wait until exactly these were told, in this order."""
+    def expect(self, *sequences: int) -> None:
+        """Wait until exactly these sequences were delivered, in this order."""
         self.wait_for(lambda: len(self.events) >= len(sequences))
         assert self.sequences == list(sequences)
-
-
-def eventually(what: Callable[[], bool]) -> None:
-    """Wait until something is so that nobody announces."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S * 100)):
-        if what():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it never came about")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from headgate.protocol.actions import TxnId
 from headgate.storage import locations
 from headgate.table.snapshot import Snapshot
 from tests.faults.harness import check_lake
+from tests.kit.conditions import eventually
 from tests.kit.proxy import Fault, HttpProxy, Plan, Request
 from tests.kit.server import RunningServer
 
@@ -199,7 +199,7 @@ class Writer(threading.Thread):
 
     def wait_for(self, count: int, within_s: float = 60.0) -> None:
         """Wait until so many of its rows were acknowledged."""
-        until(lambda: len(self.acknowledged) >= count or not self.is_alive(), within_s)
+        eventually(lambda: len(self.acknowledged) >= count or not self.is_alive(), within_s)
         if self.error is not None:
             raise self.error
 
@@ -234,11 +234,3 @@ def check_rows(found: Counter[int], writers: list[Writer]) -> None:
     for writer in writers:
         assert set(writer.acknowledged) <= set(found), "an acknowledged row is lost"
     assert set(found) <= {value for writer in writers for value in writer.tried}
-
-
-def until(is_so: Callable[[], bool], within_s: float = 60.0) -> None:
-    """Wait until something is so; machines may be slow, so the bound is wide."""
-    deadline = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < deadline, f"it did not come to be within {within_s:.0f} s"
-        time.sleep(0.01)

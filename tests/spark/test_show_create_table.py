@@ -18,7 +18,7 @@ from headgate.protocol.schema.types import (
     StructType,
     to_json,
 )
-from headgate.spark.ddl import _wanted
+from headgate.spark.ddl import _definition
 from headgate.spark.describe import create_text
 from headgate.sql.script import parse
 from headgate.sql.statements import CreateTable
@@ -72,7 +72,7 @@ def test_the_text_is_read_as_the_same_table(
     [statement] = parse(create_text(name, metadata))
     assert isinstance(statement, CreateTable)
     assert str(statement.name) == name
-    made = _wanted(statement, None)
+    made = _definition(statement, None)
     assert made.schema == StructType(columns)
     assert (list(made.partition_by), made.properties, made.comment) == (by, properties, comment)
 

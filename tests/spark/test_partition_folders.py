@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 import headgate
 from headgate.spark import scan
-from tests.kit.witness import plain_copy
+from tests.kit.other_readers import plain_copy
 from tests.spark.conftest import Water, commit, put_file, rows
 
 

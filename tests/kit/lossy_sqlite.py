@@ -18,7 +18,7 @@ from pathlib import Path
 
 import apsw
 
-from tests.kit.faulty import SECTOR
+from tests.kit.faulty_stores import SECTOR
 
 _BASE = "unix"
 _numbers = itertools.count(1)

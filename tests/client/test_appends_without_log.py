@@ -20,7 +20,7 @@ from headgate.table.ratified_content import ratified_content
 from headgate.table.snapshot import Snapshot
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req
-from tests.kit.faulty import Call, CountingStore
+from tests.kit.faulty_stores import Call, CountingStore
 
 LONG = 300
 

@@ -28,7 +28,7 @@ from tests.http.conftest import Served, serving
 from tests.http.test_native_api import IDS, commit, content, key, make, propose
 from tests.kit import req, shows
 from tests.kit.builders import add, file_content, inline
-from tests.kit.hearing import eventually
+from tests.kit.conditions import eventually
 
 LIMIT = 4_000
 
