@@ -16,12 +16,13 @@ from uuid import uuid4
 import pytest
 
 from headgate.api.messages import Part, Proposal, Ratified
+from headgate.catalog.filesystem import FilesystemCatalog
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.sqlite import SQLiteStore
 from headgate.clock import SystemClock
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import TableId, TxnId, Version
-from headgate.protocol.commit.content import Staged
+from headgate.protocol.commit.content import Put, Staged
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, PublishedCommit, StagedCommit
 from headgate.settings import Settings
@@ -255,6 +256,92 @@ def test_a_version_that_fsck_adopted_outlives_a_power_loss(
         assert lake.catalog.resolve(table_id).latest == 1
         disk.crash(random.Random(seed))
         assert lake.read(table_id, published(1)) == ahead
+
+
+class FilesystemLake:
+    """A filesystem catalog with one table, on a disk that loses what was not synced."""
+
+    def __init__(self, disk: ForgetfulDisk) -> None:
+        self.disk = disk
+        self.catalog = self.open()
+        self.table_id = new_table_id()
+        first = inline(protocol(), metadata(self.table_id))
+        resolved = self.catalog.create_table(T, self.table_id, new_txn_id(), first)
+        self.log = DeltaLog(self._store_for(resolved.location))
+
+    def _store_for(self, location: str) -> LocalStore:
+        return LocalStore(location.removeprefix("file://"), self.disk)
+
+    def open(self) -> FilesystemCatalog:
+        return FilesystemCatalog(
+            "file:///lake", store_for=self._store_for, clock=ManualClock(), ids=CountedIds()
+        )
+
+    def write(self, version: int, content: bytes) -> None:
+        """Write a commit without syncing it."""
+        path = self._store_for(self.log.store.url).local_path(published(version))
+        assert path is not None
+        written = self.disk.create(path)
+        self.disk.write(written, memoryview(content))
+        self.disk.close(written)
+
+    def propose(self, version: int, content: bytes, txn_id: TxnId) -> object:
+        part = Part(table_id=self.table_id, version=Version(version), content=Put(content=content))
+        return self.catalog.propose(Proposal(txn_id=txn_id, parts=(part,)))
+
+
+@req("CM-12", "CM-13")
+@shows("FC10", "S12")
+@SEEDS
+@pytest.mark.parametrize("is_known", [False, True], ids=["first use", "seen before"])
+def test_a_filesystem_catalog_syncs_the_versions_that_it_builds_on(
+    disk: ForgetfulDisk, seed: int, is_known: bool
+) -> None:
+    lake = FilesystemLake(disk)
+    contents = []
+    for version in (1, 2, 3):
+        txn_id = new_txn_id()
+        contents.append(file_content(add(), txn_id=txn_id, timestamp_ms=START_MS + version))
+        if version < 3:
+            lake.write(version, contents[-1])
+    if not is_known:
+        lake.catalog = lake.open()
+    assert isinstance(lake.propose(3, contents[-1], txn_id), Ratified)
+    disk.crash(random.Random(seed))
+    assert [lake.log.read_published(Version(v)) for v in (1, 2, 3)] == contents
+
+
+def test_a_filesystem_catalog_syncs_what_others_put_and_once(
+    disk: ForgetfulDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(LocalStore, "sync", lambda _, paths: synced.extend(paths))
+    lake = FilesystemLake(disk)
+    lake.catalog = lake.open()
+    for version in range(1, 5):
+        txn_id = new_txn_id()
+        content = file_content(add(), txn_id=txn_id, timestamp_ms=START_MS + version)
+        if version == 3:
+            lake.write(version, content)
+        else:
+            assert isinstance(lake.propose(version, content, txn_id), Ratified)
+    assert synced == [published(0), published(3)]
+
+
+@req("CM-12", "CM-13", "CM-42")
+@shows("FC10", "S12")
+@SEEDS
+def test_a_filesystem_catalog_syncs_a_commit_that_it_finds_before_it_answers(
+    disk: ForgetfulDisk, seed: int
+) -> None:
+    """Its client was killed after the put and before the sync."""
+    lake = FilesystemLake(disk)
+    txn_id = new_txn_id()
+    content = file_content(add(), txn_id=txn_id, timestamp_ms=START_MS + 1)
+    lake.write(1, content)
+    assert isinstance(lake.propose(1, content, txn_id), Ratified)
+    disk.crash(random.Random(seed))
+    assert lake.log.read_published(Version(1)) == content
 
 
 @req("RD-04", "CM-26")

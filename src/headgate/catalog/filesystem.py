@@ -13,7 +13,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from headgate.api.messages import (
@@ -69,6 +69,7 @@ from headgate.table.snapshot import Snapshot
 
 _NAMESPACE = "namespace.json"  # a dot cannot be part of a name, so it meets no table's directory
 _DROPPED = ".dropped"
+_FIRST = Version(0)
 _FIRST_TRY = Version(-1)
 
 
@@ -80,6 +81,7 @@ class _Place:
     location: str
     table_id: TableId
     latest: Version
+    unsynced: Version = _FIRST  # the first version that may not survive a power loss
 
 
 class FilesystemCatalog:
@@ -154,6 +156,7 @@ class FilesystemCatalog:
             self._tried.popitem(last=False)
         taken = self._taken(place, since, proposal.txn_id, examined)
         if isinstance(taken, Ratified):
+            self._sync(place, proposal.txn_id)
             return taken
         self._refuse_if_dropped(place)
         if taken is not None and part.version <= place.latest:
@@ -161,12 +164,14 @@ class FilesystemCatalog:
         violations = self._violations(place, part, examined, proposal.txn_id)
         if violations:
             return Rejected(txn_id=proposal.txn_id, violations=tuple(violations))
+        place = self._sync(place, proposal.txn_id)
         fail_point("filesystem.before_put")
         path = PublishedCommit(part.version).path
         was_put = self._put(place.location, path, content, proposal.txn_id)
         fail_point("filesystem.after_put")
         self._refuse_if_another(place, path if was_put else None)
-        place = self._seen(place)
+        # The put is synced, or else the file that was there.
+        place = self._seen(replace(place, unsynced=Version(part.version + 1)))
         if not was_put:
             taken = self._taken(place, part.version, proposal.txn_id, examined)
             assert taken is not None  # the file is there, so its version is taken
@@ -458,6 +463,18 @@ class FilesystemCatalog:
         except PutUnknownError as error:
             raise OutcomeUnknownError(txn_id, error.message) from error
 
+    def _sync(self, place: _Place, txn_id: TxnId) -> _Place:
+        """Make all versions durable: whoever put them may not have synced them."""
+        versions = range(place.unsynced, place.latest + 1)
+        paths = [PublishedCommit(Version(version)).path for version in versions]
+        try:
+            self._store_for(place.location).sync(paths)
+        except PutUnknownError as error:
+            raise OutcomeUnknownError(txn_id, error.message) from error
+        synced = replace(place, unsynced=Version(place.latest + 1))
+        self._places[place.table_id] = synced
+        return synced
+
     def _location(self, name: TableName) -> str:
         return locations.join(self._root, _path(name))
 
@@ -537,19 +554,20 @@ class FilesystemCatalog:
         The first look lists; a listing may be stale or unordered, so it is only where to begin.
         """
         log = DeltaLog(self._store_for(place.location))
-        latest = place.latest
+        latest, unsynced = place.latest, place.unsynced
         if latest == _FIRST_TRY:
             listed = {
                 item.file.version for item in log.list() if isinstance(item.file, PublishedCommit)
             }
             latest = min(listed, default=_FIRST_TRY)
+            unsynced = max(latest, _FIRST)
             while latest + 1 in listed:
                 latest = Version(latest + 1)
         while log.is_published(Version(latest + 1)):
             latest = Version(latest + 1)
         if latest < 0:
             raise NotFoundError(f"There is no table {place.name}.")
-        seen = _Place(place.name, place.location, place.table_id, latest)
+        seen = replace(place, latest=latest, unsynced=unsynced)
         self._places[place.table_id] = seen
         return seen
 
