@@ -250,7 +250,7 @@ def test_a_server_is_not_made_by_init_and_must_have_a_host() -> None:
     with pytest.raises(InvalidArgumentError, match="is a server"):
         init("http://localhost:8750")
     for address in ("http://", "http://host/lake?catalog=filesystem", "https://host:port"):
-        with pytest.raises(InvalidArgumentError, match="no address"):
+        with pytest.raises(InvalidArgumentError, match="not a valid address"):
             connect(address)
 
 

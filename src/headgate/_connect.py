@@ -13,12 +13,11 @@ The module is not called `connect` because importing it would replace the functi
 
 from __future__ import annotations
 
-import enum
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from headgate.api.port import ManagingCatalog
@@ -40,8 +39,6 @@ from headgate.settings import Settings
 from headgate.storage import locations
 
 if TYPE_CHECKING:
-    from headgate.catalog.filesystem import FilesystemCatalog
-    from headgate.client.remote import RemoteCatalog
     from headgate.client.session import Session
     from headgate.client.table import PlainTable
 
@@ -70,19 +67,32 @@ def connect(
     for servers that require one; its default is HEADGATE_TOKEN. `certificates` is a file with the
     certificate authorities to trust instead of those of the system.
     """
+    # The client is imported late: it imports pyarrow, which a server does not need.
+    from headgate.client.session import Session
+    from headgate.client.transaction import Patience
+
     clock = clock or SystemClock()
     ids = ids or RandomIds(clock)
     settings = settings or Settings.from_environment(os.environ)
     text = os.fspath(address)
     catalog: ManagingCatalog
+    on_close: Callable[[], None] | None = None
     match _kind(text):
-        case _Kind.SERVER:
-            secret = token or os.environ.get("HEADGATE_TOKEN")
-            remote = _remote(text, clock, ids, secret, certificates)
+        case "server":
+            from headgate.client.remote import RemoteCatalog
+
+            token = token or os.environ.get("HEADGATE_TOKEN")
+            remote = RemoteCatalog(
+                text, clock=clock, ids=ids, token=token, certificates=certificates
+            )
             catalog, on_close = remote, remote.close
-        case _Kind.FILESYSTEM:
-            catalog, on_close = _filesystem(text, clock, ids), _nothing
-        case _Kind.DATABASE:
+        case "filesystem":
+            from headgate.catalog.filesystem import FilesystemCatalog
+
+            catalog = FilesystemCatalog(
+                _filesystem_root(text), store_for=locations.store_for, clock=clock, ids=ids
+            )
+        case "database":
             embedded = embedded_catalog(
                 text,
                 settings=settings,
@@ -93,7 +103,14 @@ def connect(
                 any_location=True,
             )
             catalog, on_close = embedded, embedded.close
-    return _session(catalog, clock, ids, settings, on_close)
+    return Session(
+        catalog,
+        clock=clock,
+        ids=ids,
+        store_for=locations.store_for,
+        patience=Patience(inline_bytes=settings.inline_limit_bytes),
+        on_close=on_close,
+    )
 
 
 @checked
@@ -103,14 +120,13 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
     Raises `AlreadyExistsError` if there is a lake.
     """
     text = os.fspath(address)
-    clock = SystemClock()
     match _kind(text):
-        case _Kind.SERVER:
+        case "server":
             raise InvalidArgumentError(
                 f"{locations.shown(text)!r} is a server.",
                 remedy="Run `headgate init` on the server's machine with the address of its store.",
             )
-        case _Kind.FILESYSTEM:
+        case "filesystem":
             if root is not None:
                 raise InvalidArgumentError(
                     f"A filesystem catalog stores its tables at its own address, "
@@ -118,30 +134,21 @@ def init(address: str | os.PathLike[str], root: str | None = None) -> str:
                     remedy="Omit the root.",
                 )
             return _filesystem_root(text)  # the first table creates a filesystem catalog
-        case _Kind.DATABASE:
-            root = None if root is None else locations.normalize(root)
-            if root is not None and root.startswith("memory:"):
-                raise InvalidArgumentError(
-                    f"Tables under {root} would be lost when this process ends.",
-                    remedy="Use a directory or a file://, s3://, gs://, az:// or abfss:// URL.",
-                )
-            if is_postgres(text):
-                store: CatalogStore = _postgres(text, clock, Settings())
-            else:
-                database = _database(text)
-                if _ready(database).exists():
-                    raise AlreadyExistsError(
-                        f"There is already a lake at {text}.", remedy="Use it."
-                    )
-                store = SQLiteStore(str(database), clock)
-                root = root or locations.normalize(str(database.parent.resolve()))
-    try:
+    root = None if root is None else locations.normalize(root)
+    if root is not None and root.startswith("memory:"):
+        raise InvalidArgumentError(
+            f"Tables under {root} would be lost when this process ends.",
+            remedy="Use a directory or a file://, s3://, gs://, az:// or abfss:// URL.",
+        )
+    database = database_file(text)
+    if database is not None and _ready(database).exists():
+        raise AlreadyExistsError(f"There is already a lake at {text}.", remedy="Use it.")
+    clock = SystemClock()
+    with closing(_store(text, clock, Settings())) as store:
         with store.read() as unit:
             if unit.setting(_ROOT) is not None:
                 raise AlreadyExistsError("This database already contains a lake.", remedy="Use it.")
-        return _root_of(store, root, clock)
-    finally:
-        store.close()
+        return _root_of(store, root or _default_root(text), clock)
 
 
 @checked
@@ -194,110 +201,23 @@ def open_store(
 ) -> tuple[CatalogStore, str]:
     """Open the store of a lake; return it and the root of the lake's tables."""
     settings = settings or Settings()
-    if _kind(address) is not _Kind.DATABASE:
+    if _kind(address) != "database":
         raise InvalidArgumentError(
             f"{locations.shown(address)!r} is not the address of a store.",
             remedy="Use a directory, sqlite:///FILE or postgresql://….",
         )
-    store: CatalogStore
-    root: str | None = None
-    if is_postgres(address):
-        store = _postgres(address, clock, settings)
-    else:
-        database = _database(address)
-        patience = settings.store_patience_ms / 1000
-        store = SQLiteStore(str(_ready(database)), clock, patience=patience)
-        root = locations.normalize(str(database.parent.resolve()))
+    store = _store(address, clock, settings)
     try:
-        return store, _root_of(store, root, clock)
+        return store, _root_of(store, _default_root(address), clock)
     except BaseException:
         store.close()
         raise
 
 
 def database_file(address: str) -> Path | None:
-    """Return the SQLite file of a store's address; None for PostgreSQL."""
-    return None if is_postgres(address) else _database(address)
-
-
-def is_postgres(address: str) -> bool:
-    """Return True for the address of a PostgreSQL database."""
-    return address.startswith(("postgresql://", "postgres://"))
-
-
-class _Kind(enum.Enum):
-    DATABASE = "database"
-    SERVER = "server"
-    FILESYSTEM = "filesystem"
-
-
-def _kind(address: str) -> _Kind:
-    if "://" not in address or address.startswith("sqlite:") or is_postgres(address):
-        return _Kind.DATABASE
-    if address.startswith(("http://", "https://")):
-        return _Kind.SERVER
-    return _Kind.FILESYSTEM
-
-
-# The functions below import lazily: the imports take longer than opening a lake, and a server does
-# not need pyarrow, which the client imports.
-
-
-def _postgres(address: str, clock: Clock, settings: Settings) -> CatalogStore:
-    from headgate.catalog.stores.postgres import PostgresStore
-
-    return PostgresStore(
-        address,
-        clock,
-        patience=settings.store_patience_ms / 1000,
-        readers=settings.store_readers,
-    )
-
-
-def _remote(
-    address: str, clock: Clock, ids: Ids, token: str | None, certificates: str | None
-) -> RemoteCatalog:
-    from headgate.client.remote import RemoteCatalog
-
-    return RemoteCatalog(address, clock=clock, ids=ids, token=token, certificates=certificates)
-
-
-def _filesystem(address: str, clock: Clock, ids: Ids) -> FilesystemCatalog:
-    from headgate.catalog.filesystem import FilesystemCatalog
-
-    return FilesystemCatalog(
-        _filesystem_root(address),
-        store_for=locations.store_for,
-        clock=clock,
-        ids=ids,
-    )
-
-
-def _session(
-    catalog: ManagingCatalog,
-    clock: Clock,
-    ids: Ids,
-    settings: Settings,
-    on_close: Callable[[], None],
-) -> Session:
-    from headgate.client.session import Session
-    from headgate.client.transaction import Patience
-
-    return Session(
-        catalog,
-        clock=clock,
-        ids=ids,
-        store_for=locations.store_for,
-        patience=Patience(inline_bytes=settings.inline_limit_bytes),
-        on_close=on_close,
-    )
-
-
-def _nothing() -> None:
-    pass
-
-
-def _database(address: str) -> Path:
+    """Return the SQLite file of a store's address; None for another address."""
+    if _kind(address) != "database" or is_postgres(address):
+        return None
     if address.startswith("sqlite:"):
         path = address.removeprefix("sqlite://")
         if not path.startswith("/") or path == "/":
@@ -309,6 +229,32 @@ def _database(address: str) -> Path:
     if not address:
         raise InvalidArgumentError("The address is empty.", remedy="Use a directory.")
     return Path(address) / DATABASE
+
+
+def is_postgres(address: str) -> bool:
+    """Return True for the address of a PostgreSQL database."""
+    return address.startswith(("postgresql://", "postgres://"))
+
+
+def _kind(address: str) -> Literal["database", "server", "filesystem"]:
+    if "://" not in address or address.startswith("sqlite:") or is_postgres(address):
+        return "database"
+    return "server" if address.startswith(("http://", "https://")) else "filesystem"
+
+
+def _store(address: str, clock: Clock, settings: Settings) -> CatalogStore:
+    patience = settings.store_patience_ms / 1000
+    database = database_file(address)
+    if database is not None:
+        return SQLiteStore(str(_ready(database)), clock, patience=patience)
+    from headgate.catalog.stores.postgres import PostgresStore  # slow to load
+
+    return PostgresStore(address, clock, patience=patience, readers=settings.store_readers)
+
+
+def _default_root(address: str) -> str | None:
+    database = database_file(address)
+    return None if database is None else locations.normalize(str(database.parent.resolve()))
 
 
 def _ready(database: Path) -> Path:

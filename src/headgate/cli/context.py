@@ -32,9 +32,9 @@ class Globals:
 
     def open(self) -> Session:
         """Open the lake. Only `init` creates one, so that a mistyped address does not."""
-        from headgate._connect import DATABASE  # slow to load, and needed only from here on
+        from headgate._connect import database_file  # slow to load, and needed only from here on
 
-        if _is_missing(self.lake, DATABASE):
+        if _is_missing(self.lake, database_file(self.lake)):
             raise NotFoundError(
                 f"There is no lake at {self.lake}.",
                 remedy=f"Create it with `headgate init {self.lake}`, or pass another --lake.",
@@ -48,12 +48,10 @@ class Globals:
             yield session
 
 
-def _is_missing(address: str, database: str) -> bool:
+def _is_missing(address: str, database: Path | None) -> bool:
     """Return True if `connect` would create a lake here; it reports all other errors itself."""
-    if address.startswith("sqlite:///"):
-        return not Path(address.removeprefix("sqlite://")).exists()
-    if not address or "://" in address:
+    if database is None or database.exists():
         return False
-    folder = Path(address)
+    folder = database.parent
     is_usable = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    return is_usable and not (folder / database).exists()
+    return is_usable or address.startswith("sqlite:")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -103,17 +102,14 @@ def restore(
     For example:
       headgate restore /backups/lake-monday.db /data/lake
     """
-    from headgate._connect import DATABASE
+    from headgate._connect import database_file
     from headgate.catalog import restoration  # slow to load
     from headgate.clock import SystemClock
 
     here: Globals = ctx.obj
-    if address.startswith("sqlite:///"):
-        database = Path(address.removeprefix("sqlite://"))
-    elif "://" in address or not address:
+    database = database_file(address) if address else None
+    if database is None:
         raise typer.BadParameter("only a directory or sqlite:///FILE can be restored to.")
-    else:
-        database = Path(address) / DATABASE
     root = restoration.restore(backup, database, SystemClock())
     here.output.result(
         {"lake": address, "database": str(database), "root": root},
@@ -125,17 +121,12 @@ def restore(
     )
 
 
-class TokenAction(enum.Enum):
-    """Actions of `headgate token`."""
-
-    CREATE = "create"
-    LIST = "list"
-    REVOKE = "revoke"
-
-
 def token(
     ctx: typer.Context,
-    action: Annotated[TokenAction, typer.Argument(metavar="ACTION", help="create, list, revoke.")],
+    action: Annotated[
+        Literal["create", "list", "revoke"],
+        typer.Argument(metavar="ACTION", help="create, list, revoke."),
+    ],
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The name of the token; not for list.")
     ] = None,
@@ -154,21 +145,20 @@ def token(
       headgate token revoke nightly-load
     """
     here: Globals = ctx.obj
-    token_name = _checked_name(name, action is not TokenAction.LIST)
-    if days is not None and action is not TokenAction.CREATE:
+    token_name = _checked_name(name, action != "list")
+    if days is not None and action != "create":
         raise typer.BadParameter("--days is only for `token create`.")
-    with here.session("Connecting") as session:
-        if action is TokenAction.LIST:
+    if action == "list":
+        with here.session("Connecting") as session:
             tokens = session.tokens()
-        elif action is TokenAction.REVOKE:
-            session.revoke_token(token_name)
-        else:
-            secret = session.create_token(token_name, expires=_in_days(days))
-    if action is TokenAction.LIST:
         views.show_tokens(here.output, tokens)
-    elif action is TokenAction.REVOKE:
+    elif action == "revoke":
+        with here.session("Connecting") as session:
+            session.revoke_token(token_name)
         here.output.result({"token": token_name}, f"Revoked token {token_name}.")
     else:
+        with here.session("Connecting") as session:
+            secret = session.create_token(token_name, expires=_in_days(days))
         here.output.result({"token": token_name, "secret": secret}, secret)
         here.output.note(
             f"This is the secret of token {token_name}. It is not shown again. Clients pass it as "
@@ -176,17 +166,12 @@ def token(
         )
 
 
-class ListenerAction(enum.Enum):
-    """Actions of `headgate listener`."""
-
-    ADD = "add"
-    LIST = "list"
-    REMOVE = "remove"
-
-
 def listener(
     ctx: typer.Context,
-    action: Annotated[ListenerAction, typer.Argument(metavar="ACTION", help="add, list, remove.")],
+    action: Annotated[
+        Literal["add", "list", "remove"],
+        typer.Argument(metavar="ACTION", help="add, list, remove."),
+    ],
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="The name of the listener; not for list.")
     ] = None,
@@ -210,23 +195,22 @@ def listener(
       headgate listener remove warehouse
     """
     here: Globals = ctx.obj
-    listener_name = _checked_name(name, action is not ListenerAction.LIST)
-    if (url is None) is (action is ListenerAction.ADD):
+    listener_name = _checked_name(name, action != "list")
+    if (url is None) is (action == "add"):
         raise typer.BadParameter("`listener add` needs --url; other actions do not take it.")
-    if after is not None and action is not ListenerAction.ADD:
+    if after is not None and action != "add":
         raise typer.BadParameter("--after is only for `listener add`.")
-    with here.session("Connecting") as session:
-        if action is ListenerAction.LIST:
+    if action == "list":
+        with here.session("Connecting") as session:
             listeners = session.listeners()
-        elif action is ListenerAction.REMOVE:
-            session.delete_listener(listener_name)
-        else:
-            added = session.put_listener(listener_name, url or "", after)
-    if action is ListenerAction.LIST:
         views.show_listeners(here.output, listeners)
-    elif action is ListenerAction.REMOVE:
+    elif action == "remove":
+        with here.session("Connecting") as session:
+            session.delete_listener(listener_name)
         here.output.result({"listener": listener_name}, f"Removed listener {listener_name}.")
     else:
+        with here.session("Connecting") as session:
+            added = session.put_listener(listener_name, url or "", after)
         here.output.result(
             {"listener": added.name, "url": added.target, "position": added.position},
             f"Listener {added.name} receives events after sequence {added.position} at "
@@ -235,17 +219,12 @@ def listener(
         here.output.note("Events are sent by a server: `headgate serve`.")
 
 
-class LocationAction(enum.Enum):
-    """Actions of `headgate location`."""
-
-    ADD = "add"
-    LIST = "list"
-    REMOVE = "remove"
-
-
 def location(
     ctx: typer.Context,
-    action: Annotated[LocationAction, typer.Argument(metavar="ACTION", help="add, list, remove.")],
+    action: Annotated[
+        Literal["add", "list", "remove"],
+        typer.Argument(metavar="ACTION", help="add, list, remove."),
+    ],
     url: Annotated[
         str | None,
         typer.Argument(metavar="URL", help="A URL or a directory; not for list."),
@@ -263,22 +242,20 @@ def location(
       headgate location remove s3://bucket/landing
     """
     here: Globals = ctx.obj
-    if (url is None) is (action is not LocationAction.LIST):
-        raise typer.BadParameter(
-            "list takes no URL." if action is LocationAction.LIST else "a URL is required."
-        )
-    with here.session("Connecting") as session:
-        match action:
-            case LocationAction.LIST:
-                views.show_locations(here.output, session.locations())
-            case LocationAction.ADD:
-                added = session.add_location(url or "").url
-                here.output.result({"location": added}, f"Clients may put tables under {added}.")
-            case LocationAction.REMOVE:
-                session.remove_location(url or "")
-                here.output.result(
-                    {"location": url}, f"Removed {url}: new tables there are refused."
-                )
+    if (url is None) is (action != "list"):
+        raise typer.BadParameter("list takes no URL." if action == "list" else "a URL is required.")
+    if action == "list":
+        with here.session("Connecting") as session:
+            locations = session.locations()
+        views.show_locations(here.output, locations)
+    elif action == "add":
+        with here.session("Connecting") as session:
+            added = session.add_location(url or "").url
+        here.output.result({"location": added}, f"Clients may put tables under {added}.")
+    else:
+        with here.session("Connecting") as session:
+            session.remove_location(url or "")
+        here.output.result({"location": url}, f"Removed {url}: new tables there are refused.")
 
 
 def _checked_name(name: str | None, is_required: bool) -> str:

@@ -18,14 +18,16 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, Retry
 
 if TYPE_CHECKING:  # slow to load
     from headgate.api.port import Progress
+
+Record = Mapping[str, object]
 
 CLOSED_PIPE = 141
 _LONGEST_CELL = 60
@@ -68,39 +70,29 @@ class Output:
 
     def error(self, error: HeadgateError) -> None:
         """Report an error with its remedy and its code."""
-        fields: dict[str, object] = {
-            "code": error.code,
-            "message": error.message,
-            "remedy": error.remedy,
-            "retry": error.retry.value,
-        }
+        more: dict[str, object] = {}
         if (txn_id := getattr(error, "txn_id", None)) is not None:
-            fields["txnId"] = txn_id
+            more["txnId"] = txn_id
         for name in ("conflicts", "violations"):
             if items := getattr(error, name, ()):
-                fields[name] = [str(item) for item in items]
-        self._fail(fields, f"{error.message}\n{error.remedy}\n[{error.code}]")
+                more[name] = [str(item) for item in items]
+        self._fail(error.code, error.message, error.remedy, error.retry, more)
 
     def usage_error(self, message: str, command: str = "") -> None:
         """Report wrong usage as JSON; as text, typer does."""
         remedy = f"See `{' '.join(filter(None, ('headgate', command, '--help')))}`."
-        fields = {"code": "usage", "message": message, "remedy": remedy, "retry": "never"}
-        self._fail(fields, f"{message}\n{remedy}\n[usage]")
+        self._fail("usage", message, remedy)
 
     def system_error(self, error: OSError) -> None:
         """Report an error of the operating system."""
         path = f": {error.filename}" if error.filename else ""
-        message = f"{error.strerror or error}{path}."
         remedy = "Fix the cause and try again. Ratified commits are kept, nothing else was changed."
-        fields = {"code": "system", "message": message, "remedy": remedy, "retry": "never"}
-        self._fail(fields, f"{message}\n{remedy}\n[system]")
+        self._fail("system", f"{error.strerror or error}{path}.", remedy)
 
     def bug(self, error: Exception) -> None:
         """Report an unexpected exception."""
         message = f"This is a bug in Headgate: {type(error).__name__}: {error}"
-        remedy = "Please report it. HEADGATE_DEBUG=1 shows the traceback."
-        fields = {"code": "bug", "message": message, "remedy": remedy, "retry": "never"}
-        self._fail(fields, f"{message}\n{remedy}")
+        self._fail("bug", message, "Please report it. HEADGATE_DEBUG=1 shows the traceback.")
 
     @contextmanager
     def progress(self, description: str, unit: str = "") -> Iterator[Progress]:
@@ -113,8 +105,19 @@ class Output:
         with terminal.progress(description, partial(_amount, unit)) as progress:
             yield progress
 
-    def _fail(self, fields: Mapping[str, object], text: str) -> None:
-        print(to_json({"error": fields}) if self.as_json else text, file=sys.stderr)
+    def _fail(
+        self,
+        code: str,
+        message: str,
+        remedy: str,
+        retry: Retry = Retry.NEVER,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        text = f"{message}\n{remedy}\n[{code}]"
+        if self.as_json:
+            fields = {"code": code, "message": message, "remedy": remedy, "retry": retry.value}
+            text = to_json({"error": {**fields, **(more or {})}})
+        print(text, file=sys.stderr)
 
 
 def write(text: str) -> None:
@@ -157,6 +160,34 @@ def table(
         if all(isinstance(value, int | float | Decimal | None) for value in column)
     }
     return terminal.table(names, cells, numbers, shorten, truncate=truncate)
+
+
+def listing(
+    columns: Sequence[str],
+    records: Sequence[Record],
+    *,
+    empty: str = "",
+    shorten: Collection[str] | None = None,
+) -> str:
+    """Align these fields of records as `table` does; `-` stands for a missing value."""
+    rows = [["-" if (v := item.get(name)) is None else v for name in columns] for item in records]
+    return table(columns, rows, empty=empty, shorten=shorten)
+
+
+def record(entry: Any, **names: str) -> dict[str, object]:
+    """Return the fields of an entry of the catalog as in JSON.
+
+    Times are in ISO 8601. Names are in camel case, or as `names` gives them.
+    """
+    fields: dict[str, object] = {}
+    for field in entry.__struct_fields__:
+        value = getattr(entry, field)
+        first, *rest = field.removesuffix("_ms").split("_")
+        name = names.get(field, first + "".join(map(str.title, rest)))
+        if field.endswith("_ms"):
+            value = iso_time(value)
+        fields[name] = value.value if isinstance(value, enum.Enum) else value
+    return fields
 
 
 def key_values(pairs: Sequence[tuple[str, object]]) -> str:

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headgate.cli.output import Output, byte_size, counted, delay, iso_time, key_values, table
+from headgate.cli.output import (
+    Output,
+    Record,
+    byte_size,
+    counted,
+    delay,
+    iso_time,
+    key_values,
+    listing,
+    record,
+    table,
+)
 
 if TYPE_CHECKING:  # all of these are slow to load
     from headgate.api.events import Event
@@ -29,42 +40,19 @@ def show_lake(
     dropped: bool,
 ) -> None:
     """Show the tables of a lake, sorted by name."""
-    entries = sorted(tables, key=lambda entry: (entry.name or "", entry.created_ms))
     columns = ["table", "latest", "published", "created"]
     if dropped:
         columns += ["state", "dropped", "id"]
-    rows = [
-        [
-            entry.name,
-            entry.kind.value if entry.latest is None else entry.latest,
-            "-" if entry.published is None else entry.published,
-            iso_time(entry.created_ms),
-            entry.state.value,
-            iso_time(entry.dropped_ms) or "-",
-            entry.table_id,
-        ][: len(columns)]
-        for entry in entries
+    entries = sorted(tables, key=lambda entry: (entry.name or "", entry.created_ms))
+    records = [record(entry, name="table") for entry in entries]
+    shown = [
+        item
+        | {"id": item["tableId"], "latest": item["kind" if item["latest"] is None else "latest"]}
+        for item in records
     ]
     output.result(
-        {
-            "lake": lake,
-            "namespaces": namespaces,
-            "tables": [
-                {
-                    "table": entry.name,
-                    "tableId": entry.table_id,
-                    "kind": entry.kind.value,
-                    "state": entry.state.value,
-                    "location": entry.location,
-                    "latest": entry.latest,
-                    "published": entry.published,
-                    "created": iso_time(entry.created_ms),
-                    "dropped": iso_time(entry.dropped_ms),
-                }
-                for entry in entries
-            ],
-        },
-        table(columns, rows, empty="No tables.", shorten=()),
+        {"lake": lake, "namespaces": namespaces, "tables": records},
+        listing(columns, shown, empty="No tables.", shorten=()),
     )
     output.note(f"Namespaces: {', '.join(namespaces)}.")
 
@@ -75,16 +63,17 @@ def show_external(output: Output, resolved: Resolved) -> None:
 
     declared = "" if resolved.metadata is None else resolved.metadata.schema_string
     columns = from_json(declared).fields if declared else ()
-    pairs = [
-        ("table", resolved.name),
-        ("id", resolved.table_id),
-        ("kind", f"external, {resolved.format}"),
-        ("location", resolved.location),
-    ]
+    text = key_values(
+        [
+            ("table", resolved.name),
+            ("id", resolved.table_id),
+            ("kind", f"external, {resolved.format}"),
+            ("location", resolved.location),
+        ]
+    )
     described = [{"name": field.name, "type": str(field.type)} for field in columns]
-    text = key_values(pairs)
     if described:
-        text += "\n" + table(("column", "type"), [(c["name"], c["type"]) for c in described])
+        text += "\n" + table(("column", "type"), [tuple(column.values()) for column in described])
     output.result(
         {
             "table": resolved.name,
@@ -171,26 +160,18 @@ def show_log(
     history: Mapping[Version, HistoryEntry],
 ) -> None:
     """Show how each commit was made, when, and what it did according to its `commitInfo`."""
-    output.result(
-        {"table": name, "commits": [_commit(e, history.get(e.commit.version)) for e in entries]},
-        table(
-            ("version", "way", "state", "proposed", "ratified", "published", "txnId", "operation"),
-            [
-                (
-                    entry.commit.version,
-                    entry.commit.way.value,
-                    "published" if entry.commit.is_published else "ratified",
-                    iso_time(entry.proposed_ms),
-                    delay(entry.ratified_ms, entry.proposed_ms),
-                    delay(entry.commit.published_ms, entry.proposed_ms),
-                    entry.commit.txn_id,
-                    _operation(history.get(entry.commit.version)),
-                )
-                for entry in entries
-            ],
-            shorten=["txnId"],
-        ),
-    )
+    commits = [_commit(entry, history.get(entry.commit.version)) for entry in entries]
+    shown = [
+        commit
+        | {
+            "ratified": delay(entry.ratified_ms, entry.proposed_ms),
+            "published": delay(entry.commit.published_ms, entry.proposed_ms),
+            "operation": _operation(history.get(entry.commit.version)),
+        }
+        for commit, entry in zip(commits, entries, strict=True)
+    ]
+    columns = ["version", "way", "state", "proposed", "ratified", "published", "txnId", "operation"]
+    output.result({"table": name, "commits": commits}, listing(columns, shown, shorten=["txnId"]))
 
 
 def show_findings(output: Output, findings: Sequence[Finding]) -> int:
@@ -199,19 +180,7 @@ def show_findings(output: Output, findings: Sequence[Finding]) -> int:
     errors, warnings = left.count("error"), left.count("warning")
     output.result(
         {
-            "findings": [
-                {
-                    "rule": finding.rule,
-                    "severity": finding.severity.value,
-                    "table": finding.table,
-                    "version": finding.version,
-                    "path": finding.path,
-                    "says": finding.says,
-                    "remedy": finding.remedy,
-                    "repaired": finding.repaired,
-                }
-                for finding in findings
-            ],
+            "findings": [record(finding) for finding in findings],
             "errors": errors,
             "warnings": warnings,
         },
@@ -258,38 +227,16 @@ def show_status(output: Output, status: Status) -> int:
     if status.tails:
         rows = [(tail.name or tail.table_id, tail.unpublished) for tail in status.tails]
         text.append(table(("table", "unpublished"), rows))
-    if status.listeners:
-        text.append(_listener_table(status.listeners))
-    output.result(
-        {
-            "version": status.version,
-            "store": status.store,
-            "root": status.root,
-            "sequence": status.sequence,
-            "clock": iso_time(status.clock_ms),
-            "tables": dict(status.tables),
-            "external": status.external,
-            "unpublished": status.unpublished,
-            "openTransactions": status.open_transactions,
-            "tails": [
-                {"table": tail.name, "tableId": tail.table_id, "unpublished": tail.unpublished}
-                for tail in status.tails
-            ],
-            "publisherLagMs": status.publisher_lag_ms,
-            "troubles": [
-                {
-                    "table": trouble.name,
-                    "tableId": trouble.table_id,
-                    "stopped": trouble.is_stopped,
-                    "reason": trouble.reason,
-                }
-                for trouble in status.troubles
-            ],
-            "listeners": [_listener(entry) for entry in status.listeners],
-            "tokens": status.tokens,
-        },
-        "\n\n".join(text),
-    )
+    listeners = [record(entry, name="listener") for entry in status.listeners]
+    if listeners:
+        text.append(_listener_table(listeners))
+    fields = record(status) | {
+        "publisherLagMs": status.publisher_lag_ms,
+        "tails": [record(tail, name="table") for tail in status.tails],
+        "troubles": [record(item, name="table", is_stopped="stopped") for item in status.troubles],
+        "listeners": listeners,
+    }
+    output.result(fields, "\n\n".join(text))
     if stopped:
         output.note(f"Publishing has stopped for {counted(stopped, 'table')}: run `headgate fsck`.")
     return stopped
@@ -297,49 +244,22 @@ def show_status(output: Output, status: Status) -> int:
 
 def show_tokens(output: Output, tokens: Sequence[TokenEntry]) -> None:
     """Show access tokens, without their secrets."""
-    output.result(
-        {
-            "tokens": [
-                {
-                    "token": token.name,
-                    "created": iso_time(token.created_ms),
-                    "expires": iso_time(token.expires_ms),
-                    "revoked": iso_time(token.revoked_ms),
-                }
-                for token in tokens
-            ]
-        },
-        table(
-            ("token", "created", "expires", "revoked"),
-            [
-                (
-                    token.name,
-                    iso_time(token.created_ms),
-                    iso_time(token.expires_ms) or "-",
-                    iso_time(token.revoked_ms) or "-",
-                )
-                for token in tokens
-            ],
-            empty="No tokens.",
-        ),
-    )
+    records = [record(token, name="token") for token in tokens]
+    columns = ("token", "created", "expires", "revoked")
+    output.result({"tokens": records}, listing(columns, records, empty="No tokens."))
 
 
 def show_locations(output: Output, locations: Sequence[LocationEntry]) -> None:
     """Show the registered locations."""
-    rows = [(location.url, iso_time(location.created_ms)) for location in locations]
-    output.result(
-        {"locations": [{"location": url, "added": added} for url, added in rows]},
-        table(("location", "added"), rows, empty="No locations."),
-    )
+    records = [record(entry, url="location", created_ms="added") for entry in locations]
+    columns = ("location", "added")
+    output.result({"locations": records}, listing(columns, records, empty="No locations."))
 
 
 def show_listeners(output: Output, listeners: Sequence[ListenerEntry]) -> None:
     """Show listeners and the position of each."""
-    output.result(
-        {"listeners": [_listener(entry) for entry in listeners]},
-        _listener_table(listeners),
-    )
+    records = [record(entry, name="listener") for entry in listeners]
+    output.result({"listeners": records}, _listener_table(records))
 
 
 def _values(column: Any) -> list[object]:
@@ -384,40 +304,20 @@ def _operation(history: HistoryEntry | None) -> str:
     words = [history.operation or "-"]
     if mode := history.parameters.get("mode"):
         words.append(str(mode))
-    for metric, noun in (("numOutputRows", "row"), ("numRemovedFiles", "file removed")):
+    for metric, noun in (("numOutputRows", "row"), ("numRemovedFiles", "file")):
         count = history.metrics.get(metric)
         if isinstance(count, str) and count.isdigit() and count != "0":
-            words.append(f"{int(count):,} {noun}" if count == "1" else _plural(count, noun))
+            removed = " removed" if metric == "numRemovedFiles" else ""
+            words.append(f"{counted(int(count), noun)}{removed}")
     return f"{words[0]} {', '.join(words[1:])}".rstrip()
 
 
-def _plural(count: str, noun: str) -> str:
-    first, _, rest = noun.partition(" ")
-    return f"{int(count):,} {first}s {rest}".rstrip()
-
-
-def _listener(entry: ListenerEntry) -> dict[str, object]:
-    return {
-        "listener": entry.name,
-        "kind": entry.kind,
-        "target": entry.target,
-        "position": entry.position,
-        "behind": entry.behind,
-        "failing": entry.failing,
-        "created": iso_time(entry.created_ms),
-    }
-
-
-def _listener_table(listeners: Sequence[ListenerEntry]) -> str:
-    drawn = table(
-        ("listener", "kind", "position", "behind", "target"),
-        [
-            (entry.name, entry.kind, entry.position, entry.behind, entry.target)
-            for entry in listeners
-        ],
-        empty="No listeners.",
-    )
-    failing = [f"{entry.name} is failing: {entry.failing}" for entry in listeners if entry.failing]
+def _listener_table(listeners: Sequence[Record]) -> str:
+    columns = ("listener", "kind", "position", "behind", "target")
+    drawn = listing(columns, listeners, empty="No listeners.")
+    failing = [
+        f"{one['listener']} is failing: {one['failing']}" for one in listeners if one["failing"]
+    ]
     return "\n".join([drawn, *failing])
 
 

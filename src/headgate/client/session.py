@@ -96,19 +96,17 @@ class Session:
         clock: Clock,
         ids: Ids,
         store_for: Callable[[str], ObjectStore],
-        catalog_name: str = DEFAULT_CATALOG,
-        schema: str = DEFAULT_SCHEMA,
         patience: Patience | None = None,
-        on_close: Callable[[], None] = lambda: None,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
         self.catalog = catalog
-        self._namespace = SchemaName(catalog_name, schema)
+        self._namespace = SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA)
         self.clock = clock
         self.ids = ids
         self._store_for = store_for
         self._cache = SnapshotCache()
         self._committer = Committer(catalog, clock, ids, patience)
-        self._on_close: Callable[[], None] | None = on_close
+        self._on_close = on_close
 
     def __enter__(self) -> Self:
         return self
