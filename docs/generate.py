@@ -91,7 +91,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "settings.md", settings_page()
     life = DOCS / "commit-life.md"
     yield life, fill(life.read_text(), "table", drawing(table_states.LIFECYCLE))
-    rows = all_operations(Settings())
+    rows = all_operations()
     api = DOCS / "http.md"
     text = fill(api.read_text(), "operations", operation_table(rows))
     yield api, fill(text, "problems", problem_table())
@@ -288,7 +288,7 @@ def operation_table(rows: Sequence[Operation]) -> str:
     lines = ["| | path | query | effect |", "|---|---|---|---|"]
     for row in rows:
         query = ", ".join(f"`{parameter.name}`" for parameter in row.query)
-        lines.append(f"| {row.method} | `{row.path}` | {query} | {row.says} |")
+        lines.append(f"| {row.method} | `{row.path}` | {query} | {row.summary} |")
     return "\n".join(lines)
 
 

@@ -43,6 +43,7 @@ from headgate.http import app, event_routes, routes
 from headgate.http.auth import Tokens
 from headgate.http.deferred_app import Starting
 from headgate.http.origins import Origins
+from headgate.http.server import PROPOSERS, Server
 from headgate.http.webhooks import Webhook
 from headgate.protocol import features
 from headgate.settings import Settings
@@ -217,7 +218,7 @@ def create_app() -> app.Application:
             clock=clock,
             ids=ids,
             housekeeping=True,
-            proposers=app.PROPOSERS,
+            proposers=PROPOSERS,
             on_stopped=fail,
         )
 
@@ -227,7 +228,7 @@ def create_app() -> app.Application:
 
         has_auth = bool(environment.get(_AUTH))
         hosts = [host for host in settings.allowed_hosts.split(",") if host.strip()]
-        server = app.Server(
+        server = Server(
             catalog=catalog,
             settings=settings,
             clock=clock,
@@ -239,7 +240,7 @@ def create_app() -> app.Application:
         )
         receivers = WebhookAddresses(settings.listener_networks)
         catalog.deliver(WEBHOOK, lambda url: Webhook(url, receivers))
-        return app.create(server, routes.all_operations(settings), on_stop=catalog.close)
+        return app.create(server, routes.all_operations(), on_stop=catalog.close)
 
     return Starting(build)
 

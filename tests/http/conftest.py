@@ -16,6 +16,7 @@ from headgate.client.remote import RemoteCatalog
 from headgate.clock import RandomIds, SystemClock
 from headgate.http import app, routes
 from headgate.http.auth import Tokens
+from headgate.http.server import PROPOSERS, Server
 from headgate.settings import Settings
 from tests.kit.asgi import AsgiTransport
 
@@ -24,7 +25,7 @@ from tests.kit.asgi import AsgiTransport
 class Served:
     """A server without a socket, and those who speak to it."""
 
-    server: app.Server
+    server: Server
     transport: AsgiTransport
     http: httpx.Client
 
@@ -68,12 +69,12 @@ def serving(
         publisher=publisher,
         clock=clock,
         ids=ids,
-        proposers=app.PROPOSERS,
+        proposers=PROPOSERS,
     )
     catalog.add_location("file:///elsewhere")
     tokens = Tokens(catalog.principal_of, clock) if auth else None
-    server = app.Server(catalog=catalog, settings=settings, clock=clock, ids=ids, tokens=tokens)
-    transport = AsgiTransport(app.create(server, routes.all_operations(settings)))
+    server = Server(catalog=catalog, settings=settings, clock=clock, ids=ids, tokens=tokens)
+    transport = AsgiTransport(app.create(server, routes.all_operations()))
     with (
         transport.running(),
         httpx.Client(

@@ -23,6 +23,7 @@ from headgate.errors import (
     VersionGoneError,
 )
 from headgate.http import app, event_routes
+from headgate.http.server import Server
 from headgate.http.webhooks import SEQUENCE_HEADER, Webhook
 from headgate.protocol.actions import Sequence
 from headgate.settings import Settings
@@ -39,7 +40,7 @@ IDS = RandomIds(CLOCK)
 class Served:
     """A server of the feed without a socket, and a session beside it on the same catalog."""
 
-    def __init__(self, catalog: Catalog, server: app.Server, transport: AsgiTransport) -> None:
+    def __init__(self, catalog: Catalog, server: Server, transport: AsgiTransport) -> None:
         self.catalog = catalog
         self.server = server
         self.http = httpx.Client(base_url="http://testserver", transport=transport, timeout=60)
@@ -65,14 +66,14 @@ def served(tmp_path: Path) -> Iterator[Served]:
     catalog = embedded_catalog(
         str(tmp_path / "lake"), settings=settings, publisher=False, clock=CLOCK, ids=IDS
     )
-    server = app.Server(
+    server = Server(
         catalog=catalog,
         settings=settings,
         clock=CLOCK,
         ids=IDS,
         gauges=lambda: event_routes.gauges(catalog.status()),
     )
-    transport = AsgiTransport(app.create(server, event_routes.operations(settings)))
+    transport = AsgiTransport(app.create(server, list(event_routes.operations)))
     with transport.running():
         served = Served(catalog, server, transport)
         for name in "ab":

@@ -47,7 +47,7 @@ from tests.kit.builders import add, metadata, new_table_id, protocol
 IDS = RandomIds()
 DIALECTS = "/api/2.1/unity-catalog/"
 SETTINGS = Settings(verify_staged=0, longest_wait_ms=0)
-OPERATIONS = {operation.name: operation for operation in all_operations(SETTINGS)}
+OPERATIONS = {operation.name: operation for operation in all_operations()}
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
 EXAMPLES = 200 if IS_LONG else 8
 # To make a failure small takes minutes with bodies like these, and what failed is said anyhow.
@@ -198,7 +198,7 @@ def send(http: httpx.Client, wanted: dict[str, Any]) -> httpx.Response:
 def test_the_server_gives_the_very_document_that_is_kept_in_the_docs(world: World) -> None:
     assert world.http.get("/openapi.json").json()["paths"] == DOCUMENT["paths"]
     kept = json.loads(Path("docs/openapi.json").read_text())
-    as_delivered = openapi.document(all_operations(Settings()), kept["info"]["version"])
+    as_delivered = openapi.document(all_operations(), kept["info"]["version"])
     assert json.loads(json.dumps(as_delivered)) == kept
 
 
@@ -207,7 +207,7 @@ def test_the_page_names_every_operation_and_every_code_of_the_server() -> None:
     page = Path("docs/http.md").read_text()
     for operation in OPERATIONS.values():
         assert f"| {operation.method} | `{operation.path}` |" in page
-        assert operation.says in page
+        assert operation.summary in page
         for code in operation.problems:
             assert f"`{code}`" in page
 
@@ -223,7 +223,7 @@ def test_every_route_of_the_application_is_in_the_document_and_the_other_way_rou
         (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
     }
     assert native == described
-    spoken = [row for dialect in (rest, v1, preview) for row in dialect.operations(SETTINGS)]
+    spoken = [row for dialect in (rest, v1, preview) for row in dialect.operations]
     assert served - native == {(row.method, row.path) for row in spoken}
     # What is for those who run a server, and is described on the page about that.
     others = {route.path for route in application._others.routes}

@@ -17,11 +17,9 @@ from tests.http.conftest import Served, serving
 from tests.http.unity import test_fuzz as unity
 from tests.kit import shows
 
-NATIVE = {operation.name: operation for operation in all_operations(native.SETTINGS)}
+NATIVE = {operation.name: operation for operation in all_operations()}
 UNITY = {
-    operation.name: operation
-    for dialect in (rest, v1, preview)
-    for operation in dialect.operations(unity.SETTINGS)
+    operation.name: operation for dialect in (rest, v1, preview) for operation in dialect.operations
 }
 # As JSON is written, since not every number can be held by what writes it.
 NUMBERS = [

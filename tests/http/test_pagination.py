@@ -16,7 +16,7 @@ from headgate.api import bodies
 from headgate.api.messages import Part, Proposal, Ratified, RatifiedCommit, VersionTaken
 from headgate.catalog import decider, resolver
 from headgate.catalog.stores.reader import SQLReadUnit
-from headgate.http import app
+from headgate.http import endpoint
 from headgate.http.budget import Share
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit.content import Staged
@@ -285,14 +285,14 @@ def test_a_large_response_is_made_when_there_is_memory_for_it(
 ) -> None:
     path = path_of(tight, kind)
     written: list[object] = []
-    write = app._written
+    write = endpoint.encoded
 
     def watched(answer: object) -> object:
         written.append(answer)
         return write(answer)
 
     others = all_taken(tight)
-    monkeypatch.setattr(app, "_written", watched)
+    monkeypatch.setattr(endpoint, "encoded", watched)
     with ThreadPoolExecutor(20) as clients:
         answers = [clients.submit(tight.http.get, path) for _ in range(20)]
         eventually(lambda: len(tight.server.budget._large._waiting) == 20)

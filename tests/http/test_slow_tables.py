@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from headgate.http import app
+from headgate.http.server import PROPOSERS
 from headgate.protocol.actions import TxnId, Version
 from headgate.protocol.paths import STAGED, StagedCommit
 from headgate.settings import Settings
@@ -143,7 +143,7 @@ def test_writers_held_back_who_need_a_thread_are_few(crowded: Served) -> None:
         answers = write_all(crowded, slow["tableId"], bodies, pool)
         others_commit(crowded, other, fresh)
         # As many as may be are held, and the others know at once.
-        eventually(lambda: len(answers) == WRITERS - app.PROPOSERS // 8)
+        eventually(lambda: len(answers) == WRITERS - PROPOSERS // 8)
         assert {answer.status_code for answer in answers} == {429}
         assert {answer.headers["retry-after"] for answer in answers} == {"1"}
         assert {crowded.problem(answer)["code"] for answer in answers} == {"busy"}
@@ -159,6 +159,6 @@ def test_staged_commits_to_storage_that_hangs_leave_threads_for_others(crowded: 
     with ThreadPoolExecutor(WRITERS) as pool, letting_go(store):
         answers = write_all(crowded, slow["tableId"], bodies, pool)
         others_commit(crowded, other, fresh)
-        eventually(lambda: len(answers) == WRITERS - app.PROPOSERS // 2)
+        eventually(lambda: len(answers) == WRITERS - PROPOSERS // 2)
         assert {answer.status_code for answer in answers} == {429}
     assert Counter(answer.status_code for answer in answers)[200] == 1

@@ -8,6 +8,7 @@ from typing import Any
 from headgate.catalog.service import Catalog
 from headgate.client.remote import RemoteCatalog
 from headgate.http import app, routes
+from headgate.http.server import Server
 from tests.kit.asgi import AsgiTransport
 from tests.kit.world import World
 
@@ -18,10 +19,10 @@ class ServedWorld(World):
     def open(self) -> None:
         super().open()
         assert isinstance(self.catalog, Catalog)
-        server = app.Server(
+        server = Server(
             catalog=self.catalog, settings=self.settings, clock=self.clock, ids=self.ids
         )
-        transport = AsgiTransport(app.create(server, routes.operations(self.settings)))
+        transport = AsgiTransport(app.create(server, routes.all_operations()))
         self._running = ExitStack()
         self._running.enter_context(transport.running())
         self._remote = RemoteCatalog(

@@ -1,4 +1,4 @@
-"""How the loop waits for answers of other threads."""
+"""Answers that other threads give and the event loop awaits."""
 
 from __future__ import annotations
 
@@ -13,86 +13,86 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-class Coming:
+class PendingAnswer:
     """An answer that another thread will give, awaited in the loop."""
 
-    __slots__ = ("_answers", "error", "here", "result")
+    __slots__ = ("_answers", "error", "future", "result")
 
-    def __init__(self, answers: Answers, here: asyncio.Future[Any]) -> None:
+    def __init__(self, answers: Answers, future: asyncio.Future[Any]) -> None:
         self._answers = answers
-        self.here = here
+        self.future = future
         self.result: Any = None
         self.error: BaseException | None = None
 
     def set_result(self, result: Any, /) -> None:
-        """Give it; the loop sees it when it is called."""
+        """Give the answer; the loop sees it after `wake`."""
         self.result = result
-        self._answers.came.append(self)
+        self._answers.given.append(self)
 
     def set_exception(self, error: BaseException, /) -> None:
-        """Say why there is none."""
+        """Give an error instead."""
         self.error = error
-        self._answers.came.append(self)
+        self._answers.given.append(self)
 
     @property
-    def call(self) -> Callable[[], None]:
-        """What has the loop look: equal for all, so once is enough for many."""
-        return self._answers.call
+    def wake(self) -> Callable[[], None]:
+        """The function that wakes the loop: equal for all, so one call is enough for many."""
+        return self._answers.wake
 
 
 class Answers:
-    """Brings what other threads found into the loop, many at one call.
+    """Passes answers of other threads to the loop, many with one call.
 
-    A batch of commits is answered in one moment: to wake the loop for each would cost more than
-    deciding them.
+    The commits of a batch are answered together: waking the loop for each of them would cost more
+    than deciding them.
     """
 
     def __init__(self) -> None:
-        self.came: deque[Coming] = deque()
-        self._is_called = False
+        self.given: deque[PendingAnswer] = deque()
+        self._is_waking = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def expected(self) -> Coming:
-        """Expect one, in the loop that will await it."""
+    def expect(self) -> PendingAnswer:
+        """Return a new pending answer; called in the loop that will await it."""
         self._loop = asyncio.get_running_loop()
-        return Coming(self, self._loop.create_future())
+        return PendingAnswer(self, self._loop.create_future())
 
-    def call(self) -> None:
-        """Have the loop look at what came."""
-        if not self._is_called and self._loop is not None:
-            self._is_called = True
-            with suppress(RuntimeError):  # the loop is gone, and with it who asked
-                self._loop.call_soon_threadsafe(self._tell)
+    def wake(self) -> None:
+        """Make the loop look at the answers given."""
+        if not self._is_waking and self._loop is not None:
+            self._is_waking = True
+            with suppress(RuntimeError):  # the loop is closed, and nothing awaits the answers
+                self._loop.call_soon_threadsafe(self._pass_on)
 
-    def _tell(self) -> None:
-        # In this order: what comes after the flag is down calls again.
-        self._is_called = False
-        while self.came:
-            coming = self.came.popleft()
-            if coming.here.done():
-                continue  # who asked has left
-            if coming.error is None:
-                coming.here.set_result(coming.result)
+    def _pass_on(self) -> None:
+        # Reset first: an answer given after this wakes the loop again.
+        self._is_waking = False
+        while self.given:
+            pending = self.given.popleft()
+            if pending.future.done():
+                continue  # the client disconnected
+            if pending.error is None:
+                pending.future.set_result(pending.result)
             else:
-                coming.here.set_exception(coming.error)
+                pending.future.set_exception(pending.error)
 
 
-class Together:
-    """Has one thread do what many requests wait for; they need none of their own for it."""
+class SharedWork:
+    """Runs a function once for all requests that wait for it at the same time."""
 
     def __init__(self) -> None:
         self._under_way: dict[str, asyncio.Future[Any]] = {}
 
     async def done(self, key: str, pool: ThreadPoolExecutor, do: Callable[[], Result]) -> Result:
-        """Wait for what is done under a key; begin it if nobody has."""
+        """Wait for the work under a key, which is begun if it is not under way."""
         under_way: asyncio.Future[Result] | None = self._under_way.get(key)
         if under_way is None:
             under_way = asyncio.get_running_loop().run_in_executor(pool, do)
             self._under_way[key] = under_way
             under_way.add_done_callback(partial(self._end, key))
-        return await asyncio.shield(under_way)  # who leaves must not end it for the others
+        return await asyncio.shield(under_way)  # a client that disconnects must not end it
 
     def _end(self, key: str, ended: asyncio.Future[Any]) -> None:
         del self._under_way[key]
         if not ended.cancelled():
-            ended.exception()  # seen, also when everybody has left
+            ended.exception()  # retrieved, even if every client disconnected

@@ -1,54 +1,43 @@
-"""Token -> principal.
+"""Checks access tokens.
 
-A token is 256 bits of chance, shown once; the catalog keeps its hash. Here only the answer to
-"whose is it" is remembered, for a second: a revoked token opens nothing after that.
+The catalog stores only hashes of tokens. Here a valid token is cached for a second, so that a
+revoked token is refused after that.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
+
+from cachetools import TTLCache
 
 from headgate.clock import Clock
 from headgate.errors import NotAuthenticatedError
 
-_KEPT_S = 1.0
-_KEPT = 10_000
-
-Principal = str
-Finder = Callable[[str], Principal | None]  # may wait for the store
+_CACHED_S = 1.0
+_MAX_CACHED = 10_000
 
 
 class Tokens:
-    """Knows whose token it is, or that it is nobody's."""
+    """The valid access tokens; `find` returns the name of a token, and may wait for the store."""
 
-    def __init__(self, find: Finder, clock: Clock) -> None:
+    def __init__(self, find: Callable[[str], str | None], clock: Clock) -> None:
         self._find = find
-        self._clock = clock
-        self._known: OrderedDict[str, tuple[Principal, float]] = OrderedDict()
+        self._valid: TTLCache[str, bool] = TTLCache(_MAX_CACHED, _CACHED_S, clock.monotonic)
 
-    def remembered(self, header: str | None) -> Principal | None:
-        """Give the principal without asking the store, if it was asked a moment ago."""
-        found = self._known.get(_secret(header))
-        if found is None or found[1] < self._clock.monotonic():
-            return None
-        return found[0]
+    def is_cached(self, header: str) -> bool:
+        """Return whether the token in an Authorization header was valid a moment ago."""
+        return _secret(header) in self._valid
 
-    def principal(self, header: str | None) -> Principal:
-        """Give the principal, or refuse."""
+    def check(self, header: str) -> None:
+        """Raise unless the token in an Authorization header is valid."""
         secret = _secret(header)
-        name = self._find(secret)
-        if name is None:
-            self._known.pop(secret, None)
+        if self._find(secret) is None:
             raise NotAuthenticatedError("The token is unknown, expired or revoked.")
-        self._known[secret] = (name, self._clock.monotonic() + _KEPT_S)
-        while len(self._known) > _KEPT:
-            self._known.popitem(last=False)
-        return name
+        self._valid[secret] = True
 
 
-def _secret(header: str | None) -> str:
-    scheme, _, secret = (header or "").partition(" ")
+def _secret(header: str) -> str:
+    scheme, _, secret = header.partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise NotAuthenticatedError("The request carries no token.")
     return secret.strip()

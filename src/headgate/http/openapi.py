@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the same rows and types as the routes."""
+"""The OpenAPI document, made from the same operations and types as the routes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 from headgate.api import bodies, problems
-from headgate.http.operations import Operation
+from headgate.http.operations import Kind, Operation
 
 _ANY = (
     *("malformed", "invalid-argument", "not-authenticated", "permission-denied", "not-found"),
@@ -18,10 +18,17 @@ _CHANGING = (
     *("key-reused", "transaction-expired", "too-large", "too-slow", "unsupported-media-type"),
     "already-exists",
 )
+_IDEMPOTENCY_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "A UUIDv7; a repeated request with the same key gets the same answer. For a "
+    "proposal, its txnId.",
+    "schema": {"type": "string"},
+}
 
 
 def document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
-    """Describe every operation."""
+    """Return the document."""
     kinds = [problems.Problem]
     for operation in operations:
         kinds += [kind for kind in (operation.body, operation.answer) if kind is not None]
@@ -56,59 +63,41 @@ def _described(operation: Operation, reference: dict[Any, Any]) -> dict[str, Any
     ]
     for parameter in operation.query:
         schema: dict[str, Any] = {"type": parameter.kind.value}
-        if parameter.kind.value == "integer":
+        if parameter.kind is Kind.NUMBER:
             schema |= {"minimum": 0, "format": "int64"}
         if parameter.is_repeated:
             schema = {"type": "array", "items": schema}
+        description = parameter.description
         parameters.append(
-            {
-                "name": parameter.name,
-                "in": "query",
-                "description": parameter.says,
-                "schema": schema,
-            }
+            {"name": parameter.name, "in": "query", "description": description, "schema": schema}
         )
     if operation.is_changing:
-        parameters.append(
-            {
-                "name": "Idempotency-Key",
-                "in": "header",
-                "description": "A UUIDv7; the same request under the same key is answered as the "
-                "first time. For a proposal, its txnId.",
-                "schema": {"type": "string"},
-            }
-        )
+        parameters.append(_IDEMPOTENCY_KEY)
     described: dict[str, Any] = {
         "operationId": operation.name,
-        "summary": operation.says,
+        "summary": operation.summary,
         "responses": _responses(operation, reference),
     }
     if parameters:
         described["parameters"] = parameters
     if operation.body is not None:
-        described["requestBody"] = {
-            "required": True,
-            "content": {bodies.JSON: {"schema": reference[operation.body]}},
-        }
+        content = {bodies.JSON: {"schema": reference[operation.body]}}
+        described["requestBody"] = {"required": True, "content": content}
     return described
 
 
 def _responses(operation: Operation, reference: dict[Any, Any]) -> dict[str, Any]:
-    answered: dict[str, Any] = {"description": operation.says}
+    problem = {bodies.PROBLEM: {"schema": reference[problems.Problem]}}
+    success: dict[str, Any] = {"description": operation.summary}
     if operation.answer is not None:
-        answered["content"] = {bodies.JSON: {"schema": reference[operation.answer]}}
-    responses = {"204" if operation.answer is None else "200": answered}
+        success["content"] = {bodies.JSON: {"schema": reference[operation.answer]}}
+    responses = {"204" if operation.answer is None else "200": success}
     codes = [*_ANY, *(_CHANGING if operation.is_changing else ()), *operation.problems]
     by_status: dict[int, list[str]] = {}
     for code in dict.fromkeys(codes):
         by_status.setdefault(problems.status_of(code), []).append(code)
     for status, found in sorted(by_status.items()):
-        responses[str(status)] = {
-            "description": f"{HTTPStatus(status).phrase}: {', '.join(found)}",
-            "content": {bodies.PROBLEM: {"schema": reference[problems.Problem]}},
-        }
-    responses["default"] = {
-        "description": "Whatever else went wrong; `code` says what.",
-        "content": {bodies.PROBLEM: {"schema": reference[problems.Problem]}},
-    }
+        description = f"{HTTPStatus(status).phrase}: {', '.join(found)}"
+        responses[str(status)] = {"description": description, "content": problem}
+    responses["default"] = {"description": "Any other error; see `code`.", "content": problem}
     return responses

@@ -1,31 +1,39 @@
-"""What a server can be asked, as rows of data.
+"""Operations of the server, as rows of data.
 
-An `Operation` names its path, its bodies and the function that carries it out. Routes, limits,
-metrics and the OpenAPI document are made from the same rows, so they cannot disagree.
+Each function that carries out an operation is declared with a decorator of an `Operations`. Routes,
+metrics and the OpenAPI document are made from these rows, so they cannot disagree: an operation has
+the name of its function and the first line of its docstring as summary; its parameter `body` and
+its result are its bodies.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any
+import functools
+import operator
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from headgate.api.port import Ref
+from headgate.api.problems import Problem
 from headgate.catalog.idempotency import RequestKey
 from headgate.catalog.service import Catalog
 from headgate.errors import HeadgateError, InvalidArgumentError
-from headgate.http.async_answers import Coming
+from headgate.http.async_answers import PendingAnswer
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.table_states import parse_table_id
+from headgate.settings import Settings
 
 _LARGEST = (1 << 63) - 1
 
+Handler = TypeVar("Handler", bound=Callable[..., object])
+
 
 class NeedsMemoryError(Exception):
-    """A response has to be made whose size is not yet reserved."""
+    """The memory for a response must be reserved before the response is made."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -33,7 +41,7 @@ class NeedsMemoryError(Exception):
 
 
 class Kind(enum.Enum):
-    """How a parameter is written."""
+    """The type of a query parameter."""
 
     TEXT = "string"
     NUMBER = "integer"
@@ -42,41 +50,44 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter in the query."""
+    """A query parameter."""
 
     name: str
-    says: str
+    description: str
     kind: Kind = Kind.NUMBER
     is_repeated: bool = False
 
 
 class Pool(enum.Enum):
-    """Who carries an operation out, so that slow ones do not hold up quick ones."""
+    """Thread pools, separate so that slow operations do not delay fast ones."""
 
     READS = "reads"
-    CHANGES = "changes"  # they may read and write storage
-    PROPOSALS = "proposals"  # those that cannot go straight into the ratifier's queue
+    CHANGES = "changes"  # may read and write storage
+    PROPOSALS = "proposals"  # those that cannot be queued for the ratifier directly
 
 
-@dataclass(slots=True)  # not frozen: one is made for each request, and that would cost the most
+@dataclass(slots=True)  # not frozen: that would make it slow to create, for every request
 class Call:
-    """One request, understood."""
+    """A decoded request."""
 
     catalog: Catalog
+    settings: Settings
     path: Mapping[str, str]
     query: Mapping[str, list[str]]
     body: Any = None
-    raw: bytes = b""  # the body as it came
+    raw: bytes = b""  # the body before it is decoded
     key: RequestKey | None = None
-    principal: str | None = None
     request_id: str = ""
-    agent: str = ""  # what the client calls itself
-    reserved: int = 0  # bytes of the store that the response may be made of
+    agent: str = ""  # the client's User-Agent
+    reserved: int = 0  # bytes of the store that the response may be made from
 
     def reserve(self, size: int) -> None:
-        """Go on if so many bytes are reserved for the response; else raise, to come again."""
+        """Return if this much memory is reserved for the response.
+
+        Raises `NeedsMemoryError` otherwise; the operation is then repeated with more.
+        """
         if size > self.reserved:
-            # Where the size is found out bit by bit, it must not come again for each bit.
+            # Doubled: a size that is discovered in small steps must not cause a repetition each.
             raise NeedsMemoryError(max(size, 2 * self.reserved))
 
     @property
@@ -87,14 +98,11 @@ class Call:
         values = self.query.get(name)
         return values[-1] if values else None
 
-    def texts(self, name: str) -> list[str]:
-        return self.query.get(name, [])
-
     def number(self, name: str) -> int | None:
         text = self.text(name)
         if text is None:
             return None
-        # Not longer than the largest: a number of thousands of digits is not even converted.
+        # The length is checked first: converting thousands of digits would be slow.
         is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST))
         if not is_number or int(text) > _LARGEST:
             raise InvalidArgumentError(
@@ -119,10 +127,10 @@ class Call:
         return None if number is None else Sequence(number)
 
     def refs(self) -> list[Ref]:
-        """Give the tables that the query names, by name or by id, in their order."""
+        """Return the tables that the query names: first those by name, then those by id."""
         return [
-            *(TableName.parse(name) for name in self.texts("name")),
-            *(parse_table_id(table_id) for table_id in self.texts("tableId")),
+            *map(TableName.parse, self.query.get("name", ())),
+            *map(parse_table_id, self.query.get("tableId", ())),
         ]
 
     def namespace(self) -> SchemaName | None:
@@ -132,25 +140,70 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One thing that can be asked, and how it is answered."""
+    """An operation of the server."""
 
     method: str
     path: str
-    name: str  # as the OpenAPI document and the metrics call it
-    says: str
-    do: Callable[[Call], object | Future[Any]]
-    answer: Any = None  # None: 204, nothing to say
-    body: Any = None
+    name: str
+    summary: str
+    do: Callable[..., object]
+    answer: Any  # None: 204, without a body
+    body: Any  # None: without a body
+    pool: Pool
     query: tuple[Parameter, ...] = ()
-    pool: Pool = Pool.READS
-    # Straight into the queue, with the answer to come; no if it has to wait for something.
-    soon: Callable[[Call, Coming], bool] | None = None
-    then: Callable[[Call, Any], object] | None = None  # makes a body of what came
-    problems: tuple[str, ...] = field(default=())  # codes beyond those anything can answer
-    # How a dialect says an error, as a status and a body; None: as a problem document.
-    refused: Callable[[HeadgateError], tuple[int, bytes]] | None = None
+    problems: tuple[str, ...] = ()  # codes besides those that every operation may answer
+    # Queues the request for another thread, which gives the answer; returns False if the request
+    # must be carried out in the pool instead.
+    enqueue: Callable[[Call, PendingAnswer], bool] | None = None
+    finish: Callable[[Call, Any], object] | None = None  # converts a queued answer to a body
+    # Encodes an error as a status and a body; None: as a problem document.
+    encode_error: Callable[[HeadgateError], tuple[int, bytes]] | None = None
     reads_body: bool = False  # although it is a GET
 
     @property
     def is_changing(self) -> bool:
         return self.method not in ("GET", "HEAD")
+
+    def carry_out(self, call: Call) -> object:
+        """Return the answer to a decoded request."""
+        return self.do(call) if self.body is None else self.do(call, call.body)
+
+
+class Operations:
+    """The operations of one API, in the order of their declarations."""
+
+    def __init__(self, prefix: str = "", name_prefix: str = "", **defaults: Any) -> None:
+        self._prefix = prefix
+        self._name_prefix = name_prefix
+        self._defaults = defaults
+        self._operations: list[Operation] = []
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._operations)
+
+    def add(self, method: str, path: str, **more: Any) -> Callable[[Handler], Handler]:
+        """Declare the decorated function as an operation; `more` are fields of `Operation`."""
+
+        def declare(do: Handler) -> Handler:
+            hints = typing.get_type_hints(do)
+            fields = {
+                "answer": _answer(hints["return"]),
+                "body": hints.get("body"),
+                "pool": Pool.READS if method == "GET" else Pool.CHANGES,
+                **self._defaults,
+                **more,
+            }
+            name = f"{self._name_prefix}{do.__name__}"
+            summary = (do.__doc__ or "").partition("\n")[0]
+            operation = Operation(method, f"{self._prefix}{path}", name, summary, do, **fields)
+            self._operations.append(operation)
+            return do
+
+        return declare
+
+
+def _answer(result: Any) -> Any:
+    """Return the body that a result of a function is sent as, unless it is a problem."""
+    kinds = [kind for kind in typing.get_args(result) or (result,) if kind is not Problem]
+    answer = functools.reduce(operator.or_, kinds)
+    return None if answer is type(None) else answer

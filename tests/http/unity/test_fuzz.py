@@ -38,7 +38,7 @@ SETTINGS = Settings(verify_staged=0)
 OPERATIONS = {
     f"{row.method} {row.path.removeprefix(BASE)}": row
     for dialect in (rest, v1, preview)
-    for row in dialect.operations(SETTINGS)
+    for row in dialect.operations
 }
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
 EXAMPLES = 400 if IS_LONG else 25

@@ -10,7 +10,7 @@ import pytest
 from headgate import errors
 from headgate.errors import HeadgateError
 from headgate.http.unity import problems
-from headgate.http.unity.problems import Case, SaidError
+from headgate.http.unity.problems import Case, DialectError
 
 
 def family(kind: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
@@ -57,7 +57,7 @@ def test_an_error_about_a_commit_is_400_unless_sending_it_again_can_help(code: s
 
 @pytest.mark.parametrize("case", Case)
 def test_what_has_a_word_of_its_own_is_said_with_it_also_of_a_commit(case: Case) -> None:
-    said = SaidError(case, "It is so.")
+    said = DialectError(case, "It is so.")
     assert problems.kebab_on_commit(said) == problems.kebab(said)
     assert problems.snake_on_commit(said) == problems.snake(said)
 
@@ -90,6 +90,6 @@ def test_a_veto_is_400() -> None:
 
 @pytest.mark.parametrize("case", Case)
 def test_409_is_said_only_where_something_is_really_taken(case: Case) -> None:
-    status, _ = problems.kebab(SaidError(case, "It is so."))
+    status, _ = problems.kebab(DialectError(case, "It is so."))
     is_taken = case.name.endswith("_THERE") or case in (Case.VERSION_TAKEN, Case.NOT_AS_ASSERTED)
     assert (status == 409) is is_taken

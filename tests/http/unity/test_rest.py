@@ -13,7 +13,6 @@ import pytest
 
 from headgate.http.unity import preview, rest, v1
 from headgate.names import SchemaName
-from headgate.settings import Settings
 from tests.http.conftest import Served
 from tests.http.unity.conftest import (
     BASE,
@@ -28,9 +27,7 @@ from tests.http.unity.conftest import (
 )
 
 OPERATIONS = [
-    (row.method, row.path)
-    for dialect in (rest, v1, preview)
-    for row in dialect.operations(Settings())
+    (row.method, row.path) for dialect in (rest, v1, preview) for row in dialect.operations
 ]
 MAKE: dict[str, Any] = {"name": "sales", "catalog_name": "main"}
 

@@ -1,7 +1,8 @@
 """Bodies of the two dialects: `delta/v1` in kebab-case, the older REST in snake_case.
 
-Maps and arrays are never null, since clients do not look; what is absent is left out. Unknown
-fields are passed over, as every client of theirs does.
+Maps and arrays are never null, since clients do not check; what is absent is left out. Unknown
+fields are ignored, as all clients of these dialects do. Where both dialects have a body of the same
+name, that of the older REST begins with `Older`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-
-from headgate.api.bodies import decode
-from headgate.protocol.encoding import to_json
-
-__all__ = ["decode", "encode"]
-
-
-def encode(value: object) -> bytes:
-    """Write a body."""
-    return to_json(value)
 
 
 class _Kebab(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -33,7 +24,7 @@ class _Snake(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ErrorModel(_Kebab, frozen=True, kw_only=True):
-    """What went wrong, in `delta/v1`."""
+    """An error in `delta/v1`."""
 
     message: str
     type: str
@@ -41,20 +32,20 @@ class ErrorModel(_Kebab, frozen=True, kw_only=True):
 
 
 class ErrorResponse(_Kebab, frozen=True, kw_only=True):
-    """An answer that is an error."""
+    """A response with an error in `delta/v1`."""
 
     error: ErrorModel
 
 
 class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """The same again, for clients that look here."""
+    """The error code again, for clients that read it here."""
 
     reason: str
     type: str = msgspec.field(name="@type", default="google.rpc.ErrorInfo")
 
 
 class OlderError(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that is an error, in the older REST."""
+    """A response with an error in the older REST."""
 
     error_code: str
     message: str
@@ -64,15 +55,15 @@ class OlderError(msgspec.Struct, frozen=True, kw_only=True):
 # `delta/v1`
 
 
-class Config(_Kebab, frozen=True, kw_only=True):
-    """What is served."""
+class ConfigResponse(_Kebab, frozen=True, kw_only=True):
+    """The supported endpoints and version."""
 
     endpoints: tuple[str, ...]
     protocol_version: str
 
 
 class Credential(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
-    """What opens a place; for files nothing is needed."""
+    """Credentials for a location; files need none."""
 
     prefix: str
     operation: str  # READ or READ_WRITE
@@ -80,19 +71,19 @@ class Credential(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Credentials(_Kebab, frozen=True, kw_only=True):
-    """What opens a table."""
+    """Credentials for a table."""
 
     storage_credentials: tuple[Credential, ...]
 
 
-class NewStagingTable(_Kebab, frozen=True, kw_only=True):
-    """A wish for a place."""
+class CreateStagingTable(_Kebab, frozen=True, kw_only=True):
+    """A request for a staging table."""
 
     name: str
 
 
 class DeltaProtocol(_Kebab, frozen=True, kw_only=True):
-    """The log's protocol, said apart from the log."""
+    """The protocol action of a log."""
 
     min_reader_version: int
     min_writer_version: int
@@ -101,18 +92,18 @@ class DeltaProtocol(_Kebab, frozen=True, kw_only=True):
 
 
 class RequiredProtocol(DeltaProtocol, frozen=True, kw_only=True, omit_defaults=False):
-    """What a new table must support."""
+    """The features that a new table must support."""
 
 
 class SuggestedProtocol(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
-    """What a new table had better support."""
+    """The features that a new table should support."""
 
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
 
 
-class StagingTable(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
-    """A place and an id, and what a table there must be."""
+class StagingTableResponse(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
+    """A staging table, and the requirements for a table created there."""
 
     table_id: str
     table_type: str
@@ -124,8 +115,8 @@ class StagingTable(_Kebab, frozen=True, kw_only=True, omit_defaults=False):
     suggested_properties: dict[str, str | None]  # null: the engine generates the value
 
 
-class NewTable(_Kebab, frozen=True, kw_only=True):
-    """A staging table to be named, and what its creator says of version 0."""
+class CreateTable(_Kebab, frozen=True, kw_only=True):
+    """A name for a staging table, and what its creator declares of version 0."""
 
     name: str
     location: str
@@ -141,7 +132,7 @@ class NewTable(_Kebab, frozen=True, kw_only=True):
 
 
 class Commit(_Kebab, frozen=True, kw_only=True):
-    """A commit that lies in a staged file."""
+    """A staged commit."""
 
     version: int
     timestamp: int
@@ -151,7 +142,7 @@ class Commit(_Kebab, frozen=True, kw_only=True):
 
 
 class TableMetadata(_Kebab, frozen=True, kw_only=True):
-    """What a table is, apart from its rows."""
+    """The description of a table."""
 
     etag: str
     table_type: str
@@ -175,13 +166,13 @@ class LoadedTable(_Kebab, frozen=True, kw_only=True):
 
 
 class AssertTableUuid(_Kebab, frozen=True, kw_only=True, tag_field="type", tag="assert-table-uuid"):
-    """It must be this very table."""
+    """Requires that the table has this id."""
 
     uuid: str
 
 
 class AssertEtag(_Kebab, frozen=True, kw_only=True, tag_field="type", tag="assert-etag"):
-    """Its metadata must be what it was."""
+    """Requires that the metadata did not change."""
 
     etag: str
 
@@ -191,62 +182,62 @@ class _Update(_Kebab, frozen=True, kw_only=True, tag_field="action"):
 
 
 class AddCommit(_Update, frozen=True, kw_only=True, tag="add-commit"):
-    """A staged file is to be the next version."""
+    """Proposes a staged file as the next version."""
 
     commit: Commit
     uniform: Any = None  # refused
 
 
 class SetPublished(_Update, frozen=True, kw_only=True, tag="set-latest-backfilled-version"):
-    """The log is said to hold all versions up to one."""
+    """Claims that all versions up to one are published."""
 
     latest_published_version: int
 
 
 class SetProperties(_Update, frozen=True, kw_only=True, tag="set-properties"):
-    """Properties that the commit sets."""
+    """Sets properties."""
 
     updates: dict[str, str | None]
 
 
 class RemoveProperties(_Update, frozen=True, kw_only=True, tag="remove-properties"):
-    """Properties that the commit takes away."""
+    """Removes properties."""
 
     removals: tuple[str, ...]
 
 
 class SetProtocol(_Update, frozen=True, kw_only=True, tag="set-protocol"):
-    """The protocol after the commit."""
+    """Sets the protocol."""
 
     protocol: DeltaProtocol
 
 
 class SetColumns(_Update, frozen=True, kw_only=True, tag="set-columns"):
-    """The columns after the commit."""
+    """Sets the columns."""
 
     columns: dict[str, Any]
 
 
 class SetPartitionColumns(_Update, frozen=True, kw_only=True, tag="set-partition-columns"):
-    """The partitioning after the commit."""
+    """Sets the partitioning."""
 
     partition_columns: tuple[str, ...]
 
 
 class SetTableComment(_Update, frozen=True, kw_only=True, tag="set-table-comment"):
-    """The comment after the commit; without one, or with an empty one, there is none."""
+    """Sets the comment; None or an empty one removes it."""
 
     comment: str | None = None
 
 
 class SetDomainMetadata(_Update, frozen=True, kw_only=True, tag="set-domain-metadata"):
-    """Metadata domains that the commit sets."""
+    """Sets metadata domains."""
 
     updates: dict[str, Any]
 
 
 class RemoveDomainMetadata(_Update, frozen=True, kw_only=True, tag="remove-domain-metadata"):
-    """Metadata domains that the commit takes away."""
+    """Removes metadata domains."""
 
     domains: tuple[str, ...]
 
@@ -254,7 +245,7 @@ class RemoveDomainMetadata(_Update, frozen=True, kw_only=True, tag="remove-domai
 class SetSnapshotVersion(
     _Update, frozen=True, kw_only=True, tag="update-metadata-snapshot-version"
 ):
-    """How far the log of a table that is not managed has come."""
+    """Reports the latest version of an external table."""
 
     last_commit_version: int
     last_commit_timestamp_ms: int
@@ -276,21 +267,21 @@ Update = (
 )
 
 
-class TableChange(_Kebab, frozen=True, kw_only=True):
-    """All that is to happen to a table at once, and what must hold for it."""
+class TableUpdate(_Kebab, frozen=True, kw_only=True):
+    """Updates of a table, applied together, and their requirements."""
 
     requirements: tuple[Requirement, ...]
     updates: tuple[Update, ...]
 
 
-class NewName(_Kebab, frozen=True, kw_only=True):
-    """Another name in the same schema."""
+class TableRename(_Kebab, frozen=True, kw_only=True):
+    """A new name in the same schema."""
 
     new_name: str
 
 
 class FileSizeHistogram(_Kebab, frozen=True, kw_only=True):
-    """How many files of which sizes the table has."""
+    """The numbers and sizes of a table's files."""
 
     sorted_bin_boundaries: tuple[int, ...] = ()
     file_counts: tuple[int, ...] = ()
@@ -299,7 +290,7 @@ class FileSizeHistogram(_Kebab, frozen=True, kw_only=True):
 
 
 class CommitReport(_Kebab, frozen=True, kw_only=True):
-    """How much a commit wrote."""
+    """What a commit wrote."""
 
     num_files_added: int = 0
     num_bytes_added: int = 0
@@ -312,13 +303,13 @@ class CommitReport(_Kebab, frozen=True, kw_only=True):
 
 
 class Report(_Kebab, frozen=True, kw_only=True):
-    """A report of one kind."""
+    """A report."""
 
     commit_report: CommitReport | None = None
 
 
-class Metrics(_Kebab, frozen=True, kw_only=True):
-    """What a writer tells after a commit."""
+class CommitMetrics(_Kebab, frozen=True, kw_only=True):
+    """A writer's report of its commit."""
 
     table_id: str
     report: Report
@@ -328,7 +319,7 @@ class Metrics(_Kebab, frozen=True, kw_only=True):
 
 
 class NewCatalog(_Snake, frozen=True, kw_only=True):
-    """A catalog to be made."""
+    """A catalog to create."""
 
     name: str
     comment: str | None = None
@@ -336,11 +327,8 @@ class NewCatalog(_Snake, frozen=True, kw_only=True):
     storage_root: str | None = None
 
 
-class CatalogInfo(_Snake, frozen=True, kw_only=True):
-    """A catalog."""
-
+class _Details(_Snake, frozen=True, kw_only=True):
     name: str
-    id: str
     comment: str | None = None
     properties: dict[str, str] = {}
     storage_root: str | None = None
@@ -349,8 +337,14 @@ class CatalogInfo(_Snake, frozen=True, kw_only=True):
     updated_at: int | None = None
 
 
-class ChangedRemarks(_Snake, frozen=True, kw_only=True):
-    """What to change of a catalog or a schema; what is absent stays."""
+class CatalogInfo(_Details, frozen=True, kw_only=True):
+    """A catalog."""
+
+    id: str
+
+
+class ChangedDetails(_Snake, frozen=True, kw_only=True):
+    """A change of a catalog or a schema; what is absent stays."""
 
     comment: str | None = None
     properties: dict[str, str | None] | None = None
@@ -364,29 +358,18 @@ class Catalogs(_Snake, frozen=True, kw_only=True):
     next_page_token: str | None = None
 
 
-class NewSchema(_Snake, frozen=True, kw_only=True):
-    """A schema to be made."""
+class NewSchema(NewCatalog, frozen=True, kw_only=True):
+    """A schema to create."""
 
-    name: str
     catalog_name: str
-    comment: str | None = None
-    properties: dict[str, str | None] | None = None
-    storage_root: str | None = None
 
 
-class SchemaInfo(_Snake, frozen=True, kw_only=True):
+class SchemaInfo(_Details, frozen=True, kw_only=True):
     """A schema."""
 
-    name: str
     catalog_name: str
     full_name: str
     schema_id: str
-    comment: str | None = None
-    properties: dict[str, str] = {}
-    storage_root: str | None = None
-    storage_location: str | None = None
-    created_at: int | None = None
-    updated_at: int | None = None
 
 
 class Schemas(_Snake, frozen=True, kw_only=True):
@@ -397,7 +380,7 @@ class Schemas(_Snake, frozen=True, kw_only=True):
 
 
 class ColumnInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A column, for those who read no schema of Delta's."""
+    """A column, for clients that do not read Delta's schemas."""
 
     name: str
     type_text: str
@@ -422,12 +405,15 @@ class DeclaredColumn(_Snake, frozen=True, kw_only=True):
     partition_index: int | None = None
 
 
-class TableInfo(_Snake, frozen=True, kw_only=True):
-    """A table, in the older words."""
-
+class _InSchema(_Snake, frozen=True, kw_only=True):
     name: str
     catalog_name: str
     schema_name: str
+
+
+class OlderTable(_InSchema, frozen=True, kw_only=True):
+    """A table in the older REST."""
+
     table_type: str
     data_source_format: str
     columns: tuple[ColumnInfo, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -439,19 +425,16 @@ class TableInfo(_Snake, frozen=True, kw_only=True):
     table_id: str
 
 
-class Tables(_Snake, frozen=True, kw_only=True):
+class OlderTables(_Snake, frozen=True, kw_only=True):
     """A page of tables."""
 
-    tables: tuple[TableInfo, ...]
+    tables: tuple[OlderTable, ...]
     next_page_token: str | None = None
 
 
-class OlderNewTable(_Snake, frozen=True, kw_only=True):
-    """A table to be named: one that was staged, or one that lies somewhere."""
+class OlderNewTable(_InSchema, frozen=True, kw_only=True):
+    """A name for a staging table, or an external table to register."""
 
-    name: str
-    catalog_name: str
-    schema_name: str
     table_type: str
     storage_location: str
     columns: tuple[DeclaredColumn, ...] | None = None
@@ -460,46 +443,39 @@ class OlderNewTable(_Snake, frozen=True, kw_only=True):
     properties: dict[str, str | None] | None = None
 
 
-class OlderNewStagingTable(_Snake, frozen=True, kw_only=True):
-    """A wish for a place."""
-
-    name: str
-    catalog_name: str
-    schema_name: str
+class OlderNewStagingTable(_InSchema, frozen=True, kw_only=True):
+    """A request for a staging table."""
 
 
-class OlderStagingTable(_Snake, frozen=True, kw_only=True):
-    """A place and an id."""
+class OlderStagingTable(_InSchema, frozen=True, kw_only=True):
+    """A staging table."""
 
     id: str
-    name: str
-    catalog_name: str
-    schema_name: str
     staging_location: str
 
 
 class TableAccess(_Snake, frozen=True, kw_only=True):
-    """A wish for what opens a table."""
+    """A request for credentials for a table."""
 
     table_id: str
     operation: str
 
 
 class PathAccess(_Snake, frozen=True, kw_only=True):
-    """A wish for what opens a place."""
+    """A request for credentials for a location."""
 
     url: str
     operation: str
 
 
 class OlderCredentials(_Snake, frozen=True, kw_only=True):
-    """What opens a place; for files nothing is needed."""
+    """Credentials for a location; files need none."""
 
     url: str
 
 
 class Summary(_Snake, frozen=True, kw_only=True):
-    """What the catalog is as a whole."""
+    """The id of the catalog service."""
 
     metastore_id: str
 
@@ -507,8 +483,8 @@ class Summary(_Snake, frozen=True, kw_only=True):
 # `delta/preview/commits`
 
 
-class CommitInfo(_Snake, frozen=True, kw_only=True, omit_defaults=False):
-    """A commit that lies in a file."""
+class OlderCommit(_Snake, frozen=True, kw_only=True, omit_defaults=False):
+    """A staged or published commit."""
 
     version: int
     timestamp: int
@@ -524,26 +500,26 @@ class PropertiesOf(_Snake, frozen=True, kw_only=True):
 
 
 class ChangedMetadata(_Snake, frozen=True, kw_only=True):
-    """What a commit changes besides rows."""
+    """The metadata that a commit changes."""
 
     description: str | None = None
     properties: PropertiesOf | None = None
     schema: dict[str, Any] | None = None
 
 
-class OlderCommit(_Snake, frozen=True, kw_only=True):
-    """A commit, a published claim, or both."""
+class CommitOrClaim(_Snake, frozen=True, kw_only=True):
+    """A commit, a claim of what is published, or both."""
 
     table_id: str
     table_uri: str
-    commit_info: CommitInfo | None = None
+    commit_info: OlderCommit | None = None
     latest_backfilled_version: int | None = None
     metadata: ChangedMetadata | None = None
     uniform: Any = None  # refused
 
 
-class WantedCommits(_Snake, frozen=True, kw_only=True):
-    """The range of commits that is asked for."""
+class CommitRange(_Snake, frozen=True, kw_only=True):
+    """A request for a range of commits."""
 
     table_id: str
     table_uri: str
@@ -551,8 +527,8 @@ class WantedCommits(_Snake, frozen=True, kw_only=True):
     end_version: int | None = None
 
 
-class Commits(_Snake, frozen=True, kw_only=True, omit_defaults=False):
+class OlderCommits(_Snake, frozen=True, kw_only=True, omit_defaults=False):
     """The commits of a range, newest first."""
 
-    commits: tuple[CommitInfo, ...]
+    commits: tuple[OlderCommit, ...]
     latest_table_version: int

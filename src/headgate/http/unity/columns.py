@@ -1,6 +1,6 @@
-"""Columns in the dialects' words: a StructType with nested types in kebab-case, or a flat list.
+"""Columns in the dialects: a StructType with nested types in kebab-case, or a flat list.
 
-What a field's metadata says passes as it is, whatever keys are in it.
+The metadata of fields is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -41,23 +41,22 @@ _EMPTY: Final[dict[str, Any]] = {"type": "struct", "fields": []}
 
 @functools.lru_cache(maxsize=256)
 def to_kebab(schema_string: str) -> msgspec.Raw:
-    """Give a `schemaString` as `delta/v1` writes it, encoded: every commit's answer has it."""
+    """Return a `schemaString` in the form of `delta/v1`, encoded: every commit's answer has it."""
     columns = _renamed(msgspec.json.decode(schema_string), _KEBAB) if schema_string else _EMPTY
     return msgspec.Raw(msgspec.json.encode(columns))
 
 
 def from_kebab(columns: Mapping[str, Any]) -> StructType:
-    """Read columns as `delta/v1` writes them; every field has all four keys."""
+    """Parse columns in the form of `delta/v1`; every field must have all four keys."""
     try:
         for field in _fields(columns):
-            missing = _FIELD - field.keys()
-            if missing:
-                raise InvalidArgumentError(f"A column has no {sorted(missing)}.")
+            if missing := _FIELD - field.keys():
+                raise InvalidArgumentError(f"A column lacks {sorted(missing)}.")
         read = schemas.type_from_object(_renamed(dict(columns), _CAMEL))
     except (RecursionError, TypeError, AttributeError):
-        raise InvalidArgumentError("The columns are no StructType.") from None
+        raise InvalidArgumentError("The columns are not a StructType.") from None
     if not isinstance(read, StructType):
-        raise InvalidArgumentError("The columns are no StructType.")
+        raise InvalidArgumentError("The columns are not a StructType.")
     return read
 
 
@@ -89,7 +88,7 @@ def _fields(data_type: Any) -> Iterator[dict[str, Any]]:
 
 
 def same(one: DataType, other: DataType) -> bool:
-    """Say whether two types are one, whatever else is noted at their fields."""
+    """Return whether two types are equal, apart from the metadata of their fields."""
     match one, other:
         case StructType(fields), StructType(others):
             return len(fields) == len(others) and all(
@@ -105,7 +104,7 @@ def same(one: DataType, other: DataType) -> bool:
             return one == other
 
 
-# The older list
+# The older REST
 
 
 _TEXTS: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
@@ -113,7 +112,7 @@ _NAMES: Final = {"integer": "INT", "void": "NULL"}
 
 
 def flat(metadata: Metadata) -> tuple[bodies.ColumnInfo, ...]:
-    """Give the columns as the older REST lists them."""
+    """Return the columns in the form of the older REST."""
     if not metadata.schema_string:
         return ()
     raw = msgspec.json.decode(metadata.schema_string)["fields"]
@@ -143,7 +142,7 @@ def _column(position: int, field: StructField, raw: str, metadata: Metadata) -> 
 
 
 def text(data_type: DataType) -> str:
-    """Write a type as DDL does."""
+    """Return a type as DDL."""
     match data_type:
         case Primitive(name):
             return _TEXTS.get(name, name)
@@ -172,12 +171,12 @@ def _type_name(data_type: DataType) -> str:
 
 
 def declared(columns: Iterable[bodies.DeclaredColumn]) -> StructType:
-    """Read the columns that a client declares of a table whose log it does not write."""
+    """Return the columns that a client declares in the older REST."""
     return StructType(tuple(_with_comment(_declared(column), column) for column in columns))
 
 
 def partitions(columns: Iterable[bodies.DeclaredColumn]) -> list[str]:
-    """Give the names of the declared columns that partition a table, in their order."""
+    """Return the names of the declared partition columns, in their order."""
     found = [(c.partition_index, c.name) for c in columns if c.partition_index is not None]
     return [name for _, name in sorted(found)]
 
@@ -208,5 +207,5 @@ def _declared(column: bodies.DeclaredColumn) -> StructField:
 
 def _struct_of(field: dict[str, Any]) -> StructType:
     found = schemas.type_from_object({"type": "struct", "fields": [field]})
-    assert isinstance(found, StructType)  # as it says
+    assert isinstance(found, StructType)
     return found

@@ -1,4 +1,4 @@
-"""Committing, which is the same in both dialects: a staged file, a claim of what is published."""
+"""Commits, which work alike in both dialects: a staged file, and a claim of what is published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.errors import (
     LogDivergedError,
 )
 from headgate.http.unity import bodies
-from headgate.http.unity.problems import Case, SaidError
+from headgate.http.unity.problems import Case, DialectError
 from headgate.protocol.actions import Version
 from headgate.protocol.commit.content import Staged
 from headgate.protocol.commit.examination import Examined, Violation
@@ -22,32 +22,21 @@ _COUNTS = ("version", "timestamp", "file_size", "file_modification_timestamp")
 
 
 def refuse_wrong_claim(before: TableInfo, upto: int) -> None:
-    """Refuse to hear that a version is published which is not there.
+    """Raise if a version that is claimed to be published does not exist.
 
-    Version 0 is never claimed: whoever made the table wrote it into the log.
+    Version 0 is never claimed: the creator of the table wrote it to the log.
     """
     latest = before.latest
     if latest == 0:
-        raise InvalidArgumentError(f"{before.name} has no commit to be published.", remedy="")
+        raise InvalidArgumentError(f"{before.name} has no commit to publish.", remedy="")
     if not 0 <= upto <= latest:
         raise InvalidArgumentError(
             f"Version {upto} of {before.name} is not published: {latest} is the latest.", remedy=""
         )
 
 
-def heard(before: TableInfo, upto: int | None, commit: bodies.Commit) -> int | None:
-    """Give what a commit says was published before it, or refuse it.
-
-    The first commit has nothing before it to publish, whatever is claimed.
-    """
-    if upto is None or commit.version == 1:
-        return None
-    refuse_wrong_claim(before, upto)
-    return upto
-
-
 def is_replay(catalog: Catalog, before: TableInfo, commit: bodies.Commit) -> bool:
-    """Say whether this very file became this version, however long ago."""
+    """Return whether this staged file became this version, however long ago."""
     return catalog.file_of(before.table_id, Version(commit.version)) == commit.file_name
 
 
@@ -58,9 +47,9 @@ def propose(
     claim: int | None,
     judge: Callable[[Examined], Iterable[Violation]],
 ) -> tuple[TableInfo, RatifiedCommit]:
-    """Have a staged file ratified, and hear what was published before; or refuse.
+    """Propose a staged file, then record what the client claims to be published.
 
-    Gives the table as it is then.
+    Returns the table after the commit. Raises if the proposal is not ratified.
     """
     for field in _COUNTS:
         if not 0 < getattr(commit, field) < 1 << 63:
@@ -71,9 +60,20 @@ def propose(
     answer, after = catalog.propose_staged(before, Version(commit.version), staged, judge)
     ratified = _ratified(answer, before, commit)
     if claim is not None and claim > before.published:
-        # It is committed: what becomes of the claim cannot take that back.
+        # The commit is ratified: an error of the claim cannot undo it.
         catalog.hear_published(before.table_id, Version(claim))
     return after, ratified.commits[before.table_id]
+
+
+def valid_claim(before: TableInfo, upto: int | None, commit: bodies.Commit) -> int | None:
+    """Return the version that a commit claims to be published; raise if it does not exist.
+
+    Nothing precedes the first commit, so its claim is ignored.
+    """
+    if upto is None or commit.version == 1:
+        return None
+    refuse_wrong_claim(before, upto)
+    return upto
 
 
 def _ratified(answer: Answer, before: TableInfo, commit: bodies.Commit) -> Ratified:
@@ -82,10 +82,10 @@ def _ratified(answer: Answer, before: TableInfo, commit: bodies.Commit) -> Ratif
             return answer
         case VersionTaken():
             [latest] = answer.latest.values()
-            raise SaidError(
+            raise DialectError(
                 Case.VERSION_TAKEN,
                 f"Version {commit.version} of {before.name} is taken; {latest} is the latest.",
-                remedy="Load the table again, and commit above it.",
+                remedy="Load the table again, and propose a later version.",
             )
         case _ if answer.violations:
             raise InvalidCommitError(str(before.name), answer.violations)

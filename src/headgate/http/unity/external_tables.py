@@ -1,8 +1,8 @@
-"""Tables whose log is not ours: what clients declare of them, and how that changes.
+"""Declarations of external tables, and their changes.
 
-No content tells what such a table is, so what is declared is kept as it is, and told again: whoever
-reads a CSV file by its name needs its options. What clients read off a managed table's log, as
-`delta.feature.*`, stands among the properties here.
+The catalog does not read the content of such a table, so it stores what clients declare and returns
+it unchanged: a client that reads a CSV file by its name needs its options. What is derived from the
+log of a managed table, such as `delta.feature.*`, is stored as properties here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from headgate.catalog.tables import ExternalTable
 from headgate.errors import InvalidArgumentError
-from headgate.http.unity import bodies, columns, table_views
+from headgate.http.unity import bodies, columns
+from headgate.http.unity.declarations import refuse_unknown_domains
 from headgate.protocol import clustering, features
 from headgate.protocol.actions import Metadata
 from headgate.protocol.commit import row_ids
@@ -25,7 +26,7 @@ _CLUSTERING: Final = "clusteringColumns"
 _VERSION: Final = "delta.lastUpdateVersion"
 _TIMESTAMP: Final = "delta.lastCommitTimestamp"
 _MANAGED: Final = f"{features.ASKING}{features.CATALOG_MANAGED}"
-# As the contract has them applied: what comes later may name what came before.
+# The order in which the dialect applies updates: later ones may depend on earlier ones.
 _ORDER: Final = (
     bodies.AddCommit,
     bodies.SetPublished,
@@ -41,8 +42,8 @@ _ORDER: Final = (
 )
 
 
-def wanted(body: bodies.OlderNewTable) -> ExternalTable:
-    """Read what is declared of a new table."""
+def declared(body: bodies.OlderNewTable) -> ExternalTable:
+    """Return the declaration of a new table."""
     given = body.columns or ()
     schema = columns.declared(given)
     return ExternalTable(
@@ -51,12 +52,12 @@ def wanted(body: bodies.OlderNewTable) -> ExternalTable:
         schema_string=schemas.to_json(schema) if schema.fields else None,
         comment=body.comment,
         partition_columns=tuple(columns.partitions(given)),
-        properties=_unmanaged(_said(body.properties or {})),
+        properties=_unmanaged(without_nulls(body.properties or {})),
     )
 
 
 def changed(metadata: Metadata, updates: Iterable[bodies.Update]) -> Metadata:
-    """Give what is declared of a table after some updates, at most one of a kind."""
+    """Return the declaration after updates, at most one of each type."""
     for update in sorted(updates, key=lambda update: _ORDER.index(type(update))):
         metadata = _after(metadata, update)
     _unmanaged(metadata.configuration)
@@ -68,28 +69,28 @@ def _after(metadata: Metadata, update: bodies.Update) -> Metadata:
     match update:
         case bodies.AddCommit() | bodies.SetPublished():
             raise InvalidArgumentError(
-                "The table is not managed: nothing is committed to it here.",
-                remedy="Write its log where it lies.",
+                "The table is external: the catalog does not accept commits to it.",
+                remedy="Write to its log directly.",
             )
         case bodies.SetColumns(columns=new_columns):
             schema_string = schemas.to_json(columns.from_kebab(new_columns))
             names = _names(schema_string)
             kept = [name for name in metadata.partition_columns if name in names]
             return replaced(metadata, schema_string=schema_string, partition_columns=kept)
-        case bodies.SetPartitionColumns(partition_columns=wanted_names):
-            if not _names(metadata.schema_string).issuperset(wanted_names):
-                raise InvalidArgumentError("A partition column is no column.", remedy="")
-            return replaced(metadata, partition_columns=list(dict.fromkeys(wanted_names)))
+        case bodies.SetPartitionColumns(partition_columns=new_names):
+            if not _names(metadata.schema_string).issuperset(new_names):
+                raise InvalidArgumentError("A partition column does not exist.", remedy="")
+            return replaced(metadata, partition_columns=list(dict.fromkeys(new_names)))
         case bodies.SetProtocol(protocol=protocol):
             properties = _with_protocol(properties, protocol)
         case bodies.SetProperties(updates=new_properties):
-            properties = {**properties, **_said(new_properties)}
+            properties = {**properties, **without_nulls(new_properties)}
         case bodies.RemoveProperties(removals=gone):
             properties = {key: value for key, value in properties.items() if key not in gone}
         case bodies.SetDomainMetadata(updates=domains):
             properties = {**properties, **_of_domains(domains)}
         case bodies.RemoveDomainMetadata(domains=gone):
-            table_views.refuse_unknown_domains(gone)
+            refuse_unknown_domains(gone)
             if clustering.DOMAIN in gone:
                 properties = {key: properties[key] for key in properties if key != _CLUSTERING}
         case bodies.SetTableComment(comment=comment):
@@ -100,7 +101,7 @@ def _after(metadata: Metadata, update: bodies.Update) -> Metadata:
 
 
 def last_commit(metadata: Metadata) -> tuple[int | None, int | None]:
-    """Give the version and the time that a client said last; None where none did."""
+    """Return the version and time that a client reported last, or None."""
     version, timestamp = (_number(metadata, key) for key in (_VERSION, _TIMESTAMP))
     return version, timestamp
 
@@ -110,12 +111,13 @@ def _number(metadata: Metadata, key: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def _said(properties: Mapping[str, str | None]) -> dict[str, str]:
+def without_nulls(properties: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the properties that have a value."""
     return {key: value for key, value in properties.items() if value is not None}
 
 
 def _unmanaged(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Refuse what would have clients ask here for the commits of a table that has none here."""
+    """Raise for the property that makes clients ask the catalog for commits."""
     if _MANAGED in properties:
         raise InvalidArgumentError(
             f"An external table does not support {features.CATALOG_MANAGED}.",
@@ -141,25 +143,25 @@ def _with_protocol(properties: Mapping[str, str], protocol: bodies.DeltaProtocol
 
 
 def _of_domains(domains: Mapping[str, Any]) -> dict[str, str]:
-    table_views.refuse_unknown_domains(domains)
-    told: dict[str, str] = {}
+    refuse_unknown_domains(domains)
+    properties: dict[str, str] = {}
     for name, configuration in domains.items():
         match name, configuration:
             case clustering.DOMAIN, {"clusteringColumns": list(paths)}:
-                told[_CLUSTERING] = to_json(paths).decode()
+                properties[_CLUSTERING] = to_json(paths).decode()
             case row_ids.DOMAIN, {"rowIdHighWaterMark": int(mark)} if not isinstance(mark, bool):
-                pass  # the log has it; every commit moves it, so it is no property
+                pass  # not a property, since every commit changes it; the log has it
             case _:
-                raise InvalidArgumentError(f"The domain {name} is not of its form.", remedy="")
-    return told
+                raise InvalidArgumentError(f"The domain {name} is malformed.", remedy="")
+    return properties
 
 
 def _of_snapshot(snapshot: bodies.SetSnapshotVersion) -> dict[str, str]:
-    told = {
+    numbers = {
         _VERSION: snapshot.last_commit_version,
         _TIMESTAMP: snapshot.last_commit_timestamp_ms,
     }
-    for key, number in told.items():
+    for key, number in numbers.items():
         if not 0 <= number < 1 << 63:
             raise InvalidArgumentError(f"{key} is {number}.", remedy="")
-    return {key: str(number) for key, number in told.items()}
+    return {key: str(number) for key, number in numbers.items()}

@@ -1,8 +1,9 @@
 """Errors in the two forms that Unity Catalog's clients read.
 
-What a client does is driven by the status, hardly ever by the words: on a commit 400 and 404 fail
-at once, 409 rebases and comes again, and everything else is sent again for minutes. So a veto and
-a violation are 400, and 409 is said only where the version, or what was asserted, is really gone.
+Clients decide by the status, hardly ever by the text: a commit answered by 400 or 404 fails at
+once, one answered by 409 is rebased and sent again, and after any other status it is repeated for
+minutes. So a veto and a violation are 400, and 409 is only for a version that is taken and for a
+requirement that no longer holds.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import enum
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from headgate.errors import HeadgateError, MalformedError, RefusedError
+from headgate.errors import HeadgateError, RefusedError
 from headgate.http.unity import bodies
+from headgate.protocol.encoding import to_json
 
 BASE: Final = "/api/2.1/unity-catalog"
 
 
-class Wording(NamedTuple):
-    """One thing that can be wrong, as `delta/v1` says it and as the older REST does."""
+class Form(NamedTuple):
+    """The form of an error in `delta/v1` and in the older REST."""
 
     type: str
     status: int
@@ -27,26 +29,26 @@ class Wording(NamedTuple):
 
 
 class Case(enum.Enum):
-    """What can be wrong, beyond what the catalog's own errors tell apart."""
+    """Errors that only the dialects distinguish."""
 
-    INVALID = Wording("InvalidParameterValueException", 400, "INVALID_ARGUMENT", 400)
-    NOT_NOW = Wording("BadRequestException", 400, "FAILED_PRECONDITION", 400)
-    OTHER_FORMAT = Wording("UnsupportedTableFormatException", 400, "INVALID_ARGUMENT", 400)
-    NO_CATALOG = Wording("NoSuchCatalogException", 404, "CATALOG_NOT_FOUND", 404)
-    NO_SCHEMA = Wording("NoSuchSchemaException", 404, "SCHEMA_NOT_FOUND", 404)
-    NO_TABLE = Wording("NoSuchTableException", 404, "TABLE_NOT_FOUND", 404)
-    CATALOG_THERE = Wording("AlreadyExistsException", 409, "CATALOG_ALREADY_EXISTS", 400)
-    SCHEMA_THERE = Wording("AlreadyExistsException", 409, "SCHEMA_ALREADY_EXISTS", 400)
-    TABLE_THERE = Wording("AlreadyExistsException", 409, "TABLE_ALREADY_EXISTS", 400)
-    VERSION_TAKEN = Wording("CommitVersionConflictException", 409, "COMMIT_VERSION_CONFLICT", 409)
-    NOT_AS_ASSERTED = Wording(
+    INVALID = Form("InvalidParameterValueException", 400, "INVALID_ARGUMENT", 400)
+    NOT_NOW = Form("BadRequestException", 400, "FAILED_PRECONDITION", 400)
+    OTHER_FORMAT = Form("UnsupportedTableFormatException", 400, "INVALID_ARGUMENT", 400)
+    NO_CATALOG = Form("NoSuchCatalogException", 404, "CATALOG_NOT_FOUND", 404)
+    NO_SCHEMA = Form("NoSuchSchemaException", 404, "SCHEMA_NOT_FOUND", 404)
+    NO_TABLE = Form("NoSuchTableException", 404, "TABLE_NOT_FOUND", 404)
+    CATALOG_THERE = Form("AlreadyExistsException", 409, "CATALOG_ALREADY_EXISTS", 400)
+    SCHEMA_THERE = Form("AlreadyExistsException", 409, "SCHEMA_ALREADY_EXISTS", 400)
+    TABLE_THERE = Form("AlreadyExistsException", 409, "TABLE_ALREADY_EXISTS", 400)
+    VERSION_TAKEN = Form("CommitVersionConflictException", 409, "COMMIT_VERSION_CONFLICT", 409)
+    NOT_AS_ASSERTED = Form(
         "UpdateRequirementConflictException", 409, "UPDATE_REQUIREMENT_CONFLICT", 409
     )
-    OTHER_METHOD = Wording("BadRequestException", 405, "INVALID_ARGUMENT", 405)
+    OTHER_METHOD = Form("BadRequestException", 405, "INVALID_ARGUMENT", 405)
 
 
-class SaidError(RefusedError):
-    """A refusal that has a word of its own in the dialects."""
+class DialectError(RefusedError):
+    """An error that only the dialects distinguish."""
 
     def __init__(self, case: Case, message: str, *, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
@@ -55,38 +57,38 @@ class SaidError(RefusedError):
 
 _INVALID = Case.INVALID.value
 _NOT_NOW = Case.NOT_NOW.value
-_BROKEN: Final = Wording("InternalServerErrorException", 500, "INTERNAL", 500)
-_AWAY: Final = Wording("InternalServerErrorException", 503, "INTERNAL", 503)
+_BROKEN: Final = Form("InternalServerErrorException", 500, "INTERNAL", 500)
+_AWAY: Final = Form("InternalServerErrorException", 503, "INTERNAL", 503)
 
-WORDINGS: Final[Mapping[str, Wording]] = {
-    "not-authenticated": Wording("NotAuthorizedException", 401, "UNAUTHENTICATED", 401),
-    "permission-denied": Wording("PermissionDeniedException", 403, "PERMISSION_DENIED", 403),
-    "not-found": Wording("NotFoundException", 404, "NOT_FOUND", 404),
-    "too-slow": Wording("BadRequestException", 408, "INVALID_ARGUMENT", 408),
-    "already-exists": Wording("AlreadyExistsException", 409, "RESOURCE_ALREADY_EXISTS", 400),
-    "conflict": Wording("BadRequestException", 400, "ABORTED", 400),
-    "malformed": Wording("BadRequestException", 400, "INVALID_ARGUMENT", 400),
+FORMS: Final[Mapping[str, Form]] = {
+    "not-authenticated": Form("NotAuthorizedException", 401, "UNAUTHENTICATED", 401),
+    "permission-denied": Form("PermissionDeniedException", 403, "PERMISSION_DENIED", 403),
+    "not-found": Form("NotFoundException", 404, "NOT_FOUND", 404),
+    "too-slow": Form("BadRequestException", 408, "INVALID_ARGUMENT", 408),
+    "already-exists": Form("AlreadyExistsException", 409, "RESOURCE_ALREADY_EXISTS", 400),
+    "conflict": Form("BadRequestException", 400, "ABORTED", 400),
+    "malformed": Form("BadRequestException", 400, "INVALID_ARGUMENT", 400),
     "txn-id-reused": _NOT_NOW,
     "transaction-expired": _NOT_NOW,
     "not-empty": _NOT_NOW,
     "not-published": _NOT_NOW,
     "log-ahead": _NOT_NOW,
     "vetoed": _NOT_NOW,
-    "too-large": Wording("InvalidParameterValueException", 413, "INVALID_ARGUMENT", 413),
-    "unsupported-media-type": Wording("BadRequestException", 415, "INVALID_ARGUMENT", 415),
-    "busy": Wording("TooManyRequestsException", 429, "RESOURCE_EXHAUSTED", 429),
+    "too-large": Form("InvalidParameterValueException", 413, "INVALID_ARGUMENT", 413),
+    "unsupported-media-type": Form("BadRequestException", 415, "INVALID_ARGUMENT", 415),
+    "busy": Form("TooManyRequestsException", 429, "RESOURCE_EXHAUSTED", 429),
     "error": _BROKEN,
     "damaged": _BROKEN,
     "invariant": _BROKEN,
-    "outcome-unknown": Wording("CommitStateUnknownException", 500, "COMMIT_STATE_UNKNOWN", 500),
+    "outcome-unknown": Form("CommitStateUnknownException", 500, "COMMIT_STATE_UNKNOWN", 500),
     "unavailable": _AWAY,
     "put-unknown": _AWAY,
     "log-diverged": _AWAY,
 }
 
-# What is said otherwise of a commit: what is refused again is refused once, and not for an hour; a
-# body that came too slowly may come in time; 409 is for what was taken, and for nothing else.
-_ON_COMMIT: Final[Mapping[str, Wording]] = {
+# Forms that differ for a commit: one that would be refused again must not be repeated for an hour;
+# one whose body came too slowly may succeed; and 409 is only for a version that is taken.
+_ON_COMMIT: Final[Mapping[str, Form]] = {
     "permission-denied": _INVALID,
     "too-large": _INVALID,
     "unsupported-media-type": _INVALID,
@@ -95,60 +97,61 @@ _ON_COMMIT: Final[Mapping[str, Wording]] = {
 }
 
 
-def wording(error: HeadgateError) -> Wording:
-    """Give the words for an error; whatever has none of its own is a bad parameter."""
-    if isinstance(error, SaidError):
-        return error.case.value
-    return WORDINGS.get(error.code, _INVALID)
-
-
-def _wording_on_commit(error: HeadgateError) -> Wording:
-    said = None if isinstance(error, SaidError) else _ON_COMMIT.get(error.code)
-    return said or wording(error)
-
-
 def kebab(error: HeadgateError) -> tuple[int, bytes]:
-    """Say an error as `delta/v1` does."""
-    return _kebab(error, wording(error))
+    """Return the status and body of an error in `delta/v1`."""
+    return _kebab(error, _form(error))
 
 
 def kebab_on_commit(error: HeadgateError) -> tuple[int, bytes]:
-    """Say an error about a commit as `delta/v1` does."""
-    return _kebab(error, _wording_on_commit(error))
+    """Return the status and body of a commit's error in `delta/v1`."""
+    return _kebab(error, _form_on_commit(error))
 
 
 def snake(error: HeadgateError) -> tuple[int, bytes]:
-    """Say an error as the older REST does."""
-    return _snake(error, wording(error))
+    """Return the status and body of an error in the older REST."""
+    return _snake(error, _form(error))
 
 
 def snake_on_commit(error: HeadgateError) -> tuple[int, bytes]:
-    """Say an error about a commit as the older dialect does."""
-    return _snake(error, _wording_on_commit(error))
+    """Return the status and body of a commit's error in `delta/preview/commits`."""
+    return _snake(error, _form_on_commit(error))
 
 
-def leads_nowhere(error: HeadgateError, path: str) -> tuple[int, bytes] | None:
-    """Say that nothing is at a path, as whoever asks there reads it; None: no dialect is there."""
+def unrouted(error: HeadgateError, status: int, path: str) -> bytes | None:
+    """Return the body for a path without an operation; None if it belongs to no dialect."""
     if not f"{path}/".startswith(f"{BASE}/"):
         return None
-    return kebab(error) if f"{path}/".startswith(f"{BASE}/delta/v1/") else snake(error)
+    form = Case.OTHER_METHOD.value if status == 405 else _form(error)
+    encode = _kebab if f"{path}/".startswith(f"{BASE}/delta/v1/") else _snake
+    return encode(error, form)[1]
 
 
-def _kebab(error: HeadgateError, said: Wording) -> tuple[int, bytes]:
-    inner = bodies.ErrorModel(message=_text(error), type=said.type, code=said.status)
-    return said.status, bodies.encode(bodies.ErrorResponse(error=inner))
+def _form(error: HeadgateError) -> Form:
+    if isinstance(error, DialectError):
+        return error.case.value
+    return FORMS.get(error.code, _INVALID)
 
 
-def _snake(error: HeadgateError, said: Wording) -> tuple[int, bytes]:
+def _form_on_commit(error: HeadgateError) -> Form:
+    form = None if isinstance(error, DialectError) else _ON_COMMIT.get(error.code)
+    return form or _form(error)
+
+
+def _kebab(error: HeadgateError, form: Form) -> tuple[int, bytes]:
+    inner = bodies.ErrorModel(message=_text(error), type=form.type, code=form.status)
+    return form.status, to_json(bodies.ErrorResponse(error=inner))
+
+
+def _snake(error: HeadgateError, form: Form) -> tuple[int, bytes]:
     body = bodies.OlderError(
-        error_code=said.error_code,
+        error_code=form.error_code,
         message=_text(error),
-        details=(bodies.ErrorDetail(reason=said.error_code),),
+        details=(bodies.ErrorDetail(reason=form.error_code),),
     )
-    return said.older_status, bodies.encode(body)
+    return form.older_status, to_json(body)
 
 
 def _text(error: HeadgateError) -> str:
-    if isinstance(error, MalformedError):  # its remedy points at the native API's document
+    if "/openapi.json" in error.remedy:  # it describes only the native API
         return error.message
     return f"{error.message} {error.remedy}".rstrip()

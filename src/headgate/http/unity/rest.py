@@ -1,13 +1,12 @@
 """The part of the older REST that clients of both dialects need: catalogs, schemas, tables.
 
-A catalog is there when a schema is in it, so making one makes its schema `default`. Nothing is kept
-here that the catalog core does not keep.
+A catalog exists while it has a schema, so creating one creates its schema `default`.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,331 +20,274 @@ from headgate.errors import (
     InvalidCommitError,
     NotEmptyError,
 )
-from headgate.http.operations import Call, Operation, Pool
-from headgate.http.unity import bodies, columns, external_tables, problems, table_views
-from headgate.http.unity.problems import BASE, Case, SaidError
+from headgate.http.operations import Call, Operations, Pool
+from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
+from headgate.http.unity.declarations import column_names_differ, contradictions, set_at_creation
+from headgate.http.unity.external_tables import without_nulls
+from headgate.http.unity.problems import BASE, Case, DialectError
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
-from headgate.settings import Settings
 
-_PAGE: Final = 100  # when the client does not say
+_PAGE: Final = 100  # by default
 _LARGEST_PAGE: Final = 1_000
-_OK: Final = 200  # what clients expect as the body of an answer that says nothing else
-_READING: Final = ("READ", "READ_WRITE", "PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE")
+_OK: Final = 200  # the body that clients expect where there is nothing to return
+_ACCESS: Final = ("READ", "READ_WRITE", "PATH_READ", "PATH_READ_WRITE", "PATH_CREATE_TABLE")
+
+operations = Operations(BASE, "unity_", encode_error=problems.snake)
 
 
-def operations(settings: Settings) -> list[Operation]:
-    """List what this part can be asked."""
-
-    def row(
-        method: str,
-        path: str,
-        name: str,
-        says: str,
-        do: Callable[[Call], object],
-        body: Any = None,
-        pool: Pool | None = None,
-    ) -> Operation:
-        chosen = pool or (Pool.READS if method == "GET" else Pool.CHANGES)
-        return Operation(
-            method,
-            f"{BASE}{path}",
-            f"unity_{name}",
-            says,
-            do,
-            body=body,
-            pool=chosen,
-            refused=problems.snake,
-        )
-
-    return [
-        row("GET", "/catalogs", "catalogs", "List the catalogs.", _catalogs),
-        row("POST", "/catalogs", "create_catalog", "Make one.", _create_catalog, bodies.NewCatalog),
-        row("GET", "/catalogs/{name}", "catalog", "Tell of a catalog.", _catalog),
-        row(
-            "PATCH",
-            "/catalogs/{name}",
-            "change_catalog",
-            "Change the details of a catalog.",
-            _change_catalog,
-            bodies.ChangedRemarks,
-        ),
-        row("DELETE", "/catalogs/{name}", "delete_catalog", "Remove a catalog.", _delete_catalog),
-        row("GET", "/schemas", "schemas", "List schemas.", _schemas),
-        row("POST", "/schemas", "create_schema", "Make one.", _create_schema, bodies.NewSchema),
-        row("GET", "/schemas/{name}", "schema", "Tell of a schema.", _one_schema),
-        row(
-            "PATCH",
-            "/schemas/{name}",
-            "change_schema",
-            "Change the details of a schema.",
-            _change_schema,
-            bodies.ChangedRemarks,
-        ),
-        row("DELETE", "/schemas/{name}", "delete_schema", "Remove a schema.", _delete_schema),
-        row("GET", "/tables", "tables", "List tables.", _tables, pool=Pool.CHANGES),
-        row("GET", "/tables/{name}", "table", "Tell of a table.", _table, pool=Pool.CHANGES),
-        row("DELETE", "/tables/{name}", "drop_table", "Drop a table.", _delete_table),
-        row(
-            "POST",
-            "/tables",
-            "name_table",
-            "Name a staging table, or one that lies somewhere.",
-            lambda call: _create_table(call, settings),
-            bodies.OlderNewTable,
-        ),
-        row(
-            "POST",
-            "/staging-tables",
-            "stage_older_table",
-            "Give a place and an id.",
-            _stage,
-            bodies.OlderNewStagingTable,
-        ),
-        row(
-            "POST",
-            "/temporary-table-credentials",
-            "open_table",
-            "Open a table.",
-            _open_table,
-            bodies.TableAccess,
-        ),
-        row(
-            "POST",
-            "/temporary-path-credentials",
-            "open_path",
-            "Open a place.",
-            _open_path,
-            bodies.PathAccess,
-        ),
-        row("GET", "/metastore_summary", "summary", "Say which catalog this is.", _summary),
-    ]
+# Catalogs
 
 
-# Catalogs and schemas
-
-
-def _catalogs(call: Call) -> bodies.Catalogs:
+@operations.add("GET", "/catalogs")
+def catalogs(call: Call) -> bodies.Catalogs:
+    """List the catalogs."""
     token, size = call.text("page_token"), _page_size(call)
     after = fold(plain_name(token)) if token else ""
     known = sorted(table_views.catalogs(call.catalog).items())
     names = [name for key, name in known if key > after]
-    made_ms = call.catalog.namespaces_made_ms()
+    created_ms = call.catalog.namespaces_made_ms()
     return bodies.Catalogs(
-        catalogs=tuple(_catalog_info(call, name, made_ms) for name in names[:size]),
+        catalogs=tuple(_catalog_info(call, name, created_ms) for name in names[:size]),
         next_page_token=names[size - 1] if len(names) > size else None,
     )
 
 
-def _catalog(call: Call) -> bodies.CatalogInfo:
-    name = table_views.require_catalog(call.catalog, plain_name(call.path["name"]))
-    return _catalog_info(call, name, call.catalog.namespaces_made_ms())
+@operations.add("POST", "/catalogs")
+def create_catalog(call: Call, body: bodies.NewCatalog) -> bodies.CatalogInfo:
+    """Create a catalog.
 
-
-# Neither a catalog nor a schema is made twice, also where the first answer was lost: whoever says
-# IF NOT EXISTS looks for this very error, and whoever does not wants to know that it was there.
-
-
-def _create_catalog(call: Call) -> bodies.CatalogInfo:
-    name = plain_name(call.body.name)
+    Never answered as a success twice, even if the first answer was lost: clients with IF NOT EXISTS
+    expect this error, and others must learn that the catalog existed. The same holds for schemas.
+    """
+    name = plain_name(body.name)
     if fold(name) in table_views.catalogs(call.catalog):
-        raise SaidError(Case.CATALOG_THERE, f"There is a catalog {name} already.")
+        raise DialectError(Case.CATALOG_THERE, f"Catalog {name} already exists.")
     first = SchemaName(name, DEFAULT_SCHEMA)
-    _make(call, first, Case.CATALOG_THERE, catalog_details=_details(call))
-    return _catalog_info(call, name, call.catalog.namespaces_made_ms())
+    _create(call, first, Case.CATALOG_THERE, catalog_details=_details(body))
+    return _catalog_info(call, name)
 
 
-def _change_catalog(call: Call) -> bodies.CatalogInfo:
-    old, new = plain_name(call.path["name"]), _new_name(call)
-    known = table_views.catalogs(call.catalog)
+@operations.add("GET", "/catalogs/{name}")
+def catalog(call: Call) -> bodies.CatalogInfo:
+    """Describe a catalog."""
+    return _catalog_info(call, _existing_catalog(call))
+
+
+@operations.add("PATCH", "/catalogs/{name}")
+def change_catalog(call: Call, body: bodies.ChangedDetails) -> bodies.CatalogInfo:
+    """Change the details of a catalog."""
+    old, new = plain_name(call.path["name"]), _new_name(body)
     is_replay = (
-        fold(old) not in known
-        and new is not None
+        new is not None
+        and fold(old) not in table_views.catalogs(call.catalog)
         and _has_former_name(call.catalog.details(new).catalog, old)
     )
     if not is_replay:
         name = table_views.require_catalog(call.catalog, old)
-        _change_remarks(call, name, new, Case.CATALOG_THERE)
-    name = table_views.require_catalog(call.catalog, new or old)
-    return _catalog_info(call, name, call.catalog.namespaces_made_ms())
+        _change_details(call, name, body, Case.CATALOG_THERE)
+    return _catalog_info(call, table_views.require_catalog(call.catalog, new or old))
 
 
-def _change_schema(call: Call) -> bodies.SchemaInfo:
-    old, new = _schema_name(call), _new_name(call)
-    renamed = SchemaName(old.catalog, new or old.schema)
-    known = {found.key for found in call.catalog.namespaces()}
-    details = call.catalog.details(old.catalog).schemas.get(renamed.key[1], NamespaceDetails())
-    if old.key in known or not _has_former_name(details, old.schema):
-        name = table_views.require_schema(call.catalog, old)
-        _change_remarks(call, name, new, Case.SCHEMA_THERE)
-    return _schema_info(call, table_views.require_schema(call.catalog, renamed))
-
-
-def _new_name(call: Call) -> str | None:
-    new_name = call.body.new_name
-    return None if new_name is None else plain_name(new_name)
-
-
-def _has_former_name(details: NamespaceDetails, name: str) -> bool:
-    """Return True if a rename was carried out: its answer may have been lost."""
-    return details.former_name is not None and fold(details.former_name) == fold(name)
-
-
-def _change_remarks(call: Call, of: SchemaName | str, new_name: str | None, there: Case) -> None:
-    body: bodies.ChangedRemarks = call.body
-
-    def change(details: NamespaceDetails) -> NamespaceDetails:
-        comment = details.comment if body.comment is None else body.comment
-        kept = details.properties if body.properties is None else _without_nulls(body.properties)
-        return replaced(details, comment=comment, properties=kept)
-
-    try:
-        call.catalog.change_details(of, change, new_name)
-    except AlreadyExistsError as error:
-        raise SaidError(there, error.message) from None
-
-
-def _details(call: Call) -> NamespaceDetails:
-    body: bodies.NewCatalog | bodies.NewSchema = call.body
-    return NamespaceDetails(
-        comment=body.comment,
-        properties=_without_nulls(body.properties or {}),
-        storage_root=body.storage_root or None,
-    )
-
-
-def _without_nulls(properties: Mapping[str, str | None]) -> dict[str, str]:
-    return {key: value for key, value in properties.items() if value is not None}
-
-
-def _delete_catalog(call: Call) -> int:
-    name = table_views.require_catalog(call.catalog, plain_name(call.path["name"]))
+@operations.add("DELETE", "/catalogs/{name}")
+def delete_catalog(call: Call) -> int:
+    """Drop a catalog."""
+    name = _existing_catalog(call)
     within = [known for known in call.catalog.namespaces() if known.catalog == name]
     if call.truth("force"):
         for namespace in within:
-            _empty(call, namespace)
+            _drop_tables(call, namespace)
     elif [namespace.schema for namespace in within] != [DEFAULT_SCHEMA]:
-        raise SaidError(Case.NOT_NOW, f"Catalog {name} has schemas.", remedy="Drop them first.")
+        raise DialectError(Case.NOT_NOW, f"Catalog {name} has schemas.", remedy="Drop them first.")
     for namespace in within:
-        _remove(call, namespace)
+        _drop(call, namespace)
     return _OK
 
 
-def _schemas(call: Call) -> bodies.Schemas:
-    catalog = table_views.require_catalog(call.catalog, plain_name(_text(call, "catalog_name")))
+def _existing_catalog(call: Call) -> str:
+    return table_views.require_catalog(call.catalog, plain_name(call.path["name"]))
+
+
+def _catalog_info(
+    call: Call, name: str, created_ms: Mapping[SchemaName, int] | None = None
+) -> bodies.CatalogInfo:
+    if created_ms is None:
+        created_ms = call.catalog.namespaces_made_ms()
+    details = call.catalog.details(name).catalog
+    within = [since_ms for schema, since_ms in created_ms.items() if schema.key[0] == fold(name)]
+    first_ms = min(within, default=None)
+    return bodies.CatalogInfo(
+        id=details.id or namespace_details.id_of(name), **_described(name, details, first_ms)
+    )
+
+
+# Schemas
+
+
+@operations.add("GET", "/schemas")
+def schemas(call: Call) -> bodies.Schemas:
+    """List the schemas of a catalog."""
+    name = table_views.require_catalog(call.catalog, plain_name(_text(call, "catalog_name")))
     after = call.text("page_token") or ""
-    made_ms, details = call.catalog.namespaces_made_ms(), call.catalog.details(catalog)
+    created_ms, details = call.catalog.namespaces_made_ms(), call.catalog.details(name)
     names = [
-        name
-        for name in made_ms
-        if name.catalog == catalog and (not after or name.key > SchemaName.parse(after).key)
+        schema
+        for schema in created_ms
+        if schema.catalog == name and (not after or schema.key > SchemaName.parse(after).key)
     ]
     size = _page_size(call)
     return bodies.Schemas(
-        schemas=tuple(_schema(name, made_ms[name], details) for name in names[:size]),
+        schemas=tuple(_schema(schema, created_ms[schema], details) for schema in names[:size]),
         next_page_token=str(names[size - 1]) if len(names) > size else None,
     )
 
 
-def _one_schema(call: Call) -> bodies.SchemaInfo:
-    return _schema_info(call, _required(call))
-
-
-def _create_schema(call: Call) -> bodies.SchemaInfo:
-    body: bodies.NewSchema = call.body
-    catalog = table_views.require_catalog(call.catalog, plain_name(body.catalog_name))
-    name = SchemaName(catalog, plain_name(body.name))
-    _make(call, name, Case.SCHEMA_THERE, details=_details(call))
+@operations.add("POST", "/schemas")
+def create_schema(call: Call, body: bodies.NewSchema) -> bodies.SchemaInfo:
+    """Create a schema."""
+    within = table_views.require_catalog(call.catalog, plain_name(body.catalog_name))
+    name = SchemaName(within, plain_name(body.name))
+    _create(call, name, Case.SCHEMA_THERE, details=_details(body))
     return _schema_info(call, name)
 
 
-def _delete_schema(call: Call) -> int:
-    name = _required(call)
+@operations.add("GET", "/schemas/{name}")
+def schema(call: Call) -> bodies.SchemaInfo:
+    """Describe a schema."""
+    return _schema_info(call, _existing_schema(call))
+
+
+@operations.add("PATCH", "/schemas/{name}")
+def change_schema(call: Call, body: bodies.ChangedDetails) -> bodies.SchemaInfo:
+    """Change the details of a schema."""
+    old = _schema_name(call)
+    renamed = SchemaName(old.catalog, _new_name(body) or old.schema)
+    known = {found.key for found in call.catalog.namespaces()}
+    details = call.catalog.details(old.catalog).schemas.get(renamed.key[1], NamespaceDetails())
+    if old.key in known or not _has_former_name(details, old.schema):
+        name = table_views.require_schema(call.catalog, old)
+        _change_details(call, name, body, Case.SCHEMA_THERE)
+    return _schema_info(call, table_views.require_schema(call.catalog, renamed))
+
+
+@operations.add("DELETE", "/schemas/{name}")
+def delete_schema(call: Call) -> int:
+    """Drop a schema."""
+    name = _existing_schema(call)
     if call.truth("force"):
-        _empty(call, name)
-    _remove(call, name)
+        _drop_tables(call, name)
+    _drop(call, name)
     return _OK
 
 
-def _required(call: Call) -> SchemaName:
+def _existing_schema(call: Call) -> SchemaName:
     return table_views.require_schema(call.catalog, _schema_name(call))
 
 
 def _schema_name(call: Call) -> SchemaName:
     parts = call.path["name"].split(".")
     if len(parts) != 2:
-        raise InvalidArgumentError(f"{call.path['name'][:200]!r} is no catalog.schema.", remedy="")
+        raise InvalidArgumentError(
+            f"{call.path['name'][:200]!r} is not a name like catalog.schema.", remedy=""
+        )
     return SchemaName(plain_name(parts[0]), plain_name(parts[1]))
 
 
-def _make(
+def _schema_info(call: Call, name: SchemaName) -> bodies.SchemaInfo:
+    created_ms = call.catalog.namespaces_made_ms().get(name)
+    return _schema(name, created_ms, call.catalog.details(name.catalog))
+
+
+def _schema(name: SchemaName, created_ms: int | None, known: CatalogDetails) -> bodies.SchemaInfo:
+    details = known.schemas.get(name.key[1], NamespaceDetails())
+    return bodies.SchemaInfo(
+        catalog_name=name.catalog,
+        full_name=str(name),
+        schema_id=details.id or namespace_details.id_of(name),
+        **_described(name.schema, details, created_ms),
+    )
+
+
+# Catalogs and schemas alike
+
+
+def _described(name: str, details: NamespaceDetails, created_ms: int | None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "comment": details.comment,
+        "properties": details.properties,
+        "storage_root": details.storage_root,
+        "storage_location": details.storage_location,
+        "created_at": created_ms,
+        "updated_at": details.changed_ms or created_ms,
+    }
+
+
+def _details(body: bodies.NewCatalog) -> NamespaceDetails:
+    return NamespaceDetails(
+        comment=body.comment,
+        properties=without_nulls(body.properties or {}),
+        storage_root=body.storage_root or None,
+    )
+
+
+def _new_name(body: bodies.ChangedDetails) -> str | None:
+    return None if body.new_name is None else plain_name(body.new_name)
+
+
+def _has_former_name(details: NamespaceDetails, name: str) -> bool:
+    """Return whether a rename from this name was carried out: its answer may have been lost."""
+    return details.former_name is not None and fold(details.former_name) == fold(name)
+
+
+def _change_details(
+    call: Call, of: SchemaName | str, body: bodies.ChangedDetails, exists: Case
+) -> None:
+    def change(details: NamespaceDetails) -> NamespaceDetails:
+        comment = details.comment if body.comment is None else body.comment
+        kept = details.properties if body.properties is None else without_nulls(body.properties)
+        return replaced(details, comment=comment, properties=kept)
+
+    try:
+        call.catalog.change_details(of, change, _new_name(body))
+    except AlreadyExistsError as error:
+        raise DialectError(exists, error.message) from None
+
+
+def _create(
     call: Call,
     name: SchemaName,
-    there: Case,
+    exists: Case,
+    *,
     details: NamespaceDetails | None = None,
     catalog_details: NamespaceDetails | None = None,
 ) -> None:
     try:
         call.catalog.create_namespace(name, details=details, catalog_details=catalog_details)
     except AlreadyExistsError as error:
-        raise SaidError(there, error.message) from None
+        raise DialectError(exists, error.message) from None
 
 
-def _remove(call: Call, name: SchemaName) -> None:
+def _drop(call: Call, name: SchemaName) -> None:
     try:
         call.catalog.drop_namespace(name)
     except NotEmptyError as error:
-        raise SaidError(Case.NOT_NOW, error.message, remedy="Drop its tables first.") from None
+        raise DialectError(Case.NOT_NOW, error.message, remedy="Drop its tables first.") from None
 
 
-def _empty(call: Call, name: SchemaName) -> None:
-    """Drop the tables of a schema, one by one; each can be brought back."""
+def _drop_tables(call: Call, name: SchemaName) -> None:
+    """Drop the tables of a schema one by one; each can be undropped."""
     for entry in call.catalog.tables(name):
         call.catalog.drop_table(entry.table_id)
-
-
-def _catalog_info(call: Call, name: str, made_ms: Mapping[SchemaName, int]) -> bodies.CatalogInfo:
-    details = call.catalog.details(name).catalog
-    within = [since_ms for schema, since_ms in made_ms.items() if schema.key[0] == fold(name)]
-    created_ms = min(within, default=None)
-    return bodies.CatalogInfo(
-        name=name,
-        id=details.id or namespace_details.id_of(name),
-        comment=details.comment,
-        properties=details.properties,
-        storage_root=details.storage_root,
-        storage_location=details.storage_location,
-        created_at=created_ms,
-        updated_at=details.changed_ms or created_ms,
-    )
-
-
-def _schema_info(call: Call, name: SchemaName) -> bodies.SchemaInfo:
-    made_ms = call.catalog.namespaces_made_ms().get(name)
-    return _schema(name, made_ms, call.catalog.details(name.catalog))
-
-
-def _schema(name: SchemaName, made_ms: int | None, known: CatalogDetails) -> bodies.SchemaInfo:
-    details = known.schemas.get(name.key[1], NamespaceDetails())
-    return bodies.SchemaInfo(
-        name=name.schema,
-        catalog_name=name.catalog,
-        full_name=str(name),
-        schema_id=details.id or namespace_details.id_of(name),
-        comment=details.comment,
-        properties=details.properties,
-        storage_root=details.storage_root,
-        storage_location=details.storage_location,
-        created_at=made_ms,
-        updated_at=details.changed_ms or made_ms,
-    )
 
 
 # Tables
 
 
-def _tables(call: Call) -> bodies.Tables:
+@operations.add("GET", "/tables", pool=Pool.CHANGES)
+def tables(call: Call) -> bodies.OlderTables:
+    """List the tables of a schema."""
     name = SchemaName(
         plain_name(_text(call, "catalog_name")), plain_name(_text(call, "schema_name"))
     )
@@ -353,90 +295,91 @@ def _tables(call: Call) -> bodies.Tables:
     size, token = _page_size(call), call.text("page_token")
     after = table_views.full_name(token) if token else None
     found, following = call.catalog.describe_page(name, after, size, reserve=call.reserve)
-    return bodies.Tables(
-        tables=tuple(_without(call, table_views.info(described)) for described in found),
+    omitted = {
+        field: msgspec.UNSET for field in ("columns", "properties") if call.truth(f"omit_{field}")
+    }
+    return bodies.OlderTables(
+        tables=tuple(
+            msgspec.structs.replace(table_views.older_table(described), **omitted)
+            for described in found
+        ),
         next_page_token=None if following is None else str(following),
     )
 
 
-def _without(call: Call, info: bodies.TableInfo) -> bodies.TableInfo:
-    left_out: dict[str, Any] = {}
-    if call.truth("omit_columns"):
-        left_out["columns"] = msgspec.UNSET
-    if call.truth("omit_properties"):
-        left_out["properties"] = msgspec.UNSET
-    return msgspec.structs.replace(info, **left_out) if left_out else info
+@operations.add("GET", "/tables/{name}", pool=Pool.CHANGES)
+def table(call: Call) -> bodies.OlderTable:
+    """Describe a table."""
+    name = table_views.existing_name([call.path["name"]])
+    return table_views.older_table(table_views.find(call.catalog, name))
 
 
-def _table(call: Call) -> bodies.TableInfo:
-    return table_views.info(
-        table_views.find(call.catalog, table_views.wanted_name([call.path["name"]]))
-    )
-
-
-def _delete_table(call: Call) -> int:
-    name = table_views.wanted_name([call.path["name"]])
+@operations.add("DELETE", "/tables/{name}")
+def drop_table(call: Call) -> int:
+    """Drop a table."""
+    name = table_views.existing_name([call.path["name"]])
     found = table_views.find(call.catalog, name, call.catalog.describe_briefly)
     call.catalog.drop_table(found.table_id)
     return _OK
 
 
-def _create_table(call: Call, settings: Settings) -> bodies.TableInfo:
-    body: bodies.OlderNewTable = call.body
+@operations.add("POST", "/tables")
+def name_table(call: Call, body: bodies.OlderNewTable) -> bodies.OlderTable:
+    """Register a staging table or an external table."""
     name = table_views.table_name(body.catalog_name, body.schema_name, body.name)
     match body.table_type:
         case table_views.MANAGED:
-            return table_views.info(_create_managed(call, settings, name))
+            described = _create_managed(call, body, name)
         case table_views.EXTERNAL:
             table_views.require_schema(call.catalog, name.namespace)
             try:
-                made = call.catalog.declare_external(name, external_tables.wanted(body))
+                created = call.catalog.declare_external(name, external_tables.declared(body))
             except AlreadyExistsError as error:
-                raise SaidError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
-            return table_views.info(call.catalog.describe(made.table_id))
+                raise DialectError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
+            described = call.catalog.describe(created.table_id)
         case other:
-            raise InvalidArgumentError(f"A {other[:60]} cannot be made here.", remedy="")
+            raise InvalidArgumentError(f"A {other[:60]} cannot be created here.", remedy="")
+    return table_views.older_table(described)
 
 
-def _create_managed(call: Call, settings: Settings, name: TableName) -> TableInfo:
-    body: bodies.OlderNewTable = call.body
-    properties = body.properties or {}
+def _create_managed(call: Call, body: bodies.OlderNewTable, name: TableName) -> TableInfo:
+    properties, declared = body.properties or {}, body.columns or ()
 
     def judge(examined: Examined) -> Iterable[Violation]:
-        yield from table_views.lacks_required(settings, examined, properties)
-        yield from table_views.asks_for_uniform(examined)
+        yield from new_tables.lacks_required(call.settings, examined, properties)
+        updates: tuple[bodies.Update, ...] = (
+            *set_at_creation(properties, examined),
+            bodies.SetTableComment(comment=body.comment),
+        )
+        yield from contradictions(updates, examined)
         if examined.metadata is not None:
-            yield from table_views.declared_properties_differ(examined.metadata, properties)
-            yield from table_views.comment_differs(examined.metadata, body.comment)
-            yield from table_views.column_names_differ(examined.metadata, body.columns or ())
+            yield from column_names_differ(examined.metadata, declared)
 
     try:
-        return table_views.register(call.catalog, name, body.storage_location, judge)
+        return new_tables.register(call.catalog, name, body.storage_location, judge)
     except InvalidCommitError as error:
-        if {violation.rule for violation in _violations(error)} != {"no-version-0"}:
+        rules = {found.rule for found in error.violations if isinstance(found, Violation)}
+        if rules != {"no-version-0"}:
             raise
-    declared = body.columns or ()
     schema = columns.declared(declared)
     if not schema.fields:
         raise InvalidArgumentError("A table has at least one column.", remedy="")
-    return table_views.begin(
+    partitions = columns.partitions(declared)
+    return new_tables.create(
         call.catalog,
         name,
         body.storage_location,
-        lambda table_id: table_views.version_0(
-            settings, table_id, schema, columns.partitions(declared), properties, body.comment
+        lambda table_id: new_tables.version_0(
+            call.settings, table_id, schema, partitions, properties, body.comment
         ),
     )
 
 
-def _violations(error: InvalidCommitError) -> Iterable[Violation]:
-    return (found for found in error.violations if isinstance(found, Violation))
-
-
-def _stage(call: Call) -> bodies.OlderStagingTable:
-    body: bodies.OlderNewStagingTable = call.body
+@operations.add("POST", "/staging-tables")
+def stage_older_table(call: Call, body: bodies.OlderNewStagingTable) -> bodies.OlderStagingTable:
+    """Create a staging table."""
     name = table_views.table_name(body.catalog_name, body.schema_name, body.name)
-    staged = table_views.stage(call.catalog, name)
+    staged = new_tables.stage(call.catalog, name)
     return bodies.OlderStagingTable(
         id=staged.table_id,
         name=body.name,
@@ -446,28 +389,33 @@ def _stage(call: Call) -> bodies.OlderStagingTable:
     )
 
 
-# Opening
+# Credentials
 
 
-def _open_table(call: Call) -> bodies.OlderCredentials:
-    _refuse_unless_access(call.body.operation)
-    place = call.catalog.place_of(table_views.parse_id(call.body.table_id))
-    return bodies.OlderCredentials(url=place)
+@operations.add("POST", "/temporary-table-credentials")
+def open_table(call: Call, body: bodies.TableAccess) -> bodies.OlderCredentials:
+    """Return credentials for a table."""
+    _refuse_unless_access(body.operation)
+    return bodies.OlderCredentials(url=call.catalog.place_of(table_views.parse_id(body.table_id)))
 
 
-def _open_path(call: Call) -> bodies.OlderCredentials:
-    _refuse_unless_access(call.body.operation)
-    return bodies.OlderCredentials(url=call.catalog.open_path(call.body.url))
+@operations.add("POST", "/temporary-path-credentials")
+def open_path(call: Call, body: bodies.PathAccess) -> bodies.OlderCredentials:
+    """Return credentials for a location."""
+    _refuse_unless_access(body.operation)
+    return bodies.OlderCredentials(url=call.catalog.open_path(body.url))
 
 
 def _refuse_unless_access(operation: str) -> None:
-    if operation not in _READING:
+    if operation not in _ACCESS:
         raise InvalidArgumentError(
-            f"The operation is {operation[:60]!r}.", remedy=f"Known are {', '.join(_READING)}."
+            f"The operation is {operation[:60]!r}.", remedy=f"Use one of {', '.join(_ACCESS)}."
         )
 
 
-def _summary(call: Call) -> bodies.Summary:
+@operations.add("GET", "/metastore_summary")
+def summary(call: Call) -> bodies.Summary:
+    """Return the id of the catalog service."""
     return bodies.Summary(
         metastore_id=str(uuid.uuid5(uuid.NAMESPACE_URL, call.catalog.status().root))
     )
