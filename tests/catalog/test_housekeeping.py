@@ -32,7 +32,7 @@ from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.table import snapshot_loader
 from tests.catalog.conftest import ON_DATABASES, House, opened
-from tests.catalog.test_fsck import older_copy, problems
+from tests.catalog.fsck_steps import older_copy, problems
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock, add, file_content, new_txn_id
 

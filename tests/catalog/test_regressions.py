@@ -21,7 +21,7 @@ from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage import locations
 from headgate.storage.object_store import PutUnknownError
 from tests.catalog.conftest import House
-from tests.catalog.test_fsck import older_copy, problems
+from tests.catalog.fsck_steps import older_copy, problems
 from tests.kit import shows
 from tests.kit.builders import (
     START_MS,

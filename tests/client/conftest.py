@@ -6,6 +6,7 @@ port of a catalog use `full_world`, which excludes the minimal catalogs.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +18,11 @@ from headgate import _connect
 from headgate._connect import embedded_catalog
 from headgate.api.port import ManagingCatalog
 from headgate.catalog.filesystem import FilesystemCatalog
+from headgate.client import arrow_io
 from headgate.client.remote import RemoteCatalog
 from headgate.client.session import Session
 from headgate.client.table import Table
-from headgate.client.transaction import Patience
+from headgate.client.transaction import Change, Operation, Patience
 from headgate.clock import Clock, Ids, RandomIds, SystemClock
 from headgate.names import TableName
 from headgate.protocol.actions import TableId
@@ -237,3 +239,16 @@ def rows(*ids: int) -> pa.Table:
 
 def ids_in(table: pa.Table) -> list[int]:
     return sorted(table.column("id").to_pylist())
+
+
+def appending(table: Table, number: int, copies: int = 1) -> Change:
+    """Write data files and return the change that appends them."""
+    base = table.snapshot()
+    adds = [
+        add
+        for _ in range(copies)
+        for add in arrow_io.write_files(
+            base, rows(number), store=base.store, new_id=uuid.uuid4, now_ms=0
+        )
+    ]
+    return Change(table.id, base, (Way.INLINE, Way.STAGED), tuple(adds), Operation("WRITE"))

@@ -55,7 +55,7 @@ from headgate.table.snapshot_loader import load_path, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty_stores import CountingStore
-from tests.table.test_snapshots import MANAGED, add, appended, f, paths, remove
+from tests.table.snapshot_cases import MANAGED, add, appended, f, paths, remove
 
 WEEK = 604_800_000
 FILE_ACTIONS = ("add", "remove")

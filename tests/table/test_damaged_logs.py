@@ -31,7 +31,7 @@ from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoint_writer import Form
 from tests.kit import req
 from tests.kit.fake_catalog import ID, LOCATION
-from tests.table.test_snapshots import (
+from tests.table.snapshot_cases import (
     FIRST,
     MANAGED,
     PLAIN,

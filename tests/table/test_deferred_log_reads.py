@@ -28,7 +28,7 @@ from headgate.table.snapshot_loader import follow, load, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.kit.faulty_stores import Call, WrappedStore
-from tests.table.test_snapshots import (
+from tests.table.snapshot_cases import (
     FIRST,
     MANAGED,
     add,

@@ -16,7 +16,7 @@ from headgate.table.snapshot_loader import load, refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.kit.faulty_stores import CountingStore
-from tests.table.test_snapshots import (
+from tests.table.snapshot_cases import (
     FIRST,
     add,
     appended,

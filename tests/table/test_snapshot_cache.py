@@ -14,7 +14,7 @@ from headgate.table.snapshot_cache import SnapshotCache
 from headgate.table.snapshot_loader import load_resolved
 from tests.kit import req
 from tests.kit.fake_catalog import ID, FakeCatalog
-from tests.table.test_snapshots import add, appended, counted, f, paths
+from tests.table.snapshot_cases import add, appended, counted, f, paths
 
 
 @pytest.fixture(params=[True, False], ids=["told", "not told"])

@@ -1,4 +1,4 @@
-"""Snapshots: what the catalog says is the table, wherever its commits lie."""
+"""Snapshots: the catalog decides what the table is, wherever its commits are stored."""
 
 import dataclasses
 import json
@@ -10,26 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.api.messages import Resolved
 from headgate.errors import (
     HeadgateError,
-    InTheFutureError,
     InvariantError,
     LogDivergedError,
     MalformedError,
-    NotFoundError,
-    PathAccessError,
     UnavailableError,
     UnsupportedFeatureError,
-    VersionGoneError,
 )
 from headgate.protocol.actions import (
-    Action,
     AddFile,
-    Metadata,
     Protocol,
     RemoveFile,
-    Sequence,
     SetTransaction,
     TableId,
     Version,
@@ -51,11 +43,9 @@ from headgate.protocol.paths import (
 )
 from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
-from headgate.storage.object_store import ObjectStore
-from headgate.table.checkpoint_writer import Form, write_checkpoint
-from headgate.table.snapshot import Snapshot
+from headgate.table.checkpoint_writer import Form
 from headgate.table.snapshot_cache import SnapshotCache
-from headgate.table.snapshot_loader import load_path, refresh
+from headgate.table.snapshot_loader import refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, LOCATION, FakeCatalog, content
 from tests.kit.faulty_stores import (
@@ -65,90 +55,19 @@ from tests.kit.faulty_stores import (
     ShufflingStore,
     StaleListStore,
 )
-
-SCHEMA = (
-    '{"type":"struct","fields":['
-    '{"name":"id","type":"long","nullable":true,"metadata":{}},'
-    '{"name":"day","type":"string","nullable":true,"metadata":{}}]}'
+from tests.table.snapshot_cases import (
+    FIRST,
+    MANAGED,
+    add,
+    appended,
+    catalog_of,
+    copy_of,
+    counted,
+    f,
+    metadata,
+    paths,
+    remove,
 )
-MANAGED = Protocol(
-    min_reader_version=3,
-    min_writer_version=7,
-    reader_features=["catalogManaged", "vacuumProtocolCheck", "v2Checkpoint"],
-    writer_features=["catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp", "v2Checkpoint"],
-)
-PLAIN = Protocol(min_reader_version=1, min_writer_version=2)
-
-
-def metadata(**properties: str) -> Metadata:
-    return Metadata(
-        id=ID,
-        schema_string=SCHEMA,
-        partition_columns=["day"],
-        configuration={
-            "delta.enableInCommitTimestamps": "true",
-            "io.unitycatalog.tableId": ID,
-            **{name.replace("__", "."): value for name, value in properties.items()},
-        },
-    )
-
-
-def add(path: str, size: int = 1, day: str | None = "mon", stats: str | None = None) -> AddFile:
-    return AddFile(
-        path=path,
-        partition_values={"day": day},
-        size=size,
-        modification_time=0,
-        data_change=True,
-        stats=stats,
-    )
-
-
-def remove(path: str, at_ms: int = 0) -> RemoveFile:
-    return RemoveFile(path=path, data_change=True, deletion_timestamp=at_ms)
-
-
-FIRST: tuple[Action, ...] = (MANAGED, metadata())
-
-
-def catalog_of(*commits: tuple[Action, ...], way: Way = Way.INLINE) -> FakeCatalog:
-    catalog = FakeCatalog(CountingStore(NoStagedListing(MemoryStore(LOCATION))))
-    for actions in (FIRST, *commits):
-        catalog.ratify(*actions, way=way)
-    return catalog
-
-
-def appended(count: int, way: Way = Way.INLINE) -> FakeCatalog:
-    return catalog_of(*((add(f"f{n}", n),) for n in range(1, count + 1)), way=way)
-
-
-def counted(catalog: FakeCatalog) -> CountingStore:
-    assert isinstance(catalog.store, CountingStore)
-    catalog.store.calls.clear()
-    catalog.calls.clear()
-    return catalog.store
-
-
-def paths(snapshot: Snapshot) -> list[str]:
-    named: list[str] = snapshot.file_columns()["path"].to_pylist()
-    assert sorted(named) == sorted(file.path for file in snapshot.files())
-    assert len(named) == snapshot.num_files
-    assert sum(snapshot.file_columns()["size"].to_pylist()) == snapshot.size_in_bytes
-    return sorted(named)
-
-
-def f(*numbers: int) -> list[str]:
-    return sorted(f"f{number}" for number in numbers)
-
-
-def copy_of(store: ObjectStore) -> MemoryStore:
-    copy = MemoryStore(LOCATION)
-    while isinstance(store, CountingStore | NoStagedListing):
-        store = store.inner
-    for item in store.list("", recursive=True):
-        copy.put(item.path, store.get(item.path))
-    return copy
-
 
 # What the catalog holds
 
@@ -570,141 +489,6 @@ def test_thousands_of_stale_staged_files_are_never_seen(tmp_path: Path) -> None:
     assert store.count(prefix=STAGED) == 0
 
 
-# Versions and times
-
-
-def test_any_version_can_be_asked_for() -> None:
-    catalog = appended(6)
-    catalog.publish(3)
-    for version in range(7):
-        assert paths(catalog.load(version=Version(version))) == f(*range(1, version + 1))
-
-
-def test_a_version_that_is_not_there_is_refused() -> None:
-    catalog = appended(2)
-    with pytest.raises(InTheFutureError, match="latest is 2"):
-        catalog.load(version=Version(3))
-    with pytest.raises(NotFoundError):
-        catalog.load(version=Version(-1))
-
-
-@shows("FR5")
-def test_a_version_that_was_cleaned_away_is_gone() -> None:
-    catalog = appended(6)
-    catalog.publish()
-    catalog.checkpoint_at(4)
-    for version in range(4):
-        catalog.store.delete(PublishedCommit(Version(version)).path)
-    assert paths(catalog.load(version=Version(4))) == f(1, 2, 3, 4)
-    assert paths(catalog.load()) == f(*range(1, 7))
-    for version in range(4):
-        with pytest.raises(VersionGoneError, match=f"version {version}"):
-            catalog.load(version=Version(version))
-
-
-@shows("FR5", "S15")
-def test_a_cleaned_version_is_gone_though_an_older_commit_was_put_back() -> None:
-    catalog = appended(6)
-    catalog.publish()
-    first = catalog.store.get(PublishedCommit(Version(0)).path)
-    catalog.checkpoint_at(4)
-    for version in range(4):
-        catalog.store.delete(PublishedCommit(Version(version)).path)
-    catalog.store.put_if_absent(PublishedCommit(Version(0)).path, first)
-    assert paths(catalog.load()) == f(*range(1, 7))
-    for version in range(1, 4):
-        with pytest.raises(VersionGoneError, match=f"version {version}"):
-            catalog.load(version=Version(version))
-
-
-def test_a_hole_that_no_checkpoint_covers_is_damage() -> None:
-    catalog = appended(6)
-    catalog.publish()
-    catalog.store.delete(PublishedCommit(Version(2)).path)
-    with pytest.raises(InvariantError):
-        catalog.load(version=Version(4))
-
-
-def test_a_sequence_is_passed_to_the_catalog() -> None:
-    snapshot = appended(5).load(sequence=Sequence(3))
-    assert (snapshot.version, paths(snapshot)) == (2, f(1, 2))
-
-
-@req("CM-38")
-@pytest.mark.parametrize("held_from", [None, 0, 4])
-@pytest.mark.parametrize("told", [True, False])
-def test_time_travel_goes_by_in_commit_timestamps_whatever_the_file_times_say(
-    held_from: int | None, told: bool
-) -> None:
-    times = iter(range(10_000_000, 0, -1_000))
-    catalog = FakeCatalog(MemoryStore(LOCATION, now_ms=lambda: next(times)))
-    catalog.ratify(*FIRST)
-    for number in range(1, 8):
-        catalog.ratify(add(f"f{number}", number))
-    catalog.publish(5)
-    catalog.held_from = held_from
-    catalog.metadata = metadata() if told else None
-    for at_ms, version in [(1_000, 0), (1_999, 0), (3_000, 2), (6_500, 5), (8_000, 7), (10**9, 7)]:
-        assert catalog.load(as_of_ms=at_ms).version == version
-    with pytest.raises(VersionGoneError):
-        catalog.load(as_of_ms=999)
-
-
-def test_time_travel_to_what_was_cleaned_away_is_refused() -> None:
-    catalog = appended(6)
-    catalog.publish()
-    catalog.checkpoint_at(4)
-    for version in range(4):
-        catalog.store.delete(PublishedCommit(Version(version)).path)
-    assert catalog.load(as_of_ms=5_500).version == 4
-    with pytest.raises(VersionGoneError):
-        catalog.load(as_of_ms=3_500)
-
-
-@req("CM-38")
-def test_before_in_commit_timestamps_were_enabled_file_times_count() -> None:
-    now = [0]
-    catalog = FakeCatalog(MemoryStore(LOCATION, now_ms=lambda: now[0]))
-    file_times = [50, 70, 60, 65, 10**9, 3]  # 60 and 65 count as 71 and 72: times must rise
-    plain = Metadata(id=ID, schema_string=SCHEMA, partition_columns=["day"])
-    catalog.ratify(raw=join(map(encode, (PLAIN, plain))))
-    for number in (1, 2, 3):
-        catalog.ratify(raw=join([encode(add(f"f{number}", number))]))
-    enabled = metadata(
-        delta__inCommitTimestampEnablementVersion="4",
-        delta__inCommitTimestampEnablementTimestamp="5000",
-    )
-    catalog.ratify(MANAGED, enabled)
-    catalog.ratify(add("f5", 5))
-    for version, at_ms in enumerate(file_times):
-        now[0] = at_ms
-        catalog.publish(version)
-    for at_ms, version in [(50, 0), (69, 0), (70, 1), (71, 2), (72, 3), (4_999, 3), (5_000, 4)]:
-        assert catalog.load(as_of_ms=at_ms).version == version
-    assert catalog.load(as_of_ms=6_000).version == 5
-
-
-def test_a_snapshot_knows_when_it_was_committed() -> None:
-    catalog = appended(5)
-    catalog.publish()
-    assert catalog.load().timestamp_ms == 6_000
-    assert catalog.load(version=Version(2)).timestamp_ms == 3_000
-    catalog.checkpoint = catalog.checkpoint_at(3)
-    assert catalog.load(version=Version(3)).timestamp_ms == 4_000
-
-
-def test_a_compaction_gives_its_last_version_no_other_commits_time() -> None:
-    catalog = appended(5)
-    catalog.publish()
-    path = Compaction(Version(2), Version(3)).path
-    catalog.store.put(path, join(encode(add(f"f{version}", version)) for version in (2, 3)))
-    catalog.compactions = (
-        KnownFile(kind=FileKind.COMPACTION, first=Version(2), last=Version(3), paths=(path,)),
-    )
-    snapshot = catalog.load(version=Version(3))
-    assert (paths(snapshot), snapshot.timestamp_ms) == (f(1, 2, 3), 4_000)
-
-
 # What a snapshot is held against
 
 
@@ -856,147 +640,6 @@ def test_a_snapshot_tells_what_the_table_is() -> None:
     assert snapshot.properties["delta.enableInCommitTimestamps"] == "true"
     assert snapshot.set_transactions["stream"].version == 4
     assert snapshot.domains == {}
-
-
-# Plain tables by path
-
-
-def plain_store(*commits: tuple[Action, ...], protocol: Protocol = PLAIN) -> MemoryStore:
-    store = MemoryStore(LOCATION)
-    first = (protocol, Metadata(id=ID, schema_string=SCHEMA, partition_columns=["day"]))
-    for version, actions in enumerate((first, *commits)):
-        store.put(PublishedCommit(Version(version)).path, join(map(encode, actions)))
-    return store
-
-
-def by_path(store: ObjectStore, **how: object) -> Snapshot:
-    return load_path(LOCATION, store_for=lambda _: store, **how)  # type: ignore[arg-type]
-
-
-def plain_appended(count: int) -> MemoryStore:
-    return plain_store(*((add(f"f{n}", n),) for n in range(1, count + 1)))
-
-
-def checkpointed(store: ObjectStore, version: int, form: Form = Form.CLASSIC) -> None:
-    state = by_path(store, version=Version(version)).state
-    uuids = iter(UUID(int=version * 1000 + n + 1) for n in range(100))
-    write_checkpoint(store, state, table="t", now_ms=0, new_uuid=lambda: next(uuids), form=form)
-
-
-def test_a_plain_table_is_read_by_its_path() -> None:
-    store = plain_appended(5)
-    snapshot = by_path(store)
-    assert (snapshot.version, paths(snapshot), snapshot.table_id) == (5, f(*range(1, 6)), None)
-    assert paths(by_path(store, version=Version(2))) == f(1, 2)
-    with pytest.raises(InTheFutureError):
-        by_path(store, version=Version(6))
-    with pytest.raises(NotFoundError, match="no Delta table"):
-        by_path(MemoryStore(LOCATION))
-
-
-@req("RD-05")
-@shows("FP17")
-def test_a_plain_table_is_read_the_same_however_its_log_is_listed() -> None:
-    store = plain_appended(30)
-    checkpointed(store, 12)
-    assert paths(by_path(ShufflingStore(store, 3))) == f(*range(1, 31))
-    stale = StaleListStore(MemoryStore(LOCATION), 3)
-    for version in range(31):
-        path = PublishedCommit(Version(version)).path
-        stale.put_if_absent(path, store.get(path))
-    assert by_path(stale).version == 30
-    assert paths(by_path(stale)) == f(*range(1, 31))
-
-
-@req("RD-06")
-def test_a_gap_in_a_plain_log_is_an_error() -> None:
-    store = plain_appended(5)
-    store.delete(PublishedCommit(Version(3)).path)
-    with pytest.raises(MalformedError, match="gap"):
-        by_path(store)
-
-
-@shows("FP14")
-@pytest.mark.parametrize(
-    "hint",
-    [
-        b"not JSON",
-        b'{"version": 3, "size": 1}',  # stale
-        b'{"version": 5, "size": 1}',  # no checkpoint there
-        b'{"version": 99, "size": 1}',  # beyond the log
-        b'{"version": 6, "size": 1, "parts": 4}',  # another form
-        None,
-    ],
-)
-def test_whatever_the_hint_says_the_table_is_read_whole(hint: bytes | None) -> None:
-    store = plain_appended(8)
-    checkpointed(store, 3)
-    checkpointed(store, 6)
-    if hint is None:
-        store.delete(LAST_CHECKPOINT)
-    else:
-        store.put(LAST_CHECKPOINT, hint)
-    assert paths(by_path(store)) == f(*range(1, 9))
-    assert paths(by_path(store, version=Version(4))) == f(1, 2, 3, 4)
-
-
-@req("RD-02")
-def test_a_catalog_managed_table_is_refused_by_path_and_named(tmp_path: Path) -> None:
-    catalog = FakeCatalog(LocalStore(tmp_path / "lake" / "tables" / ID))
-    catalog.ratify(*FIRST)
-    catalog.ratify(add("a"))
-    catalog.publish()
-    with pytest.raises(PathAccessError, match=ID) as outside:
-        by_path(catalog.store)
-    assert "ADDRESS" in outside.value.remedy
-    (tmp_path / "lake" / "headgate.db").touch()
-    with pytest.raises(PathAccessError, match=ID) as inside:
-        by_path(catalog.store)
-    assert str(tmp_path / "lake") in str(inside.value)
-    with pytest.raises(PathAccessError):
-        by_path(catalog.store, version=Version(0))
-
-
-def test_a_plain_version_before_a_feature_nobody_knows_can_still_be_read() -> None:
-    unknown = Protocol(
-        min_reader_version=3,
-        min_writer_version=7,
-        reader_features=["timeMachine"],
-        writer_features=["timeMachine"],
-    )
-    store = plain_store((add("a"),), (unknown,))
-    with pytest.raises(UnsupportedFeatureError, match="timeMachine"):
-        by_path(store)
-    assert paths(by_path(store, version=Version(1))) == ["a"]
-
-
-def test_an_external_table_of_a_catalog_is_read_from_its_log() -> None:
-    store = plain_appended(3)
-    resolved = Resolved(
-        table_id=ID, location=LOCATION, catalog_managed=False, latest=Version(0), timestamp_ms=0
-    )
-    catalog = FakeCatalog(store)
-    catalog.resolve = lambda ref, at=None: resolved  # type: ignore[method-assign]
-    assert paths(catalog.load()) == f(1, 2, 3)
-    store.put(PublishedCommit(Version(4)).path, content(4, *FIRST))
-    with pytest.raises(PathAccessError):
-        catalog.load()
-
-
-@req("CM-38")
-def test_plain_tables_travel_in_time_by_file_times() -> None:
-    now = [0]
-    store = MemoryStore(LOCATION, now_ms=lambda: now[0])
-    source = plain_appended(3)
-    for version, at_ms in enumerate([100, 300, 200, 400]):
-        now[0] = at_ms
-        path = PublishedCommit(Version(version)).path
-        store.put(path, source.get(path))
-    for at_ms, version in [(100, 0), (299, 0), (300, 1), (301, 2), (399, 2), (400, 3), (999, 3)]:
-        assert by_path(store, as_of_ms=at_ms).version == version
-    with pytest.raises(VersionGoneError):
-        by_path(store, as_of_ms=99)
-    assert by_path(store, version=Version(1)).timestamp_ms == 300
 
 
 # All of it at random

@@ -23,7 +23,7 @@ from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import load_path
 from tests.kit import req
 from tests.kit.fake_catalog import FakeCatalog
-from tests.table.test_snapshots import FIRST, add
+from tests.table.snapshot_cases import FIRST, add
 
 TABLES = Path(__file__).parent / "tables"
 

@@ -18,7 +18,7 @@ from headgate.table.snapshot_loader import refresh
 from tests.kit import req
 from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty_stores import CountingStore, FailingStore
-from tests.table.test_snapshots import (
+from tests.table.snapshot_cases import (
     add,
     appended,
     by_path,

@@ -19,7 +19,7 @@ from headgate.settings import Settings
 from tests.http.conftest import Served, serving
 from tests.http.unity.conftest import Stock, add_commit, claim, make
 from tests.http.unity.test_preview import COMMITS, asked, body_of
-from tests.http.unity.test_v1 import native, native_table, state
+from tests.http.unity.v1_requests import native, native_table, state
 from tests.kit import req, shows
 
 Send = Callable[[Stock, dict[str, Any]], httpx.Response]

@@ -14,7 +14,7 @@ import pytest
 from headgate.protocol.actions import TableId
 from tests.http.conftest import Served
 from tests.http.unity.conftest import BASE, CLOCK, Stock, file_bytes, make, older_error
-from tests.http.unity.test_v1 import native, native_table, state
+from tests.http.unity.v1_requests import native, native_table, state
 from tests.kit import req, shows
 from tests.kit.builders import add, metadata, protocol
 
