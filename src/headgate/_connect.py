@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from headgate.api.port import ManagingCatalog
-from headgate.arguments import When, checked
+from headgate.arguments import When, checked, milliseconds
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.sqlite import SQLiteStore
@@ -39,8 +39,8 @@ from headgate.settings import Settings
 from headgate.storage import locations
 
 if TYPE_CHECKING:
+    from headgate.client.plain_table import PlainTable
     from headgate.client.session import Session
-    from headgate.client.table import PlainTable
 
 DATABASE = "headgate.db"
 _ROOT = "root"
@@ -156,9 +156,17 @@ def open(
     path: str | os.PathLike[str], *, version: int | None = None, as_of: When | None = None
 ) -> PlainTable:
     """Open a plain Delta table by its path for reading, at the latest or an earlier version."""
-    from headgate.client.table import open_path
+    from headgate.client.plain_table import PlainTable, refuse_several
+    from headgate.protocol.actions import Version
+    from headgate.table import snapshot_loader
 
-    return open_path(os.fspath(path), version=version, as_of=as_of)
+    refuse_several(version, as_of)
+    snapshot = snapshot_loader.load_path(
+        os.fspath(path),
+        version=None if version is None else Version(version),
+        as_of_ms=None if as_of is None else milliseconds(as_of),
+    )
+    return PlainTable(snapshot)
 
 
 def embedded_catalog(

@@ -17,7 +17,8 @@ import pyarrow as pa
 from duckdb_extensions import import_extension
 from hypothesis import strategies as st
 
-from headgate.client.arrow_io import arrow_schema, write_files
+from headgate.client.arrow_io import write_files
+from headgate.data.arrow_types import arrow_schema
 from headgate.protocol.actions import AddFile, Metadata, Protocol, encode, join
 from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema import types as delta

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.client.arrow_io import arrow_schema, read_input
+from headgate.data.arrow_types import arrow_schema
+from headgate.data.import_files import read_input
 from headgate.errors import (
     InvalidArgumentError,
     InvalidDataError,

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from headgate.client.arrow_io import arrow_schema, delta_schema
-from headgate.data.arrow_types import FIELD_ID, file_schema
+from headgate.data.arrow_types import FIELD_ID, arrow_schema, delta_schema, file_schema
 from headgate.errors import HeadgateError, InvalidSchemaError, UnsupportedFeatureError
 from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema.column_mapping import with_mapping

@@ -14,8 +14,9 @@ import pytest
 from headgate.api.messages import Resolved
 from headgate.api.port import Ref
 from headgate.arguments import When, milliseconds
+from headgate.client.plain_table import PlainTable
 from headgate.client.session import Session
-from headgate.client.table import PlainTable, Table, open_path
+from headgate.client.table import Table
 from headgate.client.transaction import Change, Operation
 from headgate.errors import (
     ConflictError,
@@ -35,6 +36,7 @@ from headgate.protocol.commit.content import Way
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, Checksum, PublishedCommit
 from headgate.storage.object_store import ObjectStore
+from headgate.table import snapshot_loader
 from tests.client.conftest import World, ids_in, rows
 from tests.kit import req, shows
 from tests.kit.faulty_catalogs import LosingCatalog
@@ -650,7 +652,7 @@ class TestByPath:
         store = world.store_for(table.location)
         before = list(store.calls)
         with pytest.raises(PathAccessError) as refused:
-            open_path(table.location, store_for=world.store_for)
+            opened(world, table)
         assert table.id in str(refused.value)
         assert "connect" in refused.value.remedy
         assert not [call for call in list(store.calls)[len(before) :] if call.is_write]
@@ -660,15 +662,21 @@ class TestByPath:
         table = near_world.make()
         near_world.publish(table)
         with pytest.raises(PathAccessError, match="lake'"):
-            open_path(table.location, store_for=near_world.store_for)
+            opened(near_world, table)
 
     def test_a_plain_table_is_read_by_path(self, minimal_world: World) -> None:
         table = plain(minimal_world)
         assert (table.version, ids_in(table.to_arrow())) == (1, [1])
         assert [field.name for field in table.schema.fields] == ["id", "day"]
         assert [entry.operation for entry in table.history()] == ["WRITE", None]
-        older = open_path(table.location, version=0, store_for=minimal_world.store_for)
+        older = opened(minimal_world, table, Version(0))
         assert (older.version, ids_in(older.to_arrow())) == (0, [])
+
+
+def opened(world: World, table: Table | PlainTable, version: Version | None = None) -> PlainTable:
+    return PlainTable(
+        snapshot_loader.load_path(table.location, version=version, store_for=world.store_for)
+    )
 
 
 def plain(world: World) -> PlainTable:
@@ -687,7 +695,7 @@ def plain(world: World) -> PlainTable:
         ):
             content = content.replace(feature, b"")
         store.put(path, content)
-    return open_path(table.location, store_for=world.store_for)
+    return opened(world, table)
 
 
 def _checkpoints(world: World, location: str) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headgate
-from headgate.client.arrow_io import arrow_schema
+from headgate.data.arrow_types import arrow_schema
 from headgate.protocol.commit.content import Way
 from headgate.protocol.expressions.schema_text import parse_schema
 from tests.conformance.conftest import PARTS, Lake, Story, ours, published, rows_of

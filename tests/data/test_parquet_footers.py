@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.client.arrow_io import arrow_schema, delta_schema
-from headgate.data.arrow_types import file_schema
+from headgate.data.arrow_types import arrow_schema, delta_schema, file_schema
 from headgate.data.parquet_footers import footer_statistics
 from headgate.data.statistics_builder import StatisticsBuilder, indexed_columns
 from headgate.protocol.expressions.schema_text import parse_schema

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.client.arrow_io import arrow_schema, delta_schema, num_records
-from headgate.data.arrow_types import file_schema
+from headgate.data.arrow_types import arrow_schema, delta_schema, file_schema
 from headgate.data.row_conversion import conform
 from headgate.data.statistics_builder import (
     StatisticsBuilder,
@@ -31,6 +30,7 @@ from headgate.protocol.expressions.predicates import Compare, IsNull, Operator, 
 from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.partition_values import format_partition_value
 from headgate.protocol.schema.types import DOUBLE, FLOAT, StructField, StructType
+from headgate.protocol.statistics import num_records
 from headgate.storage.memory import MemoryStore
 from tests.client.plain_tables import PRIMITIVES, Plain, rows_of, table, tables, write
 from tests.kit.predicates import may_match

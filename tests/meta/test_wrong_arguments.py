@@ -9,8 +9,9 @@ import pytest
 import headgate
 from headgate import _connect
 from headgate.api.events import Event, Listener
+from headgate.client.plain_table import PlainTable
 from headgate.client.session import Session
-from headgate.client.table import PlainTable, Table
+from headgate.client.table import Table
 from headgate.client.table_definition import TableDefinition
 from headgate.client.transaction import Operation
 from headgate.protocol.expressions.schema_text import parse_schema

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.client.arrow_io import arrow_schema, to_arrow, to_batches
+from headgate.client.arrow_io import to_arrow, to_batches
+from headgate.data.arrow_types import arrow_schema
 from headgate.protocol.actions import Version
 from headgate.protocol.expressions.predicates import Compare, IsNull, Not, Operator
 from headgate.table.snapshot_loader import load_path

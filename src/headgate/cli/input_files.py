@@ -36,7 +36,7 @@ class Rows:
     def __init__(
         self, files: Sequence[tuple[str, str]], schema: StructType, progress: Progress
     ) -> None:
-        from headgate.client.arrow_io import read_input  # slow to load
+        from headgate.data.import_files import read_input  # slow to load
 
         self._files = [path for path, _ in files]
         self._readers = [
@@ -60,7 +60,7 @@ class Rows:
 
     def write(self, write: Callable[[Any], Committed]) -> Committed:
         """Write all rows in one commit."""
-        from headgate.client.arrow_io import InputError  # slow to load
+        from headgate.data.import_files import InputError  # slow to load
 
         kind, schema = type(self._readers[0]), self._readers[0].schema
         try:

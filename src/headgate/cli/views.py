@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # all of these are slow to load
     from headgate.api.events import Event
     from headgate.api.messages import Finding, Resolved, TableEntry, TimelineEntry
     from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
-    from headgate.client.table import HistoryEntry
+    from headgate.client.history import HistoryEntry
     from headgate.protocol.actions import Version
     from headgate.table.snapshot import Snapshot
 

@@ -10,7 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
@@ -20,7 +20,6 @@ from headgate.data.arrow_types import arrow_schema, arrow_type, delta_schema, de
 from headgate.data.constraints import Constraint, Filter, parse_constraint, parse_filter
 from headgate.data.file_reader import Layout, read_rows
 from headgate.data.file_writer import TARGET_FILE_SIZE, DataFiles
-from headgate.data.import_files import InputError, read_input
 from headgate.data.row_conversion import check_rows, conform, constraints_of
 from headgate.errors import (
     InvalidArgumentError,
@@ -30,38 +29,16 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 from headgate.names import did_you_mean, fold
-from headgate.protocol.actions import AddFile, Metadata, Version
-from headgate.protocol.actions import Protocol as TableProtocol
+from headgate.protocol.actions import AddFile
 from headgate.protocol.expressions.implied import implied_predicate
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.schema.checks import void_problems
 from headgate.protocol.schema.column_mapping import without_mapping
 from headgate.protocol.schema.type_widening import TypeChange, is_readable, type_changes
-from headgate.protocol.schema.types import VOID, StructField, StructType, find
-from headgate.protocol.statistics import num_records
+from headgate.protocol.schema.types import VOID, DataType, StructField, StructType, find
 from headgate.storage.object_store import ObjectStore
-
-__all__ = [
-    "TARGET_FILE_SIZE",
-    "InputError",
-    "Rows",
-    "arrow_schema",
-    "arrow_type",
-    "as_table",
-    "check_condition",
-    "check_nulls",
-    "delta_schema",
-    "delta_type",
-    "is_schema",
-    "is_type",
-    "num_records",
-    "read_input",
-    "rows_of",
-    "to_arrow",
-    "to_batches",
-    "write_files",
-]
+from headgate.table.snapshot import Snapshot
 
 Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
@@ -69,63 +46,33 @@ _BATCH_ROWS: Final = 131_072
 _THREADS: Final = min(8, (os.cpu_count() or 1) + 1)
 
 
-class Shape(Protocol):
-    """The schema of a table, such as a snapshot has."""
-
-    @property
-    def schema(self) -> StructType: ...
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    @property
-    def protocol(self) -> TableProtocol: ...
+def schema_of(value: object) -> StructType | None:
+    """Convert a schema of Arrow; return None for another value."""
+    return delta_schema(value) if isinstance(value, pa.Schema) else None
 
 
-class Readable(Shape, Protocol):
-    """A table at one version, with its files."""
-
-    @property
-    def store(self) -> ObjectStore: ...
-
-    @property
-    def location(self) -> str: ...
-
-    @property
-    def label(self) -> str: ...
-
-    @property
-    def version(self) -> Version: ...
-
-    def files(self, where: Predicate | None = None) -> Sequence[AddFile]: ...
-
-
-def is_schema(value: object) -> bool:
-    """Return whether a value is a schema of Arrow."""
-    return isinstance(value, pa.Schema)
-
-
-def is_type(value: object) -> bool:
-    """Return whether a value is a type of Arrow."""
-    return isinstance(value, pa.DataType)
+def type_of(value: object) -> DataType | None:
+    """Convert a type of Arrow; return None for another value."""
+    return delta_type(value) if isinstance(value, pa.DataType) else None
 
 
 # Reading
 
 
 def to_arrow(
-    snapshot: Readable,
+    snapshot: Snapshot,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
     limit: int | None = None,
 ) -> pa.Table:
     """Read the rows of a snapshot that satisfy `where`, at most `limit` of them."""
     batches = list(to_batches(snapshot, columns, where, limit))
-    return pa.Table.from_batches(batches, schema=_output(snapshot, columns))
+    schema = arrow_schema(StructType(tuple(_chosen(snapshot.schema, columns))))
+    return pa.Table.from_batches(batches, schema=schema)
 
 
 def to_batches(
-    snapshot: Readable,
+    snapshot: Snapshot,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
     limit: int | None = None,
@@ -138,22 +85,17 @@ def to_batches(
         raise InvalidArgumentError(f"The limit is {limit} rows; it cannot be negative.")
     layout = layout_of(snapshot)
     chosen = _chosen(layout.schema, columns)
-    rows, skipping = _filters(snapshot.schema, where)
+    rows: Predicate | Filter | None
+    if isinstance(where, str):
+        rows = parse_filter(where, arrow_schema(snapshot.schema))
+        skipping = implied_predicate(rows.tree, snapshot.schema, is_utc=True)
+    else:
+        rows = skipping = where
     files = snapshot.files(skipping) if limit != 0 else []
     return _limited(_read_all(layout, files, chosen, rows), limit)
 
 
-def _filters(
-    schema: StructType, where: Predicate | str | None
-) -> tuple[Predicate | Filter | None, Predicate | None]:
-    """Return the filter of rows, and the predicate that skips files."""
-    if not isinstance(where, str):
-        return where, where
-    rows = parse_filter(where, arrow_schema(schema))
-    return rows, implied_predicate(rows.tree, schema, is_utc=True)
-
-
-def layout_of(snapshot: Readable) -> Layout:
+def layout_of(snapshot: Snapshot) -> Layout:
     """Return where the files of a snapshot are stored and how their columns are found."""
     mode = mapping_mode(snapshot.protocol, snapshot.metadata)
     for change in _type_changes(snapshot):
@@ -173,7 +115,7 @@ def layout_of(snapshot: Readable) -> Layout:
     )
 
 
-def _type_changes(snapshot: Readable) -> list[TypeChange]:
+def _type_changes(snapshot: Snapshot) -> list[TypeChange]:
     schema = snapshot.schema  # outside of `try`: its errors name the table already
     try:
         return type_changes(schema)
@@ -181,10 +123,6 @@ def _type_changes(snapshot: Readable) -> list[TypeChange]:
         raise type(error)(
             f"{snapshot.label} version {snapshot.version}: {error.message}", remedy=error.remedy
         ) from error
-
-
-def _output(snapshot: Readable, columns: Sequence[str] | None) -> pa.Schema:
-    return arrow_schema(StructType(tuple(_chosen(snapshot.schema, columns))))
 
 
 def _chosen(schema: StructType, columns: Sequence[str] | None) -> list[StructField]:
@@ -214,27 +152,21 @@ def _read_all(
     if len(files) == 1:
         yield from read_rows(layout, files[0], columns, where)
         return
+
+    def read_whole(file: AddFile) -> list[pa.RecordBatch]:
+        return list(read_rows(layout, file, columns, where))
+
     waiting = deque(files)
     reading: deque[Future[list[pa.RecordBatch]]] = deque()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="headgate-read") as pool:
         try:
             while waiting or reading:
                 while waiting and len(reading) <= _THREADS:
-                    add = waiting.popleft()
-                    reading.append(pool.submit(_read_one, layout, add, columns, where))
+                    reading.append(pool.submit(read_whole, waiting.popleft()))
                 yield from reading.popleft().result()
         finally:
             for future in reading:
                 future.cancel()
-
-
-def _read_one(
-    layout: Layout,
-    add: AddFile,
-    columns: Sequence[StructField],
-    where: Predicate | Filter | None,
-) -> list[pa.RecordBatch]:
-    return list(read_rows(layout, add, columns, where))
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -253,7 +185,7 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[p
 # Checking existing rows against a new rule
 
 
-def check_condition(snapshot: Readable, name: str, condition: str) -> None:
+def check_condition(snapshot: Snapshot, name: str, condition: str) -> None:
     """Raise an error if a row breaks a condition, or if it cannot be evaluated exactly."""
     schema = snapshot.schema
     parsed = parse_constraint(name, condition, arrow_schema(schema))
@@ -264,17 +196,16 @@ def check_condition(snapshot: Readable, name: str, condition: str) -> None:
     _check_all(snapshot, columns, [parse_constraint(name, condition, chosen)])
 
 
-def check_nulls(snapshot: Readable, column: StructField) -> None:
+def check_nulls(snapshot: Snapshot, column: StructField) -> None:
     """Raise an error if a column has a null where its new type allows none."""
     _check_all(snapshot, [column], [])
 
 
 def _check_all(
-    snapshot: Readable, columns: Sequence[StructField], constraints: Sequence[Constraint]
+    snapshot: Snapshot, columns: Sequence[StructField], constraints: Sequence[Constraint]
 ) -> None:
-    schema = StructType(tuple(columns))
     for batch in to_batches(snapshot, [item.name for item in columns]):
-        check_rows(batch, schema, constraints)
+        check_rows(batch, StructType(tuple(columns)), constraints)
 
 
 # Writing
@@ -357,7 +288,7 @@ def _table_of(rows: Sequence[Mapping[str, object]], schema: StructType) -> pa.Ta
 
 
 def write_files(
-    table: Shape,
+    table: Snapshot,
     rows: Rows,
     *,
     store: ObjectStore,

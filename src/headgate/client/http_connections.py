@@ -28,10 +28,6 @@ _PORTS: Final = {"http": 80, "https": 443}
 class LostError(Exception):
     """A request was sent and no answer came: the server may have acted on it."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -87,7 +83,6 @@ class Connections:
     def send(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
     ) -> Reply:
-        """Send one request once."""
         request = self._request(method, path, headers, content)
         connection = self._idle_connection() or self._new_connection()
         try:
@@ -106,7 +101,6 @@ class Connections:
         return reply
 
     def close(self) -> None:
-        """Close idle connections. Closing twice is allowed."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:

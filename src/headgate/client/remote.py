@@ -185,7 +185,7 @@ class RemoteCatalog:
         except _NotRatifiedError as decided:
             return decided.answer
         except LostError as lost:
-            raise OutcomeUnknownError(proposal.txn_id, lost.why) from lost
+            raise OutcomeUnknownError(proposal.txn_id, str(lost)) from lost
         fail_point("remote.after_answer")
         self._note_sequence(answer.sequence)
         return answer
@@ -343,7 +343,7 @@ class RemoteCatalog:
         try:
             return _decoded(self._repeat(lambda: self._send("GET", path, None)), kind)
         except LostError as lost:
-            raise UnavailableError(f"The server did not answer: {lost.why}.") from lost
+            raise UnavailableError(f"The server did not answer: {lost}.") from lost
 
     def _change(self, method: str, path: str, body: object, kind: type[Body]) -> Body:
         """Request a change under a new key; return its decoded answer."""
@@ -359,7 +359,7 @@ class RemoteCatalog:
             content = self._repeat(lambda: self._send(method, path, body, key), is_change=True)
             return decode(content)
         except LostError as lost:
-            raise OutcomeUnknownError(key, lost.why) from lost
+            raise OutcomeUnknownError(key, str(lost)) from lost
 
     def _repeat(self, send: Callable[[], bytes], *, is_change: bool = False) -> bytes:
         """Send a request until an answer comes; raise `LostError` if one was lost and none came.
@@ -386,7 +386,7 @@ class RemoteCatalog:
                 if lost is None or not is_change:
                     raise
                 refused = refusal.message.rstrip(".")
-                why = f"{lost.why}, and the repeated request was refused: {refused}"
+                why = f"{lost}, and the repeated request was refused: {refused}"
                 raise LostError(why) from refusal
             if self._clock.monotonic() - began + pause_s > patience_s:
                 raise lost or error

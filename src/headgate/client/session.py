@@ -36,7 +36,8 @@ from headgate.api.port import (
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.arguments import When, checked, milliseconds
 from headgate.client import event_stream
-from headgate.client.table import PlainTable, Table, refuse_several
+from headgate.client.plain_table import PlainTable, refuse_several
+from headgate.client.table import Table
 from headgate.client.table_definition import (
     AnySchema,
     Fill,

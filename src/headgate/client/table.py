@@ -1,30 +1,31 @@
 """Read, write and change tables.
 
 A `Table` is a managed table by its id: it stays valid when the table is renamed, and a new table
-with the same name is another one. A `PlainTable` is opened by its path, only for reading.
+with the same name is another one.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from headgate.api.messages import RatifiedCommit, Resolved, TimelineEntry
-from headgate.api.port import ManagingCatalog, Progress, Publishing, Timelines, require
+from headgate.api.messages import Resolved, TimelineEntry
+from headgate.api.port import Progress, Publishing, Timelines, require
 from headgate.arguments import When, checked, milliseconds
 from headgate.client import arrow_io, maintenance, table_changes
 from headgate.client.detail import TableDetail, detail_of
+from headgate.client.history import HistoryEntry, history_of
+from headgate.client.plain_table import refuse_several
 from headgate.client.table_changes import UNCHANGED, Alteration, ColumnChange, RowCheck, Unchanged
 from headgate.client.table_definition import (
-    ROW_TRACKING_PREFIX,
     AnySchema,
     AnyType,
     TableDefinition,
     added_metrics,
     property_text,
     property_texts,
+    refuse_protected,
     refuse_removals,
     replacement,
     table_operation,
@@ -42,11 +43,9 @@ from headgate.errors import (
     InvalidArgumentError,
     InvalidDataError,
     InvariantError,
-    MalformedError,
     NotFoundError,
     RefusedError,
 )
-from headgate.protocol import features
 from headgate.protocol.actions import (
     Action,
     AddFile,
@@ -58,55 +57,20 @@ from headgate.protocol.actions import (
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.data_paths import normal_path
-from headgate.protocol.encoding import from_json, replaced
+from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.predicates import Predicate
-from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.alteration import AddedColumn, Position
-from headgate.protocol.schema.types import CONSTRAINTS, StructType, find
-from headgate.storage import locations
+from headgate.protocol.schema.types import StructType, find
 from headgate.storage.object_store import ObjectStore
 from headgate.table import snapshot_loader
-from headgate.table.log_files import DeltaLog
-from headgate.table.ratified_content import ratified_content
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache
 
 # pyarrow is imported only by `client.arrow_io`, and has no type annotations.
 ArrowTable: TypeAlias = Any
 
-# Properties that make a table managed, or that cannot change after its creation. Spec: EN-01.
-_PROTECTED = frozenset(
-    {
-        TABLE_ID_PROPERTY,
-        "delta.enableInCommitTimestamps",
-        "delta.inCommitTimestampEnablementVersion",
-        "delta.inCommitTimestampEnablementTimestamp",
-        "delta.columnMapping.mode",
-        "delta.columnMapping.maxColumnId",
-        "delta.minReaderVersion",
-        "delta.minWriterVersion",
-        "delta.requireCheckpointProtectionBeforeVersion",
-    }
-)
-_PROTECTED_PREFIXES = (features.ASKING, CONSTRAINTS, ROW_TRACKING_PREFIX)
 _PUBLISHED_AT_ONCE = 250  # commits between two reports of progress
 _MAX_UNSEEN = 64  # commits of its own that a handle may not have loaded before an append
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """The `commitInfo` of a commit; what is missing in it is None or empty."""
-
-    version: Version
-    timestamp_ms: int | None
-    operation: str | None
-    parameters: Mapping[str, object]
-    metrics: Mapping[str, object]
-    read_version: int | None
-    isolation: str | None
-    is_blind_append: bool | None
-    txn_id: str | None
-    engine: str | None
 
 
 @checked
@@ -211,12 +175,11 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Return the `commitInfo` of the commits that are in the log, newest first."""
-        return history_of(self._catalog, self.snapshot(), limit)
+        return history_of(self.snapshot(), limit, self._catalog)
 
     def detail(self) -> TableDetail:
         """Describe the latest version."""
-        snapshot = self.snapshot()  # also updates the name
-        return detail_of(snapshot, self.name)
+        return detail_of(self.snapshot(), self.name)  # loading also updates the name
 
     def log(self, first: int | None = None, last: int | None = None) -> tuple[TimelineEntry, ...]:
         """Return when each commit was proposed, ratified and published, and in which way."""
@@ -243,7 +206,7 @@ class Table:
         try:
             return self._commit(self._appending(base, rows))
         except (ConflictError, InvalidDataError):
-            # The base may be as old as this handle: commits before this call are no conflict.
+            # The base may be as old as this handle; commits before this call do not conflict.
             newest = self.snapshot()
             if newest.version == base.version:
                 raise
@@ -292,8 +255,7 @@ class Table:
 
     def set_properties(self, properties: Mapping[str, str | int | bool]) -> Committed:
         """Set table properties; add the table features that they need."""
-        for key in properties:
-            _refuse_protected(key)
+        refuse_protected(properties)
         texts = property_texts(properties)
         operation = Operation("SET TBLPROPERTIES", {"properties": as_text(texts)})
 
@@ -306,8 +268,7 @@ class Table:
     def unset_properties(self, keys: Iterable[str], *, if_exists: bool = False) -> Committed:
         """Remove table properties; with `if_exists` they need not be set."""
         unset = list(keys)
-        for key in unset:
-            _refuse_protected(key)
+        refuse_protected(unset)
         operation = Operation(
             "UNSET TBLPROPERTIES",
             {"properties": as_text(unset), "ifExists": property_text(if_exists)},
@@ -337,7 +298,7 @@ class Table:
     def add_columns(self, columns: AnySchema | Sequence[AddedColumn]) -> Committed:
         """Add columns, at the end or at their positions; existing rows have nulls in them."""
         new = table_changes.new_columns(columns)
-        return self._alter(lambda base: table_changes.add_columns(base, new, self._new_column_name))
+        return self._alter(lambda base: table_changes.add_columns(base, new))
 
     def alter_column(
         self,
@@ -361,19 +322,12 @@ class Table:
         )
         # A check of every row starts from the latest version.
         base = self.snapshot() if nullable is False else None
-        return self._alter(
-            lambda base: table_changes.alter_column(
-                base, path, change, check, self._new_column_name
-            ),
-            base,
-        )
+        return self._alter(lambda base: table_changes.alter_column(base, path, change, check), base)
 
     def rename_column(self, column: str | Sequence[str], to: str) -> Committed:
         """Rename a column of a table with column mapping."""
         path = table_changes.path_of(column)
-        return self._alter(
-            lambda base: table_changes.rename_column(base, path, to, self._new_column_name)
-        )
+        return self._alter(lambda base: table_changes.rename_column(base, path, to))
 
     def drop_columns(
         self, columns: Iterable[str | Sequence[str]], *, if_exists: bool = False
@@ -391,9 +345,7 @@ class Table:
             paths = [path for path in paths if find(base.schema, path) is not None]
             if not paths:
                 return None
-        return self._alter(
-            lambda base: table_changes.drop_columns(base, paths, self._new_column_name), base
-        )
+        return self._alter(lambda base: table_changes.drop_columns(base, paths), base)
 
     def add_constraint(
         self, name: str, condition: str, *, check: RowCheck | None = None
@@ -570,7 +522,7 @@ class Table:
 
         def change(base: Snapshot) -> Change:
             altered = build(base)
-            actions = table_changes.actions_of(base, altered.metadata)
+            actions = table_changes.actions_of(base, altered, self.committer.ids)
             return self._change(base, actions, altered.operation, altered.scans)
 
         return self._commit_built(change, base or self._known())
@@ -585,160 +537,9 @@ class Table:
                 raise
             return self._commit(build(newest))
 
-    def _new_column_name(self) -> str:
-        return f"col-{self.committer.ids.random()}"
-
-
-@checked
-class PlainTable:
-    """A version of a Delta table without a catalog, for reading."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    def __repr__(self) -> str:
-        return f"PlainTable({self.location}, version {self.version})"
-
-    @property
-    def location(self) -> str:
-        return self._snapshot.location
-
-    @property
-    def version(self) -> Version:
-        return self._snapshot.version
-
-    @property
-    def schema(self) -> StructType:
-        return self._snapshot.schema
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        return tuple(self._snapshot.partition_columns)
-
-    @property
-    def properties(self) -> dict[str, str]:
-        return dict(self._snapshot.metadata.configuration)
-
-    def snapshot(self) -> Snapshot:
-        """Return the version that was opened."""
-        return self._snapshot
-
-    def to_arrow(
-        self, columns: Sequence[str] | None = None, where: Predicate | str | None = None
-    ) -> ArrowTable:
-        """Read rows as an Arrow table; `where` may be a condition in SQL, such as "id > 5"."""
-        rows: ArrowTable = arrow_io.to_arrow(self._snapshot, columns, where)
-        return rows
-
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return the `commitInfo` of the commits that are in the log, newest first."""
-        return _history(self._snapshot, {}, limit)
-
-
-def open_path(
-    path: str,
-    version: int | None = None,
-    as_of: When | None = None,
-    store_for: Callable[[str], ObjectStore] = locations.store_for,
-) -> PlainTable:
-    """Open a plain Delta table by its path; a managed table is refused. Spec: RD-02."""
-    refuse_several(version, as_of)
-    return PlainTable(
-        snapshot_loader.load_path(
-            path,
-            version=None if version is None else Version(version),
-            as_of_ms=None if as_of is None else milliseconds(as_of),
-            store_for=store_for,
-        )
-    )
-
-
-def history_of(
-    catalog: ManagingCatalog, snapshot: Snapshot, limit: int | None = None
-) -> list[HistoryEntry]:
-    """Return the `commitInfo` of the commits of a managed table, newest first."""
-    assert snapshot.table_id is not None
-    first = 0 if limit is None else max(0, snapshot.version - limit + 1)
-    held = catalog.ratified_commits(snapshot.table_id, Version(first), snapshot.version)
-    return _history(snapshot, {commit.version: commit for commit in held.commits}, limit)
-
-
-def refuse_several(
-    version: int | None, as_of: When | None = None, sequence: int | None = None
-) -> None:
-    """Refuse more than one of the ways to choose a snapshot."""
-    if sum(value is not None for value in (version, as_of, sequence)) > 1:
-        raise InvalidArgumentError(
-            "A snapshot is chosen by more than one of `version`, `as_of` and `sequence`.",
-            remedy="Pass only one of them.",
-        )
-
-
-def _history(
-    snapshot: Snapshot, held: Mapping[Version, RatifiedCommit], limit: int | None
-) -> list[HistoryEntry]:
-    versions = range(snapshot.version, -1, -1)
-    log = DeltaLog(snapshot.store)
-    entries: list[HistoryEntry] = []
-    for version in versions[: len(versions) if limit is None else limit]:
-        commit = held.get(Version(version))
-        if commit is not None:
-            content = ratified_content(log, commit)
-        else:
-            content = log.read_published(Version(version))
-        if content is None:
-            break  # cleaned up
-        entries.append(_entry(Version(version), content))
-    return entries
-
-
-def _entry(version: Version, content: bytes) -> HistoryEntry:
-    info = next(_commit_infos(content), {})
-    timestamp = info.get("inCommitTimestamp", info.get("timestamp"))
-    read = info.get("readVersion")
-    return HistoryEntry(
-        version=version,
-        timestamp_ms=timestamp if isinstance(timestamp, int) else None,
-        operation=_text(info.get("operation")),
-        parameters=_mapping(info.get("operationParameters")),
-        metrics=_mapping(info.get("operationMetrics")),
-        read_version=read if isinstance(read, int) else None,
-        isolation=_text(info.get("isolationLevel")),
-        is_blind_append=info.get("isBlindAppend") is True if "isBlindAppend" in info else None,
-        txn_id=_text(info.get("txnId")),
-        engine=_text(info.get("engineInfo")),
-    )
-
-
-def _commit_infos(content: bytes) -> Iterator[Mapping[str, object]]:
-    for raw in content.split(b"\n"):
-        if b'"commitInfo"' in raw:
-            try:
-                line = from_json(raw, dict[str, object])
-            except MalformedError:
-                continue
-            if "commitInfo" in line:
-                yield _mapping(line["commitInfo"])
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
-
 
 def _removal_metrics(files: Sequence[AddFile]) -> dict[str, int]:
     return {
         "numRemovedFiles": len(files),
         "numRemovedBytes": sum(file.size for file in files),
     }
-
-
-def _refuse_protected(key: str) -> None:
-    if key in _PROTECTED or key.startswith(_PROTECTED_PREFIXES):
-        raise InvalidArgumentError(
-            f"The property {key} cannot be set or removed.",
-            remedy="Leave it out: the catalog and its features maintain it.",
-        )

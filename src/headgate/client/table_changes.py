@@ -14,6 +14,7 @@ from typing import TypeAlias
 from headgate.client import arrow_io
 from headgate.client.table_definition import AnySchema, columns_of
 from headgate.client.transaction import Operation, as_text
+from headgate.clock import Ids
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -78,11 +79,12 @@ _LATE_FEATURES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """The new metadata of a table, and the operation to record."""
+    """A change of the metadata of a table, and the operation to record."""
 
     metadata: Metadata
     operation: Operation
     scans: tuple[Scan, ...] = ()
+    schema: StructType | None = None  # the new one, which `metadata` does not contain yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,15 @@ class ColumnChange:
     position: Position | None = None
 
 
-def actions_of(base: Snapshot, metadata: Metadata) -> tuple[Action, ...]:
+def actions_of(base: Snapshot, change: Alteration, ids: Ids) -> tuple[Action, ...]:
     """Return the actions that set the metadata, and the protocol if it needs new features."""
+    metadata = change.metadata
+    if change.schema is not None:
+        mapped = _is_mapped(base)
+        metadata = with_schema(
+            metadata, change.schema, mapped=mapped, new_name=lambda: f"col-{ids.random()}"
+        )
+        check(change.schema, metadata.partition_columns, column_mapping=mapped)
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
         raise UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
     asked = features.features_for(metadata.configuration, metadata.schema_string)
@@ -133,22 +142,19 @@ def new_columns(columns: AnySchema | Sequence[AddedColumn]) -> tuple[AddedColumn
     return found
 
 
-def add_columns(
-    base: Snapshot, columns: Sequence[AddedColumn], new_name: Callable[[], str]
-) -> Alteration:
+def add_columns(base: Snapshot, columns: Sequence[AddedColumn]) -> Alteration:
     """Add columns, which are null in existing rows."""
     schema = alteration.added(base.schema, columns)
-    added = [_added_parameters(item.path, item.field, item.position) for item in columns]
+    added = [
+        {"column": _column_parameters(item.path, item.field)} | _position_parameter(item.position)
+        for item in columns
+    ]
     operation = Operation("ADD COLUMNS", {"columns": as_text(added)})
-    return Alteration(_with_schema(base, schema, new_name), operation)
+    return Alteration(base.metadata, operation, schema=schema)
 
 
 def alter_column(
-    base: Snapshot,
-    path: Path,
-    change: ColumnChange,
-    check_rows: RowCheck | None,
-    new_name: Callable[[], str],
+    base: Snapshot, path: Path, change: ColumnChange, check_rows: RowCheck | None
 ) -> Alteration:
     """Change the properties or the position of a column."""
     before = _field(base, path)
@@ -165,14 +171,12 @@ def alter_column(
         else:
             check_rows(base)
         scans = (_all_rows(base),)
-    parameters: dict[str, object] = {"column": as_text(_column_parameters(path, after))}
-    if change.position is not None:
-        parameters["position"] = str(change.position)
-    metadata = _with_schema(base, schema, new_name)
-    return Alteration(metadata, Operation("CHANGE COLUMN", parameters), scans)
+    parameters = {"column": as_text(_column_parameters(path, after))}
+    parameters |= _position_parameter(change.position)
+    return Alteration(base.metadata, Operation("CHANGE COLUMN", parameters), scans, schema)
 
 
-def rename_column(base: Snapshot, path: Path, to: str, new_name: Callable[[], str]) -> Alteration:
+def rename_column(base: Snapshot, path: Path, to: str) -> Alteration:
     """Rename a column; its physical name in files stays."""
     _refuse_without_mapping(base, "renamed")
     item = _field(base, path)
@@ -186,10 +190,10 @@ def rename_column(base: Snapshot, path: Path, to: str, new_name: Callable[[], st
         "RENAME COLUMN",
         {"oldColumnPath": dotted(path), "newColumnPath": dotted((*path[:-1], to))},
     )
-    return Alteration(_with_schema(base, schema, new_name, metadata), operation)
+    return Alteration(metadata, operation, schema=schema)
 
 
-def drop_columns(base: Snapshot, paths: Sequence[Path], new_name: Callable[[], str]) -> Alteration:
+def drop_columns(base: Snapshot, paths: Sequence[Path]) -> Alteration:
     """Drop columns from the schema; their values stay in the files."""
     _refuse_without_mapping(base, "dropped")
     schema = base.schema
@@ -209,7 +213,7 @@ def drop_columns(base: Snapshot, paths: Sequence[Path], new_name: Callable[[], s
         _refuse_dependents(base, path, "dropped")
         schema = alteration.dropped(schema, path)
     operation = Operation("DROP COLUMNS", {"columns": as_text([dotted(path) for path in paths])})
-    return Alteration(_with_schema(base, schema, new_name), operation)
+    return Alteration(base.metadata, operation, schema=schema)
 
 
 # Constraints
@@ -265,18 +269,6 @@ def _constraint(base: Snapshot, name: str) -> str | None:
 
 
 # Internals
-
-
-def _with_schema(
-    base: Snapshot,
-    schema: StructType,
-    new_name: Callable[[], str],
-    metadata: Metadata | None = None,
-) -> Metadata:
-    mapped = _is_mapped(base)
-    after = with_schema(metadata or base.metadata, schema, mapped=mapped, new_name=new_name)
-    check(schema, after.partition_columns, column_mapping=mapped)
-    return after
 
 
 def _changed(base: Snapshot, path: Path, item: StructField, change: ColumnChange) -> StructField:
@@ -371,13 +363,8 @@ def _folded(path: Path) -> Path:
     return tuple(fold(name) for name in path)
 
 
-def _added_parameters(
-    path: Path, item: StructField, position: Position | None
-) -> dict[str, object]:
-    parameters: dict[str, object] = {"column": _column_parameters(path, item)}
-    if position is not None:
-        parameters["position"] = str(position)
-    return parameters
+def _position_parameter(position: Position | None) -> dict[str, str]:
+    return {} if position is None else {"position": str(position)}
 
 
 def _column_parameters(path: Path, item: StructField) -> dict[str, object]:

@@ -44,6 +44,7 @@ from headgate.protocol.schema.column_mapping import (
     without_mapping,
 )
 from headgate.protocol.schema.types import (
+    CONSTRAINTS,
     DEFAULT,
     GENERATION,
     IDENTITY,
@@ -77,6 +78,9 @@ _KEPT = _GIVEN | {
     "delta.inCommitTimestampEnablementTimestamp",
     "delta.requireCheckpointProtectionBeforeVersion",
 }
+# Properties that cannot be set or removed later. Spec: EN-01.
+_PROTECTED = _KEPT | {"delta.minReaderVersion", "delta.minWriterVersion"}
+_PROTECTED_PREFIXES = (features.ASKING, CONSTRAINTS, ROW_TRACKING_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +226,8 @@ def columns_of(schema: AnySchema) -> StructType:
         return parse_schema(schema)
     if isinstance(schema, StructType):
         return schema
-    if arrow_io.is_schema(schema):
-        return arrow_io.delta_schema(schema)
+    if (columns := arrow_io.schema_of(schema)) is not None:
+        return columns
     if _is_of_spark(schema):
         found = _from_spark(schema)
         if isinstance(found, StructType):
@@ -243,8 +247,8 @@ def type_of(data_type: AnyType) -> DataType:
         return parse_type(data_type)
     if isinstance(data_type, DataType):
         return data_type
-    if arrow_io.is_type(data_type):
-        return arrow_io.delta_type(data_type)
+    if (converted := arrow_io.type_of(data_type)) is not None:
+        return converted
     if _is_of_spark(data_type):
         return _from_spark(data_type)
     raise InvalidArgumentError(
@@ -372,6 +376,16 @@ def _refuse_values(schema: StructType) -> None:
 def _refuse_unwritable(protocol: Protocol, metadata: Metadata) -> None:
     if unknown := features.unwritable(protocol, metadata, rows=False):
         raise UnsupportedFeatureError(f"Tables with {', '.join(unknown)} cannot be created.")
+
+
+def refuse_protected(keys: Iterable[str]) -> None:
+    """Refuse to set or remove properties that make a table managed or describe its rows."""
+    for key in keys:
+        if key in _PROTECTED or key.startswith(_PROTECTED_PREFIXES):
+            raise InvalidArgumentError(
+                f"The property {key} cannot be set or removed.",
+                remedy="Leave it out: the catalog and its features maintain it.",
+            )
 
 
 def _mode(properties: Mapping[str, str]) -> str:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from headgate.api.messages import (
-    Answer,
     Part,
     Proposal,
     Ratified,
@@ -159,7 +158,10 @@ class Committer:
         attempts = _attempts(changes, isolation)
         for race in range(self.patience.tries):
             try:
-                answer = self._propose(self._proposal(txn_id, attempts, isolation))
+                proposal = self._proposal(txn_id, attempts, isolation)
+                fail_point("client.before_propose")
+                answer = self.settle(txn_id, functools.partial(self.catalog.propose, proposal))
+                fail_point("client.after_propose")
             except TooLargeError:
                 inline = [a for a in attempts if a.way(self.patience.inline_bytes) is Way.INLINE]
                 if not any(attempt.may_stage for attempt in inline):
@@ -210,20 +212,12 @@ class Committer:
                 if now - lost_since >= self.patience.unknown_wait_s:
                     raise OutcomeUnknownError(txn_id, _why(lost)) from lost
             except HeadgateError as refusal:
-                # After a lost answer a refusal does not tell what became of the earlier request.
+                # After a lost answer a refusal does not reveal the outcome of the earlier request.
                 if lost_since is None:
                     raise
                 raise OutcomeUnknownError(txn_id, _why(refusal)) from refusal
             self.clock.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
-
-    # Proposing
-
-    def _propose(self, proposal: Proposal) -> Answer:
-        fail_point("client.before_propose")
-        answer = self.settle(proposal.txn_id, lambda: self.catalog.propose(proposal))
-        fail_point("client.after_propose")
-        return answer
 
     def _proposal(
         self, txn_id: TxnId, attempts: Sequence[_Attempt], isolation: Isolation
@@ -261,20 +255,10 @@ class Committer:
         longest_s = min(0.001 * 2 ** min(race, 10), 0.25)
         self.clock.sleep(longest_s * (self.ids.random().int % 1000) / 1000)
 
-    # Rebasing
-
     def _rebase(self, attempt: _Attempt, known: Iterable[RatifiedCommit], latest: Version) -> None:
-        """Move an attempt past the winners, or raise `ConflictError`. Spec: CM-44."""
+        """Move an attempt past all winners, or raise `ConflictError`. Spec: CM-14, CM-44."""
         if latest <= attempt.version:
             return  # the version of another table was taken, or the catalog's answer is older
-        conflicting = attempt.rebase(self._winners(attempt, known, latest))
-        if conflicting:
-            raise ConflictError(attempt.label, conflicting)
-
-    def _winners(
-        self, attempt: _Attempt, known: Iterable[RatifiedCommit], latest: Version
-    ) -> list[_Winner]:
-        """Return every commit above the attempt's version with its content. Spec: CM-14."""
         versions = [Version(version) for version in range(attempt.version + 1, latest + 1)]
         commits = {commit.version: commit for commit in known}
         if any(version not in commits for version in versions):
@@ -282,7 +266,9 @@ class Committer:
             commits |= {commit.version: commit for commit in held.commits}
         # The log is read after the catalog: a commit that the catalog no longer holds is published.
         log = DeltaLog(attempt.change.base.store)
-        return [_winner(attempt.label, version, commits.get(version), log) for version in versions]
+        winners = [_winner(attempt.label, v, commits.get(v), log) for v in versions]
+        if conflicting := attempt.rebase(winners):
+            raise ConflictError(attempt.label, conflicting)
 
     def _committed(self, ratified: Ratified, attempts: Sequence[_Attempt]) -> Committed:
         after = {}
@@ -307,12 +293,11 @@ class _Winner:
 
     version: Version
     commit: RatifiedCommit | None  # None if it is published and no longer held by the catalog
-    content: bytes
     examined: Examined
 
 
 class _Effects(NamedTuple):
-    """The actions of a commit that change what is known of a table without reading its log."""
+    """The actions of a commit, as in `Examined`, that change what is known of a table."""
 
     protocol: Protocol | None
     metadata: Metadata | None
@@ -360,10 +345,11 @@ class _Attempt:
 
     def compose(self, txn_id: TxnId, version: Version, timestamp_ms: int) -> bytes:
         """Compose the content for one version and time. Spec: CM-36, CM-41."""
-        is_tracked = features.is_supported(self.change.base.protocol, "rowTracking")
         high_water = None
-        if is_tracked:
-            high_water = _high_water([*self.change.base.domains.values(), *self._domains])
+        if self._has_row_tracking:
+            domains = [*self.change.base.domains.values(), *self._domains]
+            newest = row_ids.newest_mark(None, domains)
+            high_water = -1 if newest is None else newest
         self._composed, _ = inline_content.compose(
             self._examined,
             txn_id=txn_id,
@@ -420,7 +406,7 @@ class _Attempt:
         protocol, metadata = base.protocol, base.metadata
         checksum = None if base.answer is None else base.answer.checksum
         for effects in (
-            *(_effects_of_content(winner.examined) for winner in self._winners),
+            *(winner.examined for winner in self._winners),
             self._effects(commit),
         ):
             protocol, metadata = effects.protocol or protocol, effects.metadata or metadata
@@ -443,12 +429,22 @@ class _Attempt:
             checksum=checksum,
         )
 
-    def _effects(self, commit: RatifiedCommit) -> _Effects:
+    def _effects(self, commit: RatifiedCommit) -> _Effects | Examined:
         """Return what was committed, with the row ids that the catalog assigned."""
-        is_tracked = features.is_supported(self.change.base.protocol, "rowTracking")
-        if commit.content is None or not is_tracked:
-            return _effects_of_actions(self.change.actions)
-        return _effects_of_content(examination.examine_file(commit.content))
+        if commit.content is not None and self._has_row_tracking:
+            return examination.examine_file(commit.content)
+        actions = self.change.actions
+        return _Effects(
+            next((action for action in actions if isinstance(action, Protocol)), None),
+            next((action for action in actions if isinstance(action, Metadata)), None),
+            [action for action in actions if isinstance(action, AddFile)],
+            [action for action in actions if isinstance(action, RemoveFile)],
+            [action for action in actions if isinstance(action, DomainMetadata)],
+        )
+
+    @property
+    def _has_row_tracking(self) -> bool:
+        return features.is_supported(self.change.base.protocol, "rowTracking")
 
 
 def commit_info(
@@ -493,28 +489,6 @@ def _attempts(changes: Sequence[Change], isolation: Isolation) -> list[_Attempt]
     return attempts
 
 
-def _high_water(domains: Iterable[DomainMetadata]) -> int:
-    """Return the highest row id in use; -1 if there is none."""
-    mark = row_ids.newest_mark(None, domains)
-    return -1 if mark is None else mark
-
-
-def _effects_of_content(examined: Examined) -> _Effects:
-    return _Effects(
-        examined.protocol, examined.metadata, examined.adds, examined.removes, examined.domains
-    )
-
-
-def _effects_of_actions(actions: Sequence[Action]) -> _Effects:
-    return _Effects(
-        next((action for action in actions if isinstance(action, Protocol)), None),
-        next((action for action in actions if isinstance(action, Metadata)), None),
-        [action for action in actions if isinstance(action, AddFile)],
-        [action for action in actions if isinstance(action, RemoveFile)],
-        [action for action in actions if isinstance(action, DomainMetadata)],
-    )
-
-
 def _winner(label: str, version: Version, commit: RatifiedCommit | None, log: DeltaLog) -> _Winner:
     content = log.read_published(version) if commit is None else ratified_content(log, commit)
     if content is None:
@@ -523,7 +497,7 @@ def _winner(label: str, version: Version, commit: RatifiedCommit | None, log: De
             # The base is so old that the commits after it are no longer in the log.
             raise ConflictError(label, [f"version {version} came after it and was cleaned up"])
         raise InvariantError(f"{label}: version {version} is ratified, but its content is missing.")
-    return _Winner(version, commit, content, examination.examine_file(content))
+    return _Winner(version, commit, examination.examine_file(content))
 
 
 def _why(error: HeadgateError) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from headgate.client.detail import detail_of
-from headgate.client.table import Table, history_of
+from headgate.client.history import history_of
+from headgate.client.table import Table
 from headgate.client.table_definition import ROW_TRACKING_PREFIX
 from headgate.errors import NotFoundError, UnsupportedFeatureError
 from headgate.names import SchemaName, fold
@@ -70,7 +71,7 @@ class _Teller:
                 return [_detail(self._table(statement.name))], _DETAIL
             case Described.HISTORY:
                 table = self._table(statement.name)
-                found = history_of(self._session.catalog, table.newest_seen, statement.limit)
+                found = history_of(table.newest_seen, statement.limit, self._session.catalog)
                 return [_commit(entry) for entry in found], _HISTORY
             case Described.TABLE | Described.EXTENDED:
                 table = self._table(statement.name)

@@ -1,0 +1,75 @@
+"""Tables without a catalog, opened by their paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from headgate.arguments import When, checked
+from headgate.client import arrow_io
+from headgate.client.history import HistoryEntry, history_of
+from headgate.errors import InvalidArgumentError
+from headgate.protocol.actions import Version
+from headgate.protocol.expressions.predicates import Predicate
+from headgate.protocol.schema.types import StructType
+from headgate.table.snapshot import Snapshot
+
+# pyarrow is imported only by `client.arrow_io`, and has no type annotations.
+ArrowTable: TypeAlias = Any
+
+
+@checked
+class PlainTable:
+    """A version of a Delta table without a catalog, for reading."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __repr__(self) -> str:
+        return f"PlainTable({self.location}, version {self.version})"
+
+    @property
+    def location(self) -> str:
+        return self._snapshot.location
+
+    @property
+    def version(self) -> Version:
+        return self._snapshot.version
+
+    @property
+    def schema(self) -> StructType:
+        return self._snapshot.schema
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return tuple(self._snapshot.partition_columns)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._snapshot.metadata.configuration)
+
+    def snapshot(self) -> Snapshot:
+        """Return the version that was opened."""
+        return self._snapshot
+
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, where: Predicate | str | None = None
+    ) -> ArrowTable:
+        """Read rows as an Arrow table; `where` may be a condition in SQL, such as "id > 5"."""
+        rows: ArrowTable = arrow_io.to_arrow(self._snapshot, columns, where)
+        return rows
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Return the `commitInfo` of the commits that are in the log, newest first."""
+        return history_of(self._snapshot, limit)
+
+
+def refuse_several(
+    version: int | None, as_of: When | None = None, sequence: int | None = None
+) -> None:
+    """Refuse more than one of the ways to choose a snapshot."""
+    if sum(value is not None for value in (version, as_of, sequence)) > 1:
+        raise InvalidArgumentError(
+            "A snapshot is chosen by more than one of `version`, `as_of` and `sequence`.",
+            remedy="Pass only one of them.",
+        )
