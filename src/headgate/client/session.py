@@ -7,7 +7,8 @@ the place where text is parsed into names.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -38,17 +39,14 @@ from headgate.arguments import When, checked, milliseconds
 from headgate.client import event_stream
 from headgate.client.plain_table import PlainTable, refuse_several
 from headgate.client.table import Table
+from headgate.client.table_creation import create_in_one, create_in_three
 from headgate.client.table_definition import (
     AnySchema,
     Fill,
-    PendingTable,
     TableDefinition,
-    added_metrics,
     columns_of,
-    table_operation,
-    version_zero,
 )
-from headgate.client.transaction import Committer, Operation, Patience, commit_info
+from headgate.client.transaction import Committer, Patience
 from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
@@ -57,7 +55,6 @@ from headgate.errors import (
     UnsupportedByCatalogError,
     UnsupportedFeatureError,
 )
-from headgate.failpoints import fail_point
 from headgate.names import (
     DEFAULT_CATALOG,
     DEFAULT_SCHEMA,
@@ -67,13 +64,8 @@ from headgate.names import (
     fold,
     plain_name,
 )
-from headgate.protocol import features
-from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, encode, join
 from headgate.protocol.actions import Sequence as SequenceNumber
-from headgate.protocol.commit import examination, inline_content
-from headgate.protocol.commit.conflicts import Isolation
-from headgate.protocol.commit.content import Inline
-from headgate.protocol.paths import PublishedCommit
+from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.schema.types import to_json
 from headgate.protocol.table_states import TableStatus, parse_table_id
 from headgate.storage.object_store import ObjectStore
@@ -139,25 +131,24 @@ class Session:
         With a storage root, its tables are stored there instead of under the lake's root. On a
         server it must be a location that an administrator registered.
         """
+        namespace = self.schema_name(name)
         try:
-            self._registry().create_namespace(self._schema_name(name), storage_root=storage_root)
+            self._registry().create_namespace(namespace, storage_root=storage_root)
         except AlreadyExistsError:
-            if not if_not_exists or not self._has_namespace(self._schema_name(name)):
+            known = self.namespaces() if if_not_exists else ()
+            if all(other.key != namespace.key for other in known):
                 raise
-
-    def _has_namespace(self, name: SchemaName) -> bool:
-        return any(known.key == name.key for known in self.namespaces())
 
     def drop_namespace(self, name: str) -> None:
         """Drop an empty namespace."""
-        self._registry().drop_namespace(self._schema_name(name))
+        self._registry().drop_namespace(self.schema_name(name))
 
     def rename_namespace(self, name: str, to: str) -> None:
         """Rename a namespace within its catalog; its tables keep their ids, data and history.
 
         If it is the current namespace, it stays the current one.
         """
-        old = self._schema_name(name)
+        old = self.schema_name(name)
         new = SchemaName.parse(to, catalog=old.catalog)
         if fold(new.catalog) != fold(old.catalog):
             raise InvalidArgumentError(
@@ -181,15 +172,17 @@ class Session:
 
     def table_name(self, name: str) -> TableName:
         """Return the full name of a table, whether it exists or not."""
-        return self._table_name(name)
+        return TableName.parse(name, self._namespace.catalog, self._namespace.schema)
 
     def schema_name(self, name: str | None = None) -> SchemaName:
         """Return the full name of a namespace, by default of the current one."""
-        return self._namespace if name is None else self._schema_name(name)
+        if name is None:
+            return self._namespace
+        return SchemaName.parse(name, self._namespace.catalog)
 
     def use(self, name: str) -> None:
         """Make another namespace the current one: the one of names without a namespace."""
-        namespace = self._schema_name(name)
+        namespace = self.schema_name(name)
         known = {found.key: found for found in self.namespaces()}
         if namespace.key not in known:
             hint = did_you_mean(namespace.schema, [found.schema for found in known.values()])
@@ -203,7 +196,7 @@ class Session:
 
     def table(self, name: str) -> Table:
         """Open the managed table of this name. Spec: CM-21, RD-01."""
-        return self._open(self._table_name(name))
+        return self._open(self.table_name(name))
 
     def snapshot(
         self,
@@ -217,7 +210,7 @@ class Session:
         This resolves the table once; `table(name).snapshot()` resolves it twice.
         """
         refuse_several(version, as_of, sequence)
-        resolved = self._resolved(self._table_name(name), sequence)
+        resolved = self._resolved(self.table_name(name), sequence)
         _refuse_external(resolved)
         return self.load(resolved, version, as_of)
 
@@ -242,18 +235,18 @@ class Session:
 
     def resolve(self, name: str) -> Resolved:
         """Return everything a client needs to know about a table. Spec: CM-21."""
-        return self._resolved(self._table_name(name))
+        return self._resolved(self.table_name(name))
 
     def find(self, name: str, sequence: int | None = None) -> Resolved | None:
         """Resolve a name, now or as of a sequence; return None if no table has it."""
-        try:
-            return self._resolve(self._table_name(name), sequence)
-        except NotFoundError:
-            return None
+        at = None if sequence is None else SequenceNumber(sequence)
+        with suppress(NotFoundError):
+            return snapshot_loader.resolve(self.catalog, self.table_name(name), at)
+        return None
 
     def suggestion(self, name: str) -> str:
         """Return "Did you mean …?" with the table most like a name; empty if there is none."""
-        missing = self._table_name(name)
+        missing = self.table_name(name)
         if not isinstance(self.catalog, Registry):
             return ""
         entries = self.catalog.tables(missing.namespace)
@@ -263,7 +256,7 @@ class Session:
     def find_name(self, name: str) -> TableName | None:
         """Return the full name of a managed table; None if there is none of this name."""
         found = self.find(name)
-        return self._table_name(name) if found is not None and found.catalog_managed else None
+        return self.table_name(name) if found is not None and found.catalog_managed else None
 
     def table_by_id(self, table_id: str) -> Table:
         """Open the table that has this id, whatever its name is now."""
@@ -278,7 +271,7 @@ class Session:
         self, namespace: str | None = None, *, dropped: bool = False
     ) -> tuple[TableEntry, ...]:
         """List tables, with `dropped` also those that are dropped and not purged."""
-        within = None if namespace is None else self._schema_name(namespace)
+        within = None if namespace is None else self.schema_name(namespace)
         return self._registry().tables(within, dropped=dropped)
 
     def create_table(
@@ -299,9 +292,7 @@ class Session:
         """
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
         try:
-            return self._create(
-                self._table_name(name), definition, _CREATE, three_phase=three_phase
-            )
+            return self._create(self.table_name(name), definition, _CREATE, three_phase=three_phase)
         except AlreadyExistsError:
             existing = self.find(name) if if_not_exists else None
             if existing is None or not existing.catalog_managed:
@@ -323,7 +314,7 @@ class Session:
         With `or_create` a table that does not exist is created.
         """
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
-        table_name = self._table_name(name)
+        table_name = self.table_name(name)
         operation = _CREATE_OR_REPLACE if or_create else _REPLACE
         try:
             table = self._open(table_name)
@@ -348,8 +339,10 @@ class Session:
 
         The catalog must support staging tables. Spec: CM-39.
         """
-        return self._create_in_three(
-            self._registry(), self._table_name(name), definition, operation, fill
+        return self.open(
+            create_in_three(
+                self._committer, self._store_for, self.table_name(name), definition, operation, fill
+            )
         )
 
     def register_external(
@@ -362,13 +355,13 @@ class Session:
         """Register a table that is stored elsewhere and not managed; nothing of it is read."""
         externals = require(self.catalog, Externals)  # type: ignore[type-abstract]  # as in `_registry`
         columns = None if schema is None else to_json(columns_of(schema))
-        return externals.register_external(self._table_name(name), location, format, columns)
+        return externals.register_external(self.table_name(name), location, format, columns)
 
     def open_external(
         self, name: str, version: int | None = None, as_of: When | None = None
     ) -> PlainTable:
         """Open an external Delta table for reading; a managed table is refused."""
-        resolved = self._resolved(self._table_name(name))
+        resolved = self._resolved(self.table_name(name))
         if resolved.catalog_managed:
             raise InvalidArgumentError(
                 f"{name} is managed by this catalog.", remedy="Open it with session.table()."
@@ -377,13 +370,12 @@ class Session:
 
     def rename(self, name: str, to: str) -> None:
         """Rename a table; open tables stay valid. Spec: LC-04."""
-        registry = self._registry()
-        registry.rename_table(self._id_of(name), self._table_name(to))
+        self._registry().rename_table(self.resolve(name).table_id, self.table_name(to))
 
     def drop(self, name: str) -> TableId:
         """Drop a table; its data stays until it is purged. Spec: CM-40."""
         registry = self._registry()
-        table_id = self._id_of(name)
+        table_id = self.resolve(name).table_id
         registry.drop_table(table_id)
         return table_id
 
@@ -395,7 +387,7 @@ class Session:
         registry = self._registry()
         gone = self._gone(registry, table, TableStatus.DROPPED)
         found = max(gone, key=lambda entry: entry.dropped_ms or 0)
-        registry.undrop_table(found.table_id, None if to is None else self._table_name(to))
+        registry.undrop_table(found.table_id, None if to is None else self.table_name(to))
         return self._open(found.table_id)
 
     def purge(self, table: str, progress: Progress | None = None) -> int:
@@ -427,7 +419,7 @@ class Session:
         if as_of is not None:
             at = cuts.sequence_at(milliseconds(as_of))
         unique = list(dict.fromkeys(names))
-        resolved = cuts.resolve_many([self._table_name(name) for name in unique], at)
+        resolved = cuts.resolve_many([self.table_name(name) for name in unique], at)
         return {name: self.load(found) for name, found in zip(unique, resolved, strict=True)}
 
     def outcome(self, txn_id: str) -> Ratified | Rejected | None:
@@ -465,7 +457,7 @@ class Session:
         return event_stream.read(
             require(self.catalog, Events),  # type: ignore[type-abstract]  # as in `_registry`
             None if after is None else SequenceNumber(after),
-            [self._table_name(name) for name in tables],
+            [self.table_name(name) for name in tables],
             self.clock,
             follow=follow,
             wait_s=wait_s,
@@ -491,7 +483,7 @@ class Session:
         callables.listen(
             name,
             listener,
-            tables=None if tables is None else [self._table_name(name) for name in tables],
+            tables=None if tables is None else [self.table_name(name) for name in tables],
             together=together,
             after=None if after is None else SequenceNumber(after),
         )
@@ -545,16 +537,13 @@ class Session:
         This needs the catalog's own store: clients of a server cannot extend their own rights. A
         location that is registered already stays as it is.
         """
-        return self._location_changes().add_location(os.fspath(location))
+        return self._on_store(LocationChanges).add_location(os.fspath(location))  # type: ignore[type-abstract]  # as in `_registry`
 
     def remove_location(self, location: str | os.PathLike[str]) -> None:
         """Remove a registered location; tables that are stored there stay."""
-        self._location_changes().remove_location(os.fspath(location))
+        self._on_store(LocationChanges).remove_location(os.fspath(location))  # type: ignore[type-abstract]  # as in `_registry`
 
     # Internals
-
-    def _location_changes(self) -> LocationChanges:
-        return self._on_store(LocationChanges)  # type: ignore[type-abstract]  # as in `_registry`
 
     def _listeners(self) -> Listeners:
         return require(self.catalog, Listeners)  # type: ignore[type-abstract]  # as in `_registry`
@@ -579,22 +568,10 @@ class Session:
         # mypy allows only concrete classes here; `require` takes protocols.
         return require(self.catalog, Registry)  # type: ignore[type-abstract]
 
-    def _schema_name(self, name: str) -> SchemaName:
-        return SchemaName.parse(name, self._namespace.catalog)
-
-    def _table_name(self, name: str) -> TableName:
-        return TableName.parse(name, self._namespace.catalog, self._namespace.schema)
-
-    def _id_of(self, name: str) -> TableId:
-        return self._resolved(self._table_name(name)).table_id
-
-    def _resolve(self, ref: Ref, sequence: int | None = None) -> Resolved:
-        at = None if sequence is None else SequenceNumber(sequence)
-        return snapshot_loader.resolve(self.catalog, ref, at)
-
     def _resolved(self, ref: Ref, sequence: int | None = None) -> Resolved:
         try:
-            return self._resolve(ref, sequence)
+            at = None if sequence is None else SequenceNumber(sequence)
+            return snapshot_loader.resolve(self.catalog, ref, at)
         except NotFoundError as error:
             hint = self.suggestion(str(ref)) if isinstance(ref, TableName) else ""
             if not hint:
@@ -608,7 +585,7 @@ class Session:
         entries = [e for e in registry.tables(dropped=True) if e.state in states]
         found = [entry for entry in entries if entry.table_id == table]
         if not found:
-            key = self._table_name(table).key
+            key = self.table_name(table).key
             found = [e for e in entries if e.name and TableName.parse(e.name).key == key]
         if not found:
             raise NotFoundError(
@@ -625,65 +602,12 @@ class Session:
         *,
         three_phase: bool = False,
     ) -> Table:
-        registry = self._registry()
         if not three_phase:
-            try:
-                return self._create_in_one(registry, name, definition, operation)
-            except UnsupportedByCatalogError:
-                pass  # this catalog needs version 0 in the log
-        return self._create_in_three(registry, name, definition, operation)
-
-    def _create_in_one(
-        self, registry: Registry, name: TableName, definition: TableDefinition, operation: str
-    ) -> Table:
-        """Create name and version 0 in one request. Spec: LC-01."""
-        table_id = TableId(str(self.ids.random()))
-        txn_id = TxnId(str(self.ids.ordered()))
-        protocol, metadata = version_zero(definition, table_id, self.clock.now_ms(), self.ids)
-        content = _version_zero(table_operation(operation, metadata), protocol, metadata)
-        resolved = self._committer.settle(
-            txn_id, lambda: registry.create_table(name, table_id, txn_id, content)
+            with suppress(UnsupportedByCatalogError):  # this catalog needs version 0 in the log
+                return self.open(create_in_one(self._committer, name, definition, operation))
+        return self.open(
+            create_in_three(self._committer, self._store_for, name, definition, operation)
         )
-        return self.open(resolved)
-
-    def _create_in_three(
-        self,
-        registry: Registry,
-        name: TableName,
-        definition: TableDefinition,
-        operation: str,
-        fill: Fill | None = None,
-    ) -> Table:
-        """Stage a table without a name, write version 0, register it. Spec: CM-39, CM-37."""
-        staging = registry.stage_table(namespace=name.namespace)
-        txn_id = TxnId(str(self.ids.ordered()))
-        store = self._store_for(staging.location)
-        protocol, metadata = version_zero(
-            definition, staging.table_id, self.clock.now_ms(), self.ids
-        )
-        files: Sequence[AddFile] = ()
-        metrics = {}
-        if fill is not None:
-            files = fill(PendingTable(staging.location, store, protocol, metadata))
-            metrics = added_metrics(files)
-        recorded = table_operation(operation, metadata, metrics)
-        is_tracked = features.is_supported(protocol, "rowTracking")
-        content, _ = inline_content.compose(
-            examination.examine(_version_zero(recorded, protocol, metadata, *files)),
-            txn_id=txn_id,
-            timestamp_ms=self.clock.now_ms(),
-            version=Version(0),
-            row_id_high_water=-1 if is_tracked else None,
-        )
-        fail_point("registry.before_version_zero")
-        if not store.put_if_absent(PublishedCommit(Version(0)).path, content):
-            raise AlreadyExistsError(f"There is a table at {staging.location} already.")
-        fail_point("registry.after_version_zero")
-        # If this is refused, the files stay: the location and its content belong to the catalog.
-        resolved = self._committer.settle(
-            txn_id, lambda: registry.register_table(name, staging.table_id)
-        )
-        return self.open(resolved)
 
 
 def _refuse_external(resolved: Resolved) -> None:
@@ -693,10 +617,3 @@ def _refuse_external(resolved: Resolved) -> None:
             f"{label} is an external {resolved.format} table at {resolved.location}.",
             remedy="Read it with session.open_external(), or by its location.",
         )
-
-
-def _version_zero(operation: Operation, *actions: Action) -> Inline:
-    return Inline(
-        commit_info=commit_info(operation, Isolation.SERIALIZABLE, None, is_blind=False),
-        actions=join(encode(action) for action in actions),
-    )
