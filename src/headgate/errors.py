@@ -1,27 +1,4 @@
-"""Every error that Headgate raises, in one tree.
-
-    HeadgateError
-      RefusedError            the request is not allowed; the same request is refused again
-        NotFoundError  AlreadyExistsError  NotEmptyError  PermissionDeniedError
-        InvalidNameError  InvalidSchemaError  InvalidArgumentError
-        InvalidDataError      rows that do not fit the table's schema or constraints
-        InvalidCommitError    carries every violation
-        VetoedError           carries the policy and its reason
-        NotPublishedError  UnsupportedFeatureError  PathAccessError
-        VersionGoneError  InTheFutureError
-        TransactionExpiredError  TxnIdReusedError  KeyReusedError
-        SyntaxRefusedError    carries line and column
-        TooLargeError  UnsupportedMediaTypeError  NotAuthenticatedError  LogAheadError
-        UnsupportedByCatalogError
-      ConflictError           the commit conflicts with others; carries the conflicts
-      MalformedError          a file or request does not follow its format
-      UnavailableError        storage or server cannot be reached; nothing was changed
-        BusyError             refused for now; the same request may succeed later
-        TooSlowError          the request did not arrive in time
-      OutcomeUnknownError     no answer to a proposal; carries its txnId
-      DamagedError            the catalog's database is corrupt
-      InvariantError          catalog and log contradict each other
-        LogDivergedError      a published file differs from the ratified commit
+"""Every error that Headgate raises, in one tree, which docs/errors.md shows.
 
 Each error has a stable `code`, a `remedy` (what to do next) and `retry` (whether another try can
 help). Callers decide on `code` and `retry`, never on the text. This module knows nothing of HTTP.

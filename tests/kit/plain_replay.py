@@ -63,7 +63,7 @@ class State:
 def hold(session: Session, table_id: TableId) -> None:
     """Hold a table's files against what was ratified, and its snapshots against plain replay."""
     # A protocol is what is asked for, and not a class to be made.
-    timelines = require(session.catalog, Timelines)  # type: ignore[type-abstract]
+    timelines = require(session.catalog, Timelines)
     ratified = [entry.commit for entry in timelines.timeline(table_id)]
     hashes = {int(commit.version): commit.sha256 for commit in ratified}
     table = session.table_by_id(table_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -20,6 +20,8 @@ FilesArgument = Annotated[
 FormatOption = Annotated[
     str, typer.Option(metavar="FORMAT", help="csv, json, parquet; auto: from the file extension.")
 ]
+
+RowFormat = Literal["table", "json", "csv"]
 
 
 def names(text: str) -> list[str]:

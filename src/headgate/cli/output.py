@@ -35,14 +35,6 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # as Delta spells them
 
 
-class Format(enum.StrEnum):
-    """Formats of rows."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """The output of a command, as text or as JSON."""

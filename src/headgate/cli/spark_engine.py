@@ -41,7 +41,7 @@ _POLL_S = 0.2  # a statement is cancelled repeatedly, since it may be between tw
 _LAST_LINES = 5  # of the log, shown if Spark does not start
 
 
-class Engine:
+class SparkRunner:
     """A lake on Spark, one statement at a time."""
 
     def __init__(self, output: Output, session: Session, master: str) -> None:
@@ -136,10 +136,8 @@ class Engine:
                 future.set_result(call())
             except BaseException as error:
                 future.set_exception(error)
-            del (
-                future,
-                call,
-            )  # else the rows of the last statement stay in memory until the next one
+            # Else the rows of this statement would stay in memory until the next one.
+            del future, call
 
 
 def state_folder() -> Path:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from headgate.cli.context import Globals
-from headgate.cli.output import Format
+from headgate.cli.options import RowFormat
 from headgate.errors import InvalidArgumentError
 
 
@@ -23,7 +23,7 @@ def sql(
         typer.Option("--file", "-f", metavar="FILE", help="Run a file; - for standard input."),
     ] = None,
     format: Annotated[
-        Format | None, typer.Option(help="Format of rows; default: table, or json with --json.")
+        RowFormat | None, typer.Option(help="Format of rows; default: table, or json with --json.")
     ] = None,
     all_rows: Annotated[
         bool, typer.Option("--all-rows", help="Show all rows in a table, not only 1,000.")
@@ -48,7 +48,7 @@ def sql(
     """
     here: Globals = ctx.obj
     script = _script(text, file)
-    from headgate.cli.spark_engine import Engine  # these are slow to load
+    from headgate.cli.spark_engine import SparkRunner  # these are slow to load
     from headgate.cli.sql_results import Results
     from headgate.sql.script import parse
 
@@ -56,8 +56,8 @@ def sql(
         here.output.note("The script contains no statement.")
         return
     with here.open() as session:
-        engine = Engine(here.output, session, master)
-        chosen = format or (Format.JSON if here.output.as_json else Format.TABLE)
+        engine = SparkRunner(here.output, session, master)
+        chosen = format or ("json" if here.output.as_json else "table")
         results = Results(engine, here.output, chosen, all_rows=all_rows)
         if script is not None:
             results.run(script)

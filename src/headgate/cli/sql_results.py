@@ -9,8 +9,9 @@ from itertools import chain
 from time import perf_counter
 from typing import Any
 
-from headgate.cli.output import Format, Output, counted, json_value, table, write
-from headgate.cli.spark_engine import Engine
+from headgate.cli.options import RowFormat
+from headgate.cli.output import Output, counted, json_value, table, write
+from headgate.cli.spark_engine import SparkRunner
 from headgate.sql.script import parse, split
 
 _MOST = 1_000  # rows of a table, without --all-rows
@@ -24,11 +25,13 @@ Convert = Callable[[Any], object]
 class Results:
     """Runs statements one by one and writes the result of each."""
 
-    def __init__(self, engine: Engine, output: Output, format: Format, *, all_rows: bool) -> None:
+    def __init__(
+        self, engine: SparkRunner, output: Output, format: RowFormat, *, all_rows: bool
+    ) -> None:
         self._engine = engine
         self._output = output
         self._format = format
-        self._most = _MOST if format is Format.TABLE and not all_rows else None
+        self._most = _MOST if format == "table" and not all_rows else None
         self._shown = 0
 
     def run(self, script: str) -> None:
@@ -61,7 +64,7 @@ class Results:
         """Write all pages and return the number of rows."""
         names = _unique(frame.columns)
         converters = [_converter(field.dataType) for field in frame.schema.fields]
-        if self._format is not Format.JSON and self._shown:
+        if self._format != "json" and self._shown:
             write("")  # an empty line between results
         self._shown += 1
         count = 0
@@ -75,11 +78,11 @@ class Results:
                 for row in page[: self._most]
             ]
             match self._format:
-                case Format.TABLE:
+                case "table":
                     write(table(names, rows, truncate=True))
-                case Format.JSON if rows:
+                case "json" if rows:
                     write("\n".join(_json_line(names, row) for row in rows))
-                case Format.CSV:
+                case "csv":
                     heading = [] if count > len(page) else [_csv_line(names)]
                     write("\n".join([*heading, *map(_csv_line, rows)]))
         return count

@@ -353,7 +353,7 @@ class Session:
         schema: AnySchema | None = None,
     ) -> Resolved:
         """Register a table that is stored elsewhere and not managed; nothing of it is read."""
-        externals = require(self.catalog, Externals)  # type: ignore[type-abstract]  # as in `_registry`
+        externals = require(self.catalog, Externals)
         columns = None if schema is None else to_json(columns_of(schema))
         return externals.register_external(self.table_name(name), location, format, columns)
 
@@ -412,7 +412,7 @@ class Session:
         self, names: Iterable[str], sequence: int | None = None, as_of: When | None = None
     ) -> dict[str, Snapshot]:
         """Load several tables as of one sequence; return them by name. Spec: MT-02."""
-        cuts = require(self.catalog, Cuts)  # type: ignore[type-abstract]  # as in `_registry`
+        cuts = require(self.catalog, Cuts)
         if sequence is not None and as_of is not None:
             raise InvalidArgumentError("Pass only one of `sequence` and `as_of`.")
         at = None if sequence is None else SequenceNumber(sequence)
@@ -424,7 +424,7 @@ class Session:
 
     def outcome(self, txn_id: str) -> Ratified | Rejected | None:
         """Return the outcome of a transaction; None if it was never decided. Spec: CM-43."""
-        outcomes = require(self.catalog, Outcomes)  # type: ignore[type-abstract]  # as in `_registry`
+        outcomes = require(self.catalog, Outcomes)
         return outcomes.outcome(TxnId(txn_id))
 
     def fsck(
@@ -434,7 +434,7 @@ class Session:
 
         `progress` is called with the number of tables checked and the number of all.
         """
-        checks = require(self.catalog, Checks)  # type: ignore[type-abstract]  # as in `_registry`
+        checks = require(self.catalog, Checks)
         table_id = None if name is None else self.table(name).id
         return checks.fsck(table_id, repair=repair, progress=progress)
 
@@ -455,7 +455,7 @@ class Session:
         `follow` it does not end. Spec: EV-02.
         """
         return event_stream.read(
-            require(self.catalog, Events),  # type: ignore[type-abstract]  # as in `_registry`
+            require(self.catalog, Events),
             None if after is None else SequenceNumber(after),
             [self.table_name(name) for name in tables],
             self.clock,
@@ -479,7 +479,7 @@ class Session:
         `together` it is called when all of its tables have changed since the last call.
         Spec: EV-02.
         """
-        callables = require(self.catalog, Callables)  # type: ignore[type-abstract]  # as in `_registry`
+        callables = require(self.catalog, Callables)
         callables.listen(
             name,
             listener,
@@ -508,28 +508,28 @@ class Session:
 
     def status(self) -> Status:
         """Return the state of the catalog: tables, unpublished commits, listeners, store."""
-        return require(self.catalog, Statuses).status()  # type: ignore[type-abstract]  # as in `_registry`
+        return require(self.catalog, Statuses).status()
 
     def backup(self, target: str | os.PathLike[str]) -> None:
         """Write a consistent copy of the catalog to a new file, while it is in use."""
-        self._on_store(Backups).backup(os.fspath(target))  # type: ignore[type-abstract]  # as in `_registry`
+        self._on_store(Backups).backup(os.fspath(target))
 
     def create_token(self, name: str, expires: When | None = None) -> str:
         """Create an access token for servers on this store; return its secret, shown once."""
         expires_ms = None if expires is None else milliseconds(expires)
-        return self._on_store(Tokens).create_token(name, expires_ms)  # type: ignore[type-abstract]  # as in `_registry`
+        return self._on_store(Tokens).create_token(name, expires_ms)
 
     def tokens(self) -> tuple[TokenEntry, ...]:
         """List the access tokens, also expired and revoked ones."""
-        return self._on_store(Tokens).tokens()  # type: ignore[type-abstract]  # as in `_registry`
+        return self._on_store(Tokens).tokens()
 
     def revoke_token(self, name: str) -> None:
         """Revoke an access token."""
-        self._on_store(Tokens).revoke_token(name)  # type: ignore[type-abstract]  # as in `_registry`
+        self._on_store(Tokens).revoke_token(name)
 
     def locations(self) -> tuple[LocationEntry, ...]:
         """List the locations besides the root where clients of a server may put tables."""
-        return require(self.catalog, Locations).locations()  # type: ignore[type-abstract]  # as in `_registry`
+        return require(self.catalog, Locations).locations()
 
     def add_location(self, location: str | os.PathLike[str]) -> LocationEntry:
         """Allow clients of a server on this store to create tables under a location.
@@ -537,16 +537,16 @@ class Session:
         This needs the catalog's own store: clients of a server cannot extend their own rights. A
         location that is registered already stays as it is.
         """
-        return self._on_store(LocationChanges).add_location(os.fspath(location))  # type: ignore[type-abstract]  # as in `_registry`
+        return self._on_store(LocationChanges).add_location(os.fspath(location))
 
     def remove_location(self, location: str | os.PathLike[str]) -> None:
         """Remove a registered location; tables that are stored there stay."""
-        self._on_store(LocationChanges).remove_location(os.fspath(location))  # type: ignore[type-abstract]  # as in `_registry`
+        self._on_store(LocationChanges).remove_location(os.fspath(location))
 
     # Internals
 
     def _listeners(self) -> Listeners:
-        return require(self.catalog, Listeners)  # type: ignore[type-abstract]  # as in `_registry`
+        return require(self.catalog, Listeners)
 
     def _on_store(self, capability: type[Capability]) -> Capability:
         """Return a capability that only a catalog on its own store has, and no server."""
@@ -565,8 +565,7 @@ class Session:
             ) from None
 
     def _registry(self) -> Registry:
-        # mypy allows only concrete classes here; `require` takes protocols.
-        return require(self.catalog, Registry)  # type: ignore[type-abstract]
+        return require(self.catalog, Registry)
 
     def _resolved(self, ref: Ref, sequence: int | None = None) -> Resolved:
         try:

@@ -183,8 +183,7 @@ class Table:
 
     def log(self, first: int | None = None, last: int | None = None) -> tuple[TimelineEntry, ...]:
         """Return when each commit was proposed, ratified and published, and in which way."""
-        # mypy allows only concrete classes here; `require` takes protocols.
-        timelines = require(self._catalog, Timelines)  # type: ignore[type-abstract]
+        timelines = require(self._catalog, Timelines)
         return timelines.timeline(
             self.id,
             None if first is None else Version(first),
@@ -408,8 +407,7 @@ class Table:
 
         `progress` is called with the number of commits published and the number of all.
         """
-        # mypy allows only concrete classes here; `require` takes protocols.
-        publishing = require(self._catalog, Publishing)  # type: ignore[type-abstract]
+        publishing = require(self._catalog, Publishing)
         target = None if upto is None else Version(upto)
         if progress is None:
             return publishing.publish(self._id, target)

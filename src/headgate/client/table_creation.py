@@ -31,7 +31,7 @@ def create_in_one(
     committer: Committer, name: TableName, definition: TableDefinition, operation: str
 ) -> Resolved:
     """Create name and version 0 in one request. Spec: LC-01."""
-    registry = require(committer.catalog, Registry)  # type: ignore[type-abstract]
+    registry = require(committer.catalog, Registry)
     table_id, txn_id = TableId(str(committer.ids.random())), committer.new_txn_id()
     protocol, metadata = version_zero(definition, table_id, committer.clock.now_ms(), committer.ids)
     first = _content(table_operation(operation, metadata), protocol, metadata)
@@ -47,7 +47,7 @@ def create_in_three(
     fill: Fill | None = None,
 ) -> Resolved:
     """Stage a table without a name, write version 0, register it. Spec: CM-39, CM-37."""
-    registry = require(committer.catalog, Registry)  # type: ignore[type-abstract]
+    registry = require(committer.catalog, Registry)
     staging = registry.stage_table(namespace=name.namespace)
     txn_id = committer.new_txn_id()
     store = store_for(staging.location)

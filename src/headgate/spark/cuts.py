@@ -50,4 +50,4 @@ class Cut:
     def require_sequence(self) -> None:
         """Refuse a catalog whose tables cannot be read as of one moment."""
         if self._sequence is None:
-            require(self._session.catalog, Cuts)  # type: ignore[type-abstract]
+            require(self._session.catalog, Cuts)
