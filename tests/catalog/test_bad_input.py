@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected
 from headgate.errors import HeadgateError
+from headgate.names import TableName
 from headgate.protocol.actions import Action, AddFile, Format, Protocol, TableId, Version
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.commit.content import Inline, Staged, Way
+from headgate.protocol.commit.row_ids import domain_for
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
@@ -30,6 +32,7 @@ from tests.kit.builders import (
     file_content,
     inline,
     metadata,
+    new_table_id,
     new_txn_id,
     protocol,
     remove,
@@ -91,6 +94,35 @@ def test_a_staged_name_that_is_none_of_this_table_and_version_is_refused(
         table_id=table.table_id, version=Version(1), content=Staged(file_name=name, size=10)
     )
     assert refused(lake, Proposal(txn_id=new_txn_id(), parts=(part,))) == "invalid-commit"
+
+
+@shows("FI11")
+def test_a_table_whose_files_have_more_bytes_than_fit_into_64_bits_can_be_written(
+    inline_lake: House,
+) -> None:
+    house = inline_lake
+    table_id = new_table_id()
+    huge = [add(size=2**63 - 1) for _ in range(2)]
+    first = inline(protocol(), metadata(table_id), *huge)
+    house.catalog.create_table(TableName.parse("t"), table_id, new_txn_id(), first)
+    assert isinstance(house.propose(table_id, 1, add()), Ratified)
+    assert house.catalog.resolve(table_id).latest == 1
+
+
+@shows("FI11")
+def test_rows_without_row_ids_left_are_refused(inline_lake: House) -> None:
+    house = inline_lake
+    table_id = house.create(features=("rowTracking", "domainMetadata")).table_id
+    assert isinstance(house.propose(table_id, 1, add(records=2**63 - 10)), Ratified)
+    two = house.proposal(table_id, 2, add(records=5), add(records=6))
+    assert refused(house, two) == "row-ids-exhausted"
+    assert isinstance(house.propose(table_id, 2, add(records=5), add(records=5)), Ratified)
+    assert refused(house, house.proposal(table_id, 3, add(records=1))) == "row-ids-exhausted"
+    house.way = Way.STAGED
+    beyond = house.proposal(table_id, 3, domain_for(2**63))
+    assert refused(house, beyond) == "row-id-high-water"
+    house.way = Way.INLINE
+    assert isinstance(house.propose(table_id, 3, add(records=0)), Ratified)
 
 
 @shows("FI1")

@@ -132,6 +132,19 @@ def test_a_web_page_is_foreign_also_where_any_host_is_served() -> None:
         Origins(None, []).check(b"catalog.example.com", b"https://evil.example")
 
 
+@pytest.mark.parametrize("allowed", ["fd00::1", "::1", "[fd00::1]", "..", "-"])
+def test_an_allowed_address_may_lack_brackets_and_allows_nothing_else(allowed: str) -> None:
+    origins = Origins("127.0.0.1", [allowed])
+    for origin in (b"null", b"", b"http://", b"http://fd00"):
+        with pytest.raises(PermissionDeniedError):
+            origins.check(b"127.0.0.1", origin)
+    for host in (b"", b"fd00", b":8750"):
+        with pytest.raises(PermissionDeniedError):
+            origins.check(host, None)
+    if allowed.strip("[]") == "fd00::1":
+        origins.check(b"[fd00::1]:8750", b"http://[fd00::1]:8750")
+
+
 def test_names_of_hosts_are_settings() -> None:
     assert Settings(allowed_hosts="lake.example.com, 10.0.0.1, [fd00::1]").allowed_hosts
     with pytest.raises(InvalidArgumentError, match="allowed_hosts"):

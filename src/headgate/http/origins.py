@@ -26,9 +26,9 @@ class Origins:
     """
 
     def __init__(self, bound: str | None, allowed: Collection[str]) -> None:
-        names = {_name(host) for host in allowed}
+        names = {_name(host) for host in allowed} - {""}
         self._allowed = names
-        self._is_any_host = ANY in names or (bound is None and not names)
+        self._is_any_host = ANY in names or (bound is None and not allowed)
         self._hosts = names | _ALWAYS | ({bound.lower()} if bound is not None else set())
         self._known: set[bytes] = set()  # those that were checked, as they were written
 
@@ -63,7 +63,9 @@ class Origins:
 
 
 def _name(host: str) -> str:
-    """Return the name or the address in `host[:port]`, in lower case."""
+    """Return the name or the address in `host[:port]`, in lower case; empty if there is none."""
+    if host.count(":") > 1 and "[" not in host:  # a bare IPv6 address
+        host = f"[{host.strip()}]"
     try:
         return (urlsplit(f"//{host.strip()}").hostname or "").rstrip(".")
     except ValueError:

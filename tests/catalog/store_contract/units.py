@@ -14,6 +14,7 @@ from headgate.catalog.stores.port import (
     TokenRow,
     WriteUnit,
 )
+from headgate.errors import InvalidArgumentError
 from headgate.protocol.actions import Sequence, TxnId, Version
 from tests.catalog.store_contract.rows import (
     OpenStore,
@@ -31,6 +32,22 @@ from tests.kit.builders import START_MS
 
 
 class UnitContract:
+    @pytest.mark.parametrize(("number", "text"), [(2**63, "a"), (-(2**63) - 1, "a"), (5, "\ud800")])
+    def test_a_value_that_cannot_be_stored_is_refused_and_the_store_goes_on(
+        self, store: CatalogStore, number: int, text: str
+    ) -> None:
+        def write(timestamp_ms: int, txn_id: str) -> None:
+            with store.write() as unit:
+                unit.advance_clock(CatalogClock(Sequence(1), timestamp_ms), TxnId(txn_id))
+
+        with pytest.raises(InvalidArgumentError, match="cannot store"):
+            write(number, text)
+        with store.read() as unit:
+            assert unit.clock() == (0, 0)
+        write(2**63 - 1, "a")
+        with store.read() as unit:
+            assert unit.clock() == (1, 2**63 - 1)
+
     @shows("S17")
     def test_a_read_is_one_instant_while_another_writes(
         self, store: CatalogStore, open_store: OpenStore

@@ -221,6 +221,10 @@ BROKEN: dict[str, tuple[list[Action], list[str]]] = {
     "checkpoint metadata": ([CheckpointMetadata(version=3)], ["checkpoint-action"]),
     "a negative size": ([msgspec.structs.replace(FILE, size=-1)], ["negative-size"]),
     "a negative number of records": ([add("a", records=-1)], ["negative-size"]),
+    "a number of records that does not fit into 64 bits": (
+        [add("a", records=2**63)],
+        ["stats-malformed"],
+    ),
     "statistics that are not JSON": (
         [msgspec.structs.replace(FILE, stats="{numRecords:1}")],
         ["stats-malformed"],

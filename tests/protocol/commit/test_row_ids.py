@@ -204,6 +204,18 @@ ROW_IDS: dict[str, tuple[list[Action], list[str]]] = {
     ),
     "above the high-water mark": ([tracked(), marked(108)], ["row-id-high-water"]),
     "and no high-water mark": ([tracked()], ["row-id-high-water"]),
+    "up to the largest that fits into 64 bits": (
+        [tracked(base_row_id=2**63 - 10), marked(2**63 - 1)],
+        [],
+    ),
+    "and a mark that does not fit into 64 bits": (
+        [tracked(), marked(2**63)],
+        ["row-id-high-water", "row-id-high-water"],
+    ),
+    "that do not fit into 64 bits": (
+        [tracked(base_row_id=2**63 - 9), marked(2**63 - 1)],
+        ["row-ids-exhausted", "row-id-high-water"],
+    ),
     "and a mark that cannot be read": (
         [tracked(), marked(None)],
         ["row-id-high-water", "row-id-high-water"],

@@ -26,6 +26,7 @@ from headgate.catalog.stores.sqlite_reader import SQLiteReadUnit
 from headgate.errors import (
     DamagedError,
     HeadgateError,
+    InvalidArgumentError,
     UnavailableError,
 )
 from headgate.names import SchemaName, TableName, fold
@@ -434,6 +435,11 @@ class SQLiteWriteUnit(SQLiteReadUnit):
             self._connection.execute(sql, values)
         except apsw.ConstraintError as error:
             raise StoreConstraintError(str(error)) from error
+        except (OverflowError, UnicodeError) as error:
+            raise InvalidArgumentError(
+                f"SQLite cannot store a value: {error}.",
+                remedy="Remove lone surrogates, and keep numbers within 64 bits.",
+            ) from error
 
 
 class _Savepoint:

@@ -374,6 +374,7 @@ def _row_id_violations(
     marks = [mark for mark in map(row_ids.mark_in, examined.domains) if mark is not None]
     may_restore = not examined.is_inline and (not marks or max(marks) > used)
     ranges: list[tuple[int, int]] = []
+    given = 0  # by the catalog
     for add, number, bounds in zip(examined.adds, examined.add_lines, examined.bounds, strict=True):
         rule = problem = None
         path = normal_path(add.path)
@@ -395,6 +396,7 @@ def _row_id_violations(
         elif examined.is_inline:
             if add.base_row_id is not None or add.default_row_commit_version is not None:
                 rule, problem = "row-ids-given", "brings row ids, which the catalog gives"
+            given += max(bounds.num_records, 0)
         elif add.base_row_id is None or add.default_row_commit_version is None:
             rule, problem = "no-row-ids", "has no row ids, which the table tracks"
         elif add.base_row_id <= used:
@@ -408,6 +410,9 @@ def _row_id_violations(
             ranges.append((add.base_row_id, add.base_row_id + max(bounds.num_records, 0)))
         if rule is not None:
             yield Violation(rule=rule, says=f"{add.path!r} {problem}", line=number)
+    if max(used + given, *(end - 1 for _, end in ranges), 0) > row_ids.GREATEST:
+        says = "the rows need row ids of more than 64 bits"
+        yield Violation(rule="row-ids-exhausted", says=says)
     yield from _range_violations(examined, sorted(ranges))
     for mark in marks:
         if mark < used:

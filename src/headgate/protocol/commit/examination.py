@@ -304,6 +304,9 @@ def _judge_file(add: AddFile, number: int, found: list[Violation]) -> Bounds:
             says = f"the statistics of {add.path!r} cannot be read: {error}"
             found.append(Violation(rule="stats-malformed", says=says, line=number))
     records = bounds.num_records
+    if records is not None and records > _GREATEST:
+        says = f"the number of records of {add.path!r} has more than 64 bits"
+        found.append(Violation(rule="stats-malformed", says=says, line=number))
     if add.size < 0 or (records is not None and records < 0):
         says = f"{add.path!r} has a negative size or number of records"
         found.append(Violation(rule="negative-size", says=says, line=number))
@@ -320,6 +323,7 @@ def _judge_file(add: AddFile, number: int, found: list[Violation]) -> Bounds:
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]*+", re.ASCII)
 _UUID_LETTERS = 20
 _INT32 = 2**31
+_GREATEST = 2**63 - 1
 
 
 def _vector_problem(vector: DeletionVector, records: int | None) -> str | None:

@@ -9,6 +9,7 @@ import msgspec
 from headgate.protocol.actions import DomainMetadata
 
 DOMAIN = "delta.rowTracking"
+GREATEST = 2**63 - 1  # other readers use signed numbers
 
 
 class _Mark(msgspec.Struct, frozen=True, rename="camel"):
@@ -23,9 +24,10 @@ def mark_in(domain: DomainMetadata) -> int | None:
     if domain.domain != DOMAIN or domain.removed:
         return None
     try:
-        return _mark.decode(domain.configuration).row_id_high_water_mark
+        mark = _mark.decode(domain.configuration).row_id_high_water_mark
     except (msgspec.MsgspecError, UnicodeError):
         return None
+    return mark if mark <= GREATEST else None
 
 
 def newest_mark(before: int | None, domains: Iterable[DomainMetadata]) -> int | None:

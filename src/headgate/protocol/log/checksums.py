@@ -153,6 +153,9 @@ def _unordered(protocol: Protocol) -> tuple[int, int, frozenset[str], frozenset[
     )
 
 
+_GREATEST = 2**63 - 1  # other readers use signed numbers
+
+
 class FileTotals(NamedTuple):
     """The number of files of a table, and their total size."""
 
@@ -171,7 +174,7 @@ def files_after(
     if not removes:
         if before is not None and not all(add.data_change for add in adds):
             return None  # existing files may be added again with better statistics or ids
-        return FileTotals(count + len(added), size_bytes + sum(added.values()))
+        return _totals(count + len(added), size_bytes + sum(added.values()))
     removed = {normal_path(remove.path): remove.size for remove in removes}
     if before is None or len(removed) < len(removes):
         return None
@@ -183,8 +186,13 @@ def files_after(
         return None
     count += len(added) - len(gone)
     size_bytes += sum(added.values()) - sum(gone)
-    # A negative result means that not all removed files existed.
-    return None if count < 0 or size_bytes < 0 else FileTotals(count, size_bytes)
+    return _totals(count, size_bytes)
+
+
+def _totals(count: int, size_bytes: int) -> FileTotals | None:
+    """Return None for impossible totals: not all removed files existed, or sizes are wrong."""
+    is_possible = count >= 0 and 0 <= size_bytes <= _GREATEST
+    return FileTotals(count, size_bytes) if is_possible else None
 
 
 def _deletions(
