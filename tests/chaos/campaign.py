@@ -86,7 +86,7 @@ class Campaign:
             try:
                 self._hurt()
             finally:
-                # Whatever happened: nobody is left behind, and the line is good again.
+                # Whatever happened: no process is left behind, and the connection works again.
                 for line in self._lines:
                     line.plan = passing
                 if self._database is not None:
@@ -109,9 +109,9 @@ class Campaign:
     def summary(self, outcome: str) -> str:
         """Sum up in a line."""
         seconds = time.monotonic() - self._began
-        said = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
         what = f"chaos on {self.wanted.name}, seed {self.wanted.seed}, {seconds:.0f} s"
-        return f"{what}: {said}: {outcome}"
+        return f"{what}: {counts}: {outcome}"
 
     # Starting
 
@@ -212,7 +212,7 @@ class Campaign:
     def _stop_a_server(self) -> None:
         server = self._any_server()
         if server.stop() != 0:
-            raise BrokenError(f"a server that was told to stop did not: {server.log()[-2000:]}")
+            raise BrokenError(f"a server that was asked to stop did not: {server.log()[-2000:]}")
         self.counts["servers stopped"] += 1
         server.start()
 
@@ -263,15 +263,13 @@ class Campaign:
             except subprocess.TimeoutExpired:
                 for one in self._writers:
                     one.kill()
-                raise BrokenError(
-                    "a writer was neither answered nor told that nobody knows"
-                ) from None
+                raise BrokenError("a writer got neither an answer nor an unknown outcome") from None
             if code != 0:
-                said = (self.wanted.folder / "writers.log").read_text()[-3000:]
-                raise BrokenError(f"a writer ended with {code}:\n{said}")
+                log = (self.wanted.folder / "writers.log").read_text()[-3000:]
+                raise BrokenError(f"a writer ended with {code}:\n{log}")
 
     def _settle(self) -> dict[str, str]:
-        """Send again what nobody knows the outcome of: each is answered now."""
+        """Propose again every proposal of unknown outcome: each is answered now."""
         history = load(self._histories.iterdir())
         with session_at(self._servers[-1].address) as session:
             return checks.settle(session, history)

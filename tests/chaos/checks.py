@@ -24,7 +24,7 @@ Timelines = dict[str, tuple[TimelineEntry, ...]]
 
 
 def settle(session: Session, history: History) -> dict[str, str]:
-    """Send every proposal again that nobody was told of; say what became of each."""
+    """Propose again every proposal without an answer; return the outcome of each."""
     outcomes: dict[str, str] = {}
     for txn_id in history.unsettled:
         # One that had to come again at another version may have won with any of its tries.
@@ -73,7 +73,7 @@ def versions_are_contiguous_and_times_rise(timelines: Timelines) -> None:
 
 
 def what_was_told_is_so(timelines: Timelines, ids: dict[str, str], history: History) -> None:
-    """Acknowledged: there, once, at the version told. Refused: nowhere. And nothing else."""
+    """Acknowledged proposals are there once, at their version; refused ones nowhere; no others."""
     places = {
         name: {entry.commit.txn_id: entry.commit.version for entry in entries}
         for name, entries in timelines.items()
@@ -83,15 +83,15 @@ def what_was_told_is_so(timelines: Timelines, ids: dict[str, str], history: Hist
         assert set(times.values()) == {1}, f"{name}: a transaction is there twice"
         strangers = set(times) - set(history.proposals)
         assert len(strangers) == 1, f"{name}: {strangers}"  # the one that made the table
-    for txn_id, told in history.ratified.items():
-        for table_id, version in told.items():
+    for txn_id, versions in history.ratified.items():
+        for table_id, version in versions.items():
             assert places[ids[table_id]].get(txn_id) == version, f"{txn_id} is lost"
     for txn_id in history.rejected:
         assert not any(txn_id in found for found in places.values()), f"{txn_id} was refused"
     settled = set(history.ratified) | set(history.rejected)
     for found in places.values():
         known = {t for t in found if t in history.proposals}
-        assert known <= settled, f"there, and nobody was told: {known - settled}"
+        assert known <= settled, f"there, and never acknowledged: {known - settled}"
 
 
 def transactions_are_whole(timelines: Timelines, ids: dict[str, str], history: History) -> None:

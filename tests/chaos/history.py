@@ -1,7 +1,7 @@
-"""What a writer sent and what it was told, on disk before it counts.
+"""What a writer sent and received, written to disk before it counts.
 
 A line each: `sent` with the whole proposal, before it goes out; `ratified` or `rejected` once that
-was heard. A process that is killed leaves half a line at the most, which nobody was told.
+was heard. A process that is killed leaves half a line at the most, which was never acknowledged.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class History:
                 self.proposals.setdefault(txn_id, []).append(proposal)
             case {"ratified": txn_id, "versions": versions}:
                 if self.ratified.setdefault(txn_id, versions) != versions:
-                    self.broken.append(f"{txn_id} was told two different versions")
+                    self.broken.append(f"{txn_id} was acknowledged at two versions")
             case {"rejected": txn_id, "code": code}:
                 self.rejected[txn_id] = code
             case {"broken": says}:

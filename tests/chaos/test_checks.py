@@ -38,7 +38,7 @@ def proposal(txn_id: str, *tables: str) -> Proposal:
 
 
 def sound() -> tuple[checks.Timelines, History]:
-    """Two tables, one commit to the first and one to both, all of it as it was told."""
+    """Two tables, one commit to the first and one to both, all of it acknowledged."""
     timelines: checks.Timelines = {
         "a": (entry(0, "make-a", 1), entry(1, "x", 3), entry(2, "both", 4)),
         "b": (entry(0, "make-b", 2), entry(1, "both", 4)),
@@ -103,7 +103,7 @@ def test_a_commit_that_was_acknowledged_and_is_not_there_is_found() -> None:
 def test_a_commit_that_is_there_and_whose_writer_was_never_told_is_found() -> None:
     timelines, history = sound()
     del history.ratified[TxnId("x")]
-    with pytest.raises(AssertionError, match="nobody was told"):
+    with pytest.raises(AssertionError, match="never acknowledged"):
         check(timelines, history)
 
 

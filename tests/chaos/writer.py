@@ -1,7 +1,7 @@
 """One writer of a campaign, in a process of its own, to be killed at any moment.
 
 Run as `python -m tests.chaos.writer HISTORY SEED SECONDS ADDRESS...`. It does a bit of everything
-and looks, whenever it reads, that what it was told is there and that nothing is half there.
+and checks, whenever it reads, that what was acknowledged is there and that nothing is half there.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ class Writer:
         self._inline = session_on(catalog, unknown_s=UNKNOWN_S)
         self._staged = session_on(catalog, staged=True, unknown_s=UNKNOWN_S)
         self._handles: dict[tuple[Session, str], Table] = {}
-        self._told: set[int] = set()  # rows of the hot table that were acknowledged to this one
+        self._acknowledged: set[int] = (
+            set()
+        )  # rows of the hot table that were acknowledged to this one
 
     def step(self) -> None:
         """Do something; what is refused or unknown is a part of life here."""
@@ -108,7 +110,7 @@ class Writer:
     def _append(self) -> None:
         value = self._new_value()
         self._table(HOT).append(rows(value))
-        self._told.add(value)
+        self._acknowledged.add(value)
 
     def _append_to_both(self) -> None:
         session = self._session()
@@ -143,9 +145,9 @@ class Writer:
     # What it sees
 
     def _look(self) -> None:
-        told = set(self._told)
+        acknowledged = set(self._acknowledged)
         found = values_in(self._table(HOT))
-        if missing := told - set(found):
+        if missing := acknowledged - set(found):
             self._recorder.write(broken=f"acknowledged and not read: {sorted(missing)[:5]}")
         self._see(found)
 

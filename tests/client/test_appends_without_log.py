@@ -29,7 +29,7 @@ def with_history(world: World, count: int = LONG, **made: object) -> Table:
     """A table with many commits, most of them published."""
     table = world.make(**made)  # type: ignore[arg-type]
     for number in range(count):
-        table.set_properties({"told": number})
+        table.set_properties({"number": number})
     table.publish(upto=count - 20)
     return table
 
@@ -58,7 +58,7 @@ def test_opening_a_table_and_appending_to_it_reads_nothing_of_a_long_log(
     table = session(catalog).table("orders")
     assert table.version == LONG
     assert [field.name for field in table.schema.fields] == ["id", "day"]
-    assert table.properties["told"] == str(LONG - 1)
+    assert table.properties["number"] == str(LONG - 1)
     assert table.snapshot().num_files == 0
     assert not store.calls
     for number in range(5):

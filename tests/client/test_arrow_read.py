@@ -258,18 +258,18 @@ def test_a_change_of_type_that_is_no_widening_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "error", "message"),
     [
         ({"fromType": "geometry", "toType": "long"}, UnsupportedFeatureError, "'geometry'"),
         ({"fromType": "int"}, MalformedError, "toType"),
     ],
 )
 def test_a_change_of_type_that_cannot_be_read_is_named_with_table_and_version(
-    change: dict[str, str], error: type[HeadgateError], said: str, tmp_path: Path
+    change: dict[str, str], error: type[HeadgateError], message: str, tmp_path: Path
 ) -> None:
     field = StructField("x", delta.LONG, True, {"delta.typeChanges": [change]})
     holding(tmp_path, Plain(StructType((field,)), features=["typeWidening"]), pa.table({"x": [1]}))
-    with pytest.raises(error, match=f"{tmp_path} version 0: .*{said}"):
+    with pytest.raises(error, match=f"{tmp_path} version 0: .*{message}"):
         read(tmp_path)
 
 
@@ -479,7 +479,7 @@ def garbage_within(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "error", "said"),
+    ("harm", "error", "message"),
     [
         (missing, InvariantError, r"version 0: the data file file%201\.parquet is missing"),
         (torn, MalformedError, r"version 0: the data file file%201\.parquet cannot be read"),
@@ -488,14 +488,14 @@ def garbage_within(file: Path) -> None:
     ],
 )
 def test_a_harmed_file_is_an_error_and_never_fewer_rows(
-    harm: Callable[[Path], None], error: type[HeadgateError], said: str, tmp_path: Path
+    harm: Callable[[Path], None], error: type[HeadgateError], message: str, tmp_path: Path
 ) -> None:
     file = pa.table({"x": range(50)})
     holding(tmp_path, table("x long"), file, file, file)
     harm(tmp_path / "file 1.parquet")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         read(tmp_path)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         list(to_batches(load_path(str(tmp_path))))
 
 
@@ -507,13 +507,13 @@ def test_a_partition_value_that_is_none_of_its_type_is_refused(tmp_path: Path) -
         data_change=True,
     )  # fmt: skip
     LocalStore(tmp_path).put(f"_delta_log/{0:020d}.json", plain.commit([bad]))
-    said = rf"{tmp_path} version 0: column 'p' of the data file {add.path}: .*'one'"
-    with pytest.raises(MalformedError, match=said):
+    message = rf"{tmp_path} version 0: column 'p' of the data file {add.path}: .*'one'"
+    with pytest.raises(MalformedError, match=message):
         read(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("vector", "said"),
+    ("vector", "message"),
     [
         (deletion_vectors.inline([1, 2]), "2 rows, not 1"),
         (DeletionVector(storage_type="i", path_or_inline_dv="\u00e4", size_in_bytes=4,
@@ -525,12 +525,12 @@ def test_a_partition_value_that_is_none_of_its_type_is_refused(tmp_path: Path) -
     ],
 )  # fmt: skip
 def test_a_damaged_vector_is_named_with_table_version_and_file(
-    vector: DeletionVector, said: str, tmp_path: Path
+    vector: DeletionVector, message: str, tmp_path: Path
 ) -> None:
     plain = Plain(parse_schema("x long"), features=["deletionVectors"])
     holding(tmp_path, plain, pa.table({"x": range(3)}), vector=replaced(vector, cardinality=1))
     named = rf"{tmp_path} version 0: the deletion vector .* of the data file file%200.parquet"
-    with pytest.raises(MalformedError, match=f"{named} is damaged: .*{said}"):
+    with pytest.raises(MalformedError, match=f"{named} is damaged: .*{message}"):
         read(tmp_path)
 
 
@@ -669,7 +669,7 @@ def test_columns_are_returned_in_the_order_requested(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"columns": ["nothing"]}, "no column 'nothing'.*: id, word"),
         ({"columns": ["id", "ID"]}, "twice"),
@@ -677,9 +677,9 @@ def test_columns_are_returned_in_the_order_requested(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(
-    options: dict[str, Any], said: str, tmp_path: Path
+    options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match=said):
+    with pytest.raises(InvalidArgumentError, match=message):
         to_arrow(many(tmp_path), **options)
 
 

@@ -317,7 +317,7 @@ def test_no_rows_are_no_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "given", "said"),
+    ("columns", "given", "message"),
     [
         ("a int", {"b": [1]}, "no column 'b'; it has a"),
         ("s struct<a: int>", {"s": [{"b": 1}]}, "no column 's.b'"),
@@ -347,10 +347,10 @@ def test_no_rows_are_no_files() -> None:
     ],
 )  # fmt: skip
 def test_rows_that_do_not_fit_are_refused_with_column_expected_and_found(
-    columns: str, given: dict[str, Any], said: str
+    columns: str, given: dict[str, Any], message: str
 ) -> None:
     store = MemoryStore()
-    with pytest.raises(InvalidDataError, match=re.escape(said)):
+    with pytest.raises(InvalidDataError, match=re.escape(message)):
         write(table(columns), pa.table(given), store)
     assert list(store.list("", recursive=True)) == []
 

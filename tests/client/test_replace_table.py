@@ -299,7 +299,7 @@ class TestForAnEngine:
         session = full_world.session()
 
         def fill(place: PendingTable) -> list[AddFile]:
-            raise InvalidDataError("These are no rows.")
+            raise InvalidDataError("No rows.")
 
         with pytest.raises(InvalidDataError):
             session.create_filled("orders", TableDefinition.parse("id long"), fill)

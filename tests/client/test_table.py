@@ -138,7 +138,7 @@ class TestReading:
             case "overwrite":
                 table.overwrite(rows(2))
             case _:
-                table.set_properties({"told": "more"})
+                table.set_properties({"number": "1"})
         assert happened[0] == "resolve"
         assert made.snapshot().version == 2
 
@@ -592,9 +592,10 @@ class TestUpkeep:
         table.append(rows(1))
         table.publish()
         table.checkpoint()
-        told = full_world.catalog.resolve(table.id).checkpoint
-        assert told is not None
-        assert (told.last, [p.endswith(".checkpoint.parquet") for p in told.paths]) == (1, [True])
+        checkpoint = full_world.catalog.resolve(table.id).checkpoint
+        assert checkpoint is not None
+        assert checkpoint.last == 1
+        assert [p.endswith(".checkpoint.parquet") for p in checkpoint.paths] == [True]
         store = full_world.store_for(table.location)
         store.calls.clear()
         assert ids_in(full_world.session().table("orders").to_arrow()) == [1]
@@ -619,10 +620,10 @@ class TestUpkeep:
         table.append(rows(1))
         assert table.write_checksum() == 1
         store = world.store_for(table.location)
-        said = json.loads(store.get(Checksum(Version(1)).path))
+        checksum = json.loads(store.get(Checksum(Version(1)).path))
         [file] = table.snapshot().files()
-        assert (said["numFiles"], said["tableSizeBytes"]) == (1, file.size)
-        assert said["metadata"]["id"] == table.id
+        assert (checksum["numFiles"], checksum["tableSizeBytes"]) == (1, file.size)
+        assert checksum["metadata"]["id"] == table.id
         table.write_checksum()  # again is fine
         assert ids_in(world.session().table("orders").to_arrow()) == [1]
 

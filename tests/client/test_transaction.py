@@ -244,9 +244,9 @@ class TestWhatACommitSays:
         content = minimal_world.store_for(table.location).get(
             f"{LOG}/_staged_commits/{held[0].file_name}"
         )
-        told = json.loads(content.split(b"\n")[0])["commitInfo"]
-        assert told["inCommitTimestamp"] == first + 1
-        assert told["txnId"] == held[0].txn_id
+        info = json.loads(content.split(b"\n")[0])["commitInfo"]
+        assert info["inCommitTimestamp"] == first + 1
+        assert info["txnId"] == held[0].txn_id
 
 
 class TestRaces:
@@ -338,15 +338,15 @@ class TestRaces:
         table = full_world.make()
         for session in (full_world.session(), full_world.staging_session()):
             committed = session.table("orders").append(rows(1))
-            said, version = committed.commits[table.id], committed.version
+            answered, version = committed.commits[table.id], committed.version
             [held] = full_world.catalog.ratified_commits(table.id, version, version).commits
-            assert replaced(said, content=None) == replaced(held, content=None)
-            assert said.timestamp_ms == committed.timestamp_ms
+            assert replaced(answered, content=None) == replaced(held, content=None)
+            assert answered.timestamp_ms == committed.timestamp_ms
             table.publish()
             content = DeltaLog(full_world.store_for(table.location)).read_published(version)
             assert content is not None
-            assert said.size == len(content)
-            assert (said.file_name is None) == (said.way is Way.INLINE)
+            assert answered.size == len(content)
+            assert (answered.file_name is None) == (answered.way is Way.INLINE)
 
     def test_winners_the_answer_leaves_out_are_asked_for_and_read_from_the_log(
         self, world: World
@@ -452,7 +452,7 @@ class TestRaces:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         store = world.store_for(world.make().location)
-        store.put(StagedCommit(Version(1), uuid.uuid4()).path, b"of nobody")
+        store.put(StagedCommit(Version(1), uuid.uuid4()).path, b"unknown")
         listed: list[str] = []
         watch_listings(monkeypatch, LocalStore, listed)
         watch_listings(monkeypatch, MemoryStore, listed)

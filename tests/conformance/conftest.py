@@ -1,4 +1,4 @@
-"""A lake, a table whose history is told twice, and catalogs that say less or say it too late."""
+"""A lake, tables with a plain model of their history, and catalogs with terse or late answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rows_of(ids: Iterable[int]) -> pa.Table:
 
 
 def expected(ids: Iterable[int]) -> Rows:
-    """Say how the rows with these ids are read, by whomever."""
+    """Return the rows with these ids as every reader gives them."""
     return rows(rows_of(ids))
 
 
@@ -51,7 +51,7 @@ def ours(table: headgate.Table, version: int | None = None) -> Rows:
 
 
 def directory(location: str) -> Path:
-    """Say where a location lies on this machine."""
+    """Return the local path of a location."""
     return Path(locations.decode(location.removeprefix("file://")))
 
 
@@ -94,7 +94,7 @@ class Lake:
     def through(
         self, catalog: ManagingCatalog, patience: Patience | None = None
     ) -> headgate.Session:
-        """Connect a client to a catalog that stands before ours."""
+        """Connect a client through a wrapper of the catalog."""
         return headgate.Session(
             catalog,
             clock=self.clock,
@@ -104,13 +104,13 @@ class Lake:
         )
 
     def story(self, name: str = "orders", **how: Any) -> Story:
-        """Make a table, and begin to tell its history."""
+        """Make a table and an empty model of its history."""
         how = {"schema": SCHEMA, "partition_by": self.partition_by, **how}
         self.sessions[Way.INLINE].create_table(name, **how)
         return Story(self, name)
 
     def table(self, name: str = "orders", way: Way = Way.INLINE) -> headgate.Table:
-        """Open a table anew: nothing read before is known to it."""
+        """Open a table with empty caches."""
         patience = Patience(inline_bytes=0) if way is Way.STAGED else None
         return self.through(self.sessions[way].catalog, patience).table(name)
 
@@ -167,7 +167,7 @@ class Story:
             self._tell(committed.version, left)
 
     def set_property(self, value: str, way: Way = Way.INLINE) -> None:
-        committed = self._handle(way).set_properties({"told": value})
+        committed = self._handle(way).set_properties({"number": value})
         self._tell(committed.version, self.versions[-1])
 
     def publish(self, upto: int | None = None) -> None:
@@ -176,7 +176,7 @@ class Story:
     def checkpoint(self, version: int, kind: str | None = None) -> None:
         self.handles[Way.INLINE].checkpoint(version, kind)
 
-    def tell(self) -> None:
+    def write(self) -> None:
         """Make a history of every kind of commit, inline and staged in turn, nothing published."""
         self.append(0, 1, 2, 3)
         self.append(4, 5, way=Way.STAGED)
@@ -249,8 +249,8 @@ class Intruder:
         name = f"intruder-{uuid4()}.parquet"
         path = directory(self.location) / name
         pq.write_table(pa.table({"id": pa.array([self.MARK], pa.int64())}), path)
-        said = {"numRecords": 1, "minValues": {"id": self.MARK}, "maxValues": {"id": self.MARK}}
-        told = [
+        stats = {"numRecords": 1, "minValues": {"id": self.MARK}, "maxValues": {"id": self.MARK}}
+        lines = [
             {
                 "commitInfo": {
                     "inCommitTimestamp": 1_900_000_000_000 + version,
@@ -265,11 +265,11 @@ class Intruder:
                     "size": path.stat().st_size,
                     "modificationTime": 0,
                     "dataChange": True,
-                    "stats": json.dumps(said),
+                    "stats": json.dumps(stats),
                 }
             },
         ]
-        return b"".join(json.dumps(line).encode() + b"\n" for line in told)
+        return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
     def put(self, version: int) -> bytes:
         """Put a file where the commit of a version belongs."""
@@ -279,9 +279,9 @@ class Intruder:
 
 
 class TerseCatalog:
-    """Another catalog, told of in as few words as the port allows.
+    """Wraps a catalog; describes as little as the port allows.
 
-    Only what is unpublished is listed and given; nothing is said of the past, of checkpoints or
+    Only what is unpublished is listed and given; nothing of the past, of checkpoints or
     of what the table is.
     """
 

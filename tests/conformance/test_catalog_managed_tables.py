@@ -65,21 +65,21 @@ ATTEMPTS = READS | WRITES
 
 @pytest.fixture
 def story(lake: Lake) -> Story:
-    return told(lake)
+    return written(lake)
 
 
 @pytest.fixture(scope="module")
 def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """The same, for tests that see that it stays as it is."""
     lake = Lake(root := tmp_path_factory.mktemp("root"), root / "scratch", ManualClock())
-    yield told(lake)
+    yield written(lake)
     lake.close()
 
 
-def told(lake: Lake) -> Story:
+def written(lake: Lake) -> Story:
     """Make a table with published commits, a checkpoint and an unpublished tail."""
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(6)
     story.checkpoint(4)
     return story
@@ -118,9 +118,9 @@ def test_our_own_client_refuses_and_names_the_id_the_lake_and_the_way(
     for path in (story.location, directory(story.location)):
         with pytest.raises(PathAccessError) as refused:
             headgate.open(path, version=version)
-        said, lake = str(refused.value), story.lake.root / "lake"
-        assert f"table {story.id} of the lake at {lake}" in said
-        assert f"headgate.connect({str(lake)!r})" in said
+        message, lake = str(refused.value), story.lake.root / "lake"
+        assert f"table {story.id} of the lake at {lake}" in message
+        assert f"headgate.connect({str(lake)!r})" in message
     assert every_file(story.location) == before
 
 

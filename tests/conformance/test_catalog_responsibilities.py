@@ -32,27 +32,27 @@ class Folded:
 
     def take(self, actions: Iterable[dict[str, Any]]) -> None:
         for line in actions:
-            [(kind, said)] = line.items()
+            [(kind, fields)] = line.items()
             match kind:
                 case "commitInfo":
-                    self.txn_id, self.timestamp_ms = said["txnId"], said["inCommitTimestamp"]
+                    self.txn_id, self.timestamp_ms = fields["txnId"], fields["inCommitTimestamp"]
                 case "protocol":
-                    self.protocol = said
+                    self.protocol = fields
                 case "metaData":
-                    self.metadata = said
+                    self.metadata = fields
                 case "add":
-                    self.sizes[said["path"]] = said["size"]
+                    self.sizes[fields["path"]] = fields["size"]
                 case "remove":
-                    del self.sizes[said["path"]]
+                    del self.sizes[fields["path"]]
                 case "domainMetadata":
-                    self.domains[said["domain"]] = said
+                    self.domains[fields["domain"]] = fields
 
 
 def plain(action: Protocol | Metadata | DomainMetadata | None) -> dict[str, Any]:
     assert action is not None
-    [said] = json.loads(encode(action)).values()
-    assert isinstance(said, dict)
-    return said
+    [fields] = json.loads(encode(action)).values()
+    assert isinstance(fields, dict)
+    return fields
 
 
 def agrees(resolved: Resolved, folded: Folded) -> None:
@@ -68,7 +68,9 @@ def agrees(resolved: Resolved, folded: Folded) -> None:
     assert checksum.table_size_bytes == sum(folded.sizes.values())
     assert checksum.txn_id == folded.txn_id
     assert checksum.in_commit_timestamp_opt == folded.timestamp_ms
-    assert {said.domain: plain(said) for said in checksum.domain_metadata or ()} == folded.domains
+    assert {
+        action.domain: plain(action) for action in checksum.domain_metadata or ()
+    } == folded.domains
 
 
 STEPS = st.lists(
@@ -94,8 +96,8 @@ def take_step(story: Story, what: str, number: int, way: Way) -> None:
             story.remove(number, way)
         case "set":
             story.set_property(str(number), way)
-        case "unset" if "told" in table.properties:
-            table.unset_properties(["told"])
+        case "unset" if "number" in table.properties:
+            table.unset_properties(["number"])
         case "comment":
             table.comment(f"comment {number}" if number % 3 else None)
         case "feature":
@@ -146,11 +148,11 @@ def test_what_the_catalog_serves_is_what_the_log_says_after_every_step(
         lake.close()
 
 
-def test_at_an_earlier_sequence_protocol_and_metadata_are_those_of_then_or_not_told(
+def test_at_an_earlier_sequence_protocol_and_metadata_are_those_of_then_or_not_given(
     lake: Lake,
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     lake.table().comment("later")
     folded, sequences = Folded(), [entry.commit.sequence for entry in lake.table().log()]
     for version, sequence in enumerate(sequences):
@@ -168,20 +170,20 @@ def test_at_an_earlier_sequence_protocol_and_metadata_are_those_of_then_or_not_t
 @req("RD-03", "CM-29")
 def test_the_checksum_of_an_unpublished_version_is_what_its_log_comes_to(lake: Lake) -> None:
     story = lake.story(properties={"delta.enableRowTracking": "true"})
-    story.tell()
+    story.write()
     story.publish(3)
     table = lake.table()
     folded = Folded()
     for version in range(story.latest + 1):
         folded.take(lines(lake, story.id, version))
         table.write_checksum(version)
-        said = json.loads((log_of(story.location) / f"{version:020d}.crc").read_text())
-        assert said["numFiles"] == len(folded.sizes) == len(story.versions[version])
-        assert said["tableSizeBytes"] == sum(folded.sizes.values())
-        assert said["metadata"] == folded.metadata
-        assert said["protocol"] == folded.protocol
-        assert said["inCommitTimestampOpt"] == folded.timestamp_ms
-        found = {domain["domain"]: domain for domain in said["domainMetadata"]}
+        checksum = json.loads((log_of(story.location) / f"{version:020d}.crc").read_text())
+        assert checksum["numFiles"] == len(folded.sizes) == len(story.versions[version])
+        assert checksum["tableSizeBytes"] == sum(folded.sizes.values())
+        assert checksum["metadata"] == folded.metadata
+        assert checksum["protocol"] == folded.protocol
+        assert checksum["inCommitTimestampOpt"] == folded.timestamp_ms
+        found = {domain["domain"]: domain for domain in checksum["domainMetadata"]}
         assert found == folded.domains
 
 
@@ -194,4 +196,4 @@ def test_a_hundred_commits_nobody_published_are_served_to_another_client(lake: L
     resolved = lake.connect().catalog.resolve(story.id)
     assert [commit.version for commit in resolved.commits] == [*range(101)]
     assert not list(log_of(story.location).glob("*.json"))
-    assert lake.table().properties["told"] == "99"
+    assert lake.table().properties["number"] == "99"

@@ -103,7 +103,7 @@ def follow(lake: Lake, history: list[tuple[Any, ...]], root: Path) -> None:
 # Inline or staged
 
 
-def told_of(table: headgate.Table) -> dict[str, Any]:
+def description_of(table: headgate.Table) -> dict[str, Any]:
     """Say all of a snapshot that does not come from chance: names of files, ids and times."""
     snapshot = table.snapshot()
     files = [
@@ -126,7 +126,7 @@ def same_writes(table: headgate.Table, clock: ManualClock) -> None:
     for number in range(4):
         clock.ms += 1000
         table.append(rows_of(range(number, number * 5 + 1)))
-    table.comment("told")
+    table.comment("changed")
     table.set_properties({"of mine": "x" * 400})
     table.remove([min(file.path for file in table.snapshot().files())])
     table.overwrite(rows_of(range(40, 50)))
@@ -155,10 +155,10 @@ def test_the_limit_for_inline_commits_changes_how_they_travel_and_nothing_else(
             staged = list((log_of(table.location) / "_staged_commits").glob("*.json"))
             assert len(staged) == sum(e.commit.way is Way.STAGED for e in table.log(first=1))
             assert [*directory(table.location).glob("_delta_log/*.json")] == []
-            found[limit] = told_of(session.table("orders"))
+            found[limit] = description_of(session.table("orders"))
             table.publish()
-            assert told_of(session.table("orders")) == found[limit]
+            assert description_of(session.table("orders")) == found[limit]
     assert ways[0] == {Way.STAGED}
     assert ways[300] == ways[600] == {Way.STAGED, Way.INLINE}
     assert ways[Settings().inline_limit_bytes] == {Way.INLINE}
-    assert all(told == found[0] for told in found.values())
+    assert all(one == found[0] for one in found.values())

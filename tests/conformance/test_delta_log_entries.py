@@ -102,7 +102,7 @@ def test_every_version_of_a_published_log_is_read_the_same_by_strangers(
     lake: Lake, tmp_path: Path
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish()
     copy = plain_copy(story.location, tmp_path / "copy")
     for version in range(story.latest + 1):
@@ -200,7 +200,7 @@ def test_strangers_read_the_same_from_our_checkpoints(
 ) -> None:
     policy = {} if kind == "classic" else {"delta.checkpointPolicy": "v2"}
     story = lake.story(properties=policy)
-    story.tell()
+    story.write()
     story.publish()
     story.checkpoint(at, kind)
     copy = plain_copy(story.location, tmp_path / "copy", only_after=at - 1)
@@ -242,7 +242,7 @@ def of_features(lake: Lake, name: str, properties: dict[str, str], **how: Any) -
 def test_columns_under_mapping_are_read_the_same_by_strangers(
     lake: Lake, tmp_path: Path, mode: str
 ) -> None:
-    # polars refuses the feature; DuckDB gives null for every partition value under it, whoever
+    # polars refuses the feature; DuckDB gives null for every partition value under it, whichever engine
     # wrote the table.
     mapped = {"delta.columnMapping.mode": mode}
     table = of_features(lake, "mapped", mapped).handles[Way.INLINE]
@@ -322,7 +322,7 @@ def test_a_table_made_from_an_arrow_schema_is_read_the_same_by_strangers(
         ]
     )
     table = lake.sessions[Way.STAGED].create_table("arrow", schema, comment="made from Arrow")
-    told = [{"id": 2**32 - 1, "word": "w", "list": [1, None]}, {"id": 0}]
-    table.append(pa.Table.from_pylist(told, schema=schema))
+    written = [{"id": 2**32 - 1, "word": "w", "list": [1, None]}, {"id": 0}]
+    table.append(pa.Table.from_pylist(written, schema=schema))
     table.publish()
     all_agree(lake, table, tmp_path, READERS)

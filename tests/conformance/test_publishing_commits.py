@@ -50,12 +50,12 @@ def by_the_model(story: Story, moment: int) -> int | str:
 @req("CM-38")
 @shows("FT4", "FT3", "S19")
 @pytest.mark.slow
-@pytest.mark.parametrize("terse", [False, True], ids=["all is told", "the least is told"])
+@pytest.mark.parametrize("terse", [False, True], ids=["full description", "least description"])
 def test_time_travel_goes_by_the_commits_whatever_the_file_times_say(
     lake: Lake, terse: bool
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(6)
     story.checkpoint(3)
     lake.forget()
@@ -73,7 +73,7 @@ def test_time_travel_goes_by_the_commits_whatever_the_file_times_say(
 @pytest.mark.slow
 def test_rows_at_a_time_are_the_same_before_and_after_publishing(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     for step in (None, 4, story.latest):
         if step is not None:
             story.publish(step)
@@ -100,7 +100,7 @@ def test_a_time_after_the_last_commit_is_the_latest_version_and_one_to_come_is_r
     lake: Lake,
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     lake.clock.ms += 60_000
     assert lake.table().snapshot(as_of=lake.clock.ms).version == story.latest
     with pytest.raises(InTheFutureError):  # another commit may still come before it
@@ -111,7 +111,7 @@ def test_a_time_after_the_last_commit_is_the_latest_version_and_one_to_come_is_r
 @shows("S10", "S11")
 def test_published_is_what_was_ratified_byte_for_byte_staged_and_inline(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     ratified = [content(lake, story.id, version) for version in range(story.latest + 1)]
     for upto in range(story.latest + 1):
         story.publish(upto)
@@ -125,7 +125,7 @@ def test_published_is_what_was_ratified_byte_for_byte_staged_and_inline(lake: La
 @req("CM-26")
 def test_the_latest_version_is_known_after_all_is_published_and_forgotten(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish()
     story.checkpoint(story.latest)
     lake.forget()

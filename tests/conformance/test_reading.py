@@ -50,7 +50,7 @@ def both_read(lake: Lake, story: Story, version: int | None = None) -> None:
 @pytest.mark.slow
 def test_a_tail_of_any_length_is_read_as_duckdb_reads_it(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     for upto in range(story.latest):
         story.publish(upto)
         lake.forget()
@@ -68,7 +68,7 @@ def test_every_version_is_read_as_duckdb_reads_it_while_a_tail_is_unpublished(
     lake: Lake, upto: int
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(upto)
     lake.forget()
     for version in range(story.latest + 1):
@@ -79,7 +79,7 @@ def test_every_version_is_read_as_duckdb_reads_it_while_a_tail_is_unpublished(
 @pytest.mark.slow
 def test_a_checkpoint_below_the_tail_changes_nothing(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(7)
     story.checkpoint(5)
     lake.forget()
@@ -94,12 +94,12 @@ def test_a_checkpoint_below_the_tail_changes_nothing(lake: Lake) -> None:
 
 @req("CM-17")
 @shows("FP4", "FX13")
-@pytest.mark.parametrize("terse", [False, True], ids=["all is told", "the least is told"])
+@pytest.mark.parametrize("terse", [False, True], ids=["full description", "least description"])
 def test_where_an_intruder_put_other_bytes_the_catalogs_commit_is_read(
     lake: Lake, terse: bool
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(4)
     lake.forget()
     for version in range(5, story.latest + 1):  # staged and inline, unpublished all of them
@@ -120,7 +120,7 @@ def test_a_published_file_that_was_replaced_is_ignored_while_the_catalog_lists_i
     lake: Lake,
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(7)
     for version in range(1, 8):
         Intruder(story.location).put(version)
@@ -153,10 +153,10 @@ def put_beyond(story: Story, lake: Lake) -> list[Path]:
 
 @req("CM-18")
 @shows("FR3", "FX13")
-@pytest.mark.parametrize("terse", [False, True], ids=["all is told", "the least is told"])
+@pytest.mark.parametrize("terse", [False, True], ids=["full description", "least description"])
 def test_files_beyond_the_latest_version_are_ignored(lake: Lake, terse: bool) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(6)
     lake.forget()
     put_beyond(story, lake)
@@ -175,7 +175,7 @@ def test_files_beyond_the_latest_version_are_ignored_where_the_log_has_to_be_lis
     lake: Lake, upto: int
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     listing_needed(lake, story, upto)
     put_beyond(story, lake)
     counted = counting(story)
@@ -192,7 +192,7 @@ def test_files_beyond_the_latest_version_are_ignored_where_the_log_has_to_be_lis
 @shows("FP4")
 def test_the_catalogs_commits_are_read_also_where_the_log_has_to_be_listed(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     listing_needed(lake, story, 7)
     for version in (8, 9):
         Intruder(story.location).put(version)
@@ -210,7 +210,7 @@ def test_the_catalogs_commits_are_read_also_where_the_log_has_to_be_listed(lake:
 @req("CM-16")
 def test_checkpoints_and_compactions_beyond_the_version_asked_for_are_not_used(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     listing_needed(lake, story, 8)
     story.checkpoint(8)
     net = b"".join(published(story.location, version).read_bytes() for version in (6, 7, 8))
@@ -221,7 +221,7 @@ def test_checkpoints_and_compactions_beyond_the_version_asked_for_are_not_used(l
 
 
 def listing_needed(lake: Lake, story: Story, upto: int) -> None:
-    """Publish, and clean so much away that only a listing tells where to begin."""
+    """Publish, and clean so much away that only a listing shows where to begin."""
     story.publish(upto)
     story.checkpoint(5)
     lake.forget()
@@ -235,7 +235,7 @@ def listing_needed(lake: Lake, story: Story, upto: int) -> None:
 def counting(
     story: Story, how: Callable[[ObjectStore], ObjectStore] = lambda store: store
 ) -> CountingStore:
-    """Let a store that counts, and misbehaves as told, serve the table's location from now on."""
+    """Serve the table's location by a store that counts, and may misbehave."""
     store = CountingStore(how(LocalStore(directory(story.location))))
     locations.mount(story.location, store)
     return store
@@ -244,7 +244,7 @@ def counting(
 def long_story(lake: Lake) -> Story:
     """Tell so long a history that its published part is not read by names alone."""
     story = lake.story()
-    story.tell()
+    story.write()
     for number in range(80):
         story.set_property(str(number))
     story.append(100, 101, 102)
@@ -329,12 +329,12 @@ def right_or_refused(session: headgate.Session, story: Story) -> list[bool]:
 @req("RD-06")
 @shows("FR4")
 @pytest.mark.slow
-@pytest.mark.parametrize("terse", [False, True], ids=["all is told", "the least is told"])
+@pytest.mark.parametrize("terse", [False, True], ids=["full description", "least description"])
 def test_files_that_go_missing_one_by_one_never_make_a_version_smaller(
     lake: Lake, terse: bool
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(6)
     story.checkpoint(4)
     lake.forget()
@@ -354,7 +354,7 @@ def test_files_that_go_missing_one_by_one_never_make_a_version_smaller(
 @pytest.mark.slow
 def test_any_files_that_go_missing_together_never_make_a_version_smaller(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(6)
     story.checkpoint(2)
     story.checkpoint(4)
@@ -377,14 +377,14 @@ def test_a_staged_file_that_went_is_replaced_by_its_published_twin_and_by_nothin
     lake: Lake,
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(5)  # listed still: the catalog goes on naming the staged files
     for path in (log_of(story.location) / "_staged_commits").iterdir():
         if int(path.name[:20]) <= 5:
             path.unlink()
     assert ours(lake.table()) == story.rows_at(story.latest)
     Intruder(story.location).put(5)
-    table = lake.table()  # what it is, the catalog tells
+    table = lake.table()  # the catalog describes it
     with pytest.raises(HeadgateError, match="version 5 was ratified"):
         table.to_arrow()
 
@@ -395,13 +395,13 @@ def test_a_staged_file_that_went_is_replaced_by_its_published_twin_and_by_nothin
 @req("RD-01")
 @shows("FX1", "FR2", "S16")
 @pytest.mark.slow
-@pytest.mark.parametrize("terse", [False, True], ids=["all is told", "the least is told"])
+@pytest.mark.parametrize("terse", [False, True], ids=["full description", "least description"])
 @pytest.mark.parametrize("asked", [0, 4, 9])
 def test_what_is_published_forgotten_and_cleaned_between_asking_and_reading_hides_nothing(
     lake: Lake, terse: bool, asked: int
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(2)
     lake.forget()
     wanted = story.rows

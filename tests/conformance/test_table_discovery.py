@@ -1,5 +1,5 @@
 """Table Discovery and Getting Ratified Commits: resolving a name is one call, and brings all that a
-reader needs; what the catalog knows is not looked for in the log."""
+reader needs; what the catalog knows is not read from the log."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.kit.faulty_stores import CountingStore, NoStagedListing
 
 
 def counting(story: Story) -> CountingStore:
-    """Count what the table's location is asked for from now on; nobody may list staged commits."""
+    """Count the calls to the table's location from now on; staged commits cannot be listed."""
     store = CountingStore(NoStagedListing(LocalStore(directory(story.location))))
     locations.mount(story.location, store)
     return store
@@ -86,7 +86,7 @@ def test_a_long_published_past_is_read_in_one_call_from_the_checkpoint_the_catal
     lake: Lake,
 ) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     for number in range(150):
         story.set_property(str(number))
     story.publish(150)
@@ -107,7 +107,7 @@ def test_a_long_published_past_is_read_in_one_call_from_the_checkpoint_the_catal
 @pytest.mark.slow
 def test_a_long_published_past_without_a_checkpoint_is_read_without_a_listing(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     for number in range(150):
         story.set_property(str(number))
     story.publish()
@@ -122,7 +122,7 @@ def test_a_long_published_past_without_a_checkpoint_is_read_without_a_listing(la
 @req("RD-03")
 def test_what_a_table_is_is_known_before_anything_is_read(lake: Lake) -> None:
     story = lake.story(properties={"delta.enableRowTracking": "true"})
-    story.tell()
+    story.write()
     story.publish(6)
     story.checkpoint(4)
     lake.table().write_checksum()
@@ -131,7 +131,7 @@ def test_what_a_table_is_is_known_before_anything_is_read(lake: Lake) -> None:
     assert resolved.metadata is not None
     assert resolved.protocol is not None
     assert resolved.checksum is not None
-    assert resolved.metadata.configuration["told"] == "first"
+    assert resolved.metadata.configuration["number"] == "first"
     assert resolved.metadata.partition_columns == ["part"]
     assert "rowTracking" in (resolved.protocol.writer_features or ())
     assert resolved.checksum.num_files == len(story.versions[-1])
@@ -145,7 +145,7 @@ def test_what_a_table_is_is_known_before_anything_is_read(lake: Lake) -> None:
 @shows("FX16", "S13")
 def test_staged_files_nobody_ratified_cost_nothing_and_change_nothing(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     staged = directory(story.location) / "_delta_log" / "_staged_commits"
     for version in range(story.latest + 3):
         for number in range(40):
@@ -163,7 +163,7 @@ def test_staged_files_nobody_ratified_cost_nothing_and_change_nothing(lake: Lake
 @req("RD-01")
 def test_the_catalog_is_asked_before_storage_is_looked_at(lake: Lake) -> None:
     story = lake.story()
-    story.tell()
+    story.write()
     story.publish(5)
     lake.forget()
     counted = counting(story)

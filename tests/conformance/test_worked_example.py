@@ -85,7 +85,7 @@ class Example:
         path = directory(self.location) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), path)
-        said = {
+        stats = {
             "numRecords": 1,
             "minValues": {"id": number},
             "maxValues": {"id": number},
@@ -97,7 +97,7 @@ class Example:
             size=path.stat().st_size,
             modification_time=self.clock.ms,
             data_change=True,
-            stats=json.dumps(said),
+            stats=json.dumps(stats),
         )
         return self.added[number]
 
@@ -228,9 +228,9 @@ def numbers(*ids: int) -> Rows:
 @req("CM-19", "CM-20")
 def test_the_catalog_answers_with_7_8_and_9(example: Example) -> None:
     resolved = example.catalog.resolve(NAME)
-    said = [(commit.version, commit.way, commit.file_name) for commit in resolved.commits]
+    listed = [(commit.version, commit.way, commit.file_name) for commit in resolved.commits]
     assert resolved.latest == 9
-    assert said == [
+    assert listed == [
         (7, Way.STAGED, RATIFIED_7),
         (8, Way.STAGED, RATIFIED_8),
         (9, Way.INLINE, None),

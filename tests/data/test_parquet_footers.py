@@ -43,7 +43,7 @@ Tree = dict[str, Any]
 
 
 def written(rows: pa.Table, by: str = ARROW, **options: Any) -> bytes:
-    """Write a file, and say in its footer that somebody else did."""
+    """Write a file whose footer names another writer."""
     sink = io.BytesIO()
     pq.write_table(rows, sink, **options)
     return changed(sink.getvalue(), ARROW.encode(), by.ljust(len(ARROW)).encode())
@@ -79,7 +79,7 @@ def given_rows(columns: str, *rows: dict[str, Any]) -> tuple[pa.Table, StructTyp
     return pa.Table.from_pylist(list(rows), schema=arrow_schema(schema)), schema
 
 
-def told(kind: str, values: pa.Array, by: str = SPARK, **options: Any) -> tuple[Any, Any, Any]:
+def bounds_of(kind: str, values: pa.Array, by: str = SPARK, **options: Any) -> tuple[Any, Any, Any]:
     """Give both bounds and the nulls of a column of some type."""
     return told_of(kind, written(pa.table({"x": values}), by, **options))
 
@@ -252,7 +252,7 @@ def test_properties_choose_the_columns_and_the_length_of_texts() -> None:
 def test_bounds_of_each_type_as_it_is_stored(
     kind: str, values: pa.Array, expected: tuple[Any, Any, Any]
 ) -> None:
-    assert told(kind, values, store_decimal_as_integer=True) == expected
+    assert bounds_of(kind, values, store_decimal_as_integer=True) == expected
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
@@ -264,19 +264,19 @@ def test_timestamps_of_each_unit(unit: str, kind: str, zone: str | None) -> None
     values = pa.array([-1000 * steps - 1, None, 5 * steps], pa.int64())
     end = "Z" if zone else ""
     low = "1969-12-31T23:59:58.999" + end
-    assert told(kind, values.cast(of)) == (low, "1970-01-01T00:00:00.005" + end, 1)
-    assert told(kind, values.cast(other)) == (None, None, 1)
+    assert bounds_of(kind, values.cast(of)) == (low, "1970-01-01T00:00:00.005" + end, 1)
+    assert bounds_of(kind, values.cast(other)) == (None, None, 1)
 
 
 def test_nanoseconds_are_rounded_outward() -> None:
     values = pa.array([-1, 1], pa.timestamp("ns"))
     expected = ("1969-12-31T23:59:59.999", "1970-01-01T00:00:00.001", 0)
-    assert told("timestamp_ntz", values) == expected
+    assert bounds_of("timestamp_ntz", values) == expected
 
 
 def test_int96_timestamps_have_no_bounds() -> None:
     values = pa.array([1, 2], pa.timestamp("us", "UTC"))
-    assert told("timestamp", values, use_deprecated_int96_timestamps=True) == (None,) * 3
+    assert bounds_of("timestamp", values, use_deprecated_int96_timestamps=True) == (None,) * 3
 
 
 @pytest.mark.parametrize("as_integer", [True, False])
@@ -309,12 +309,12 @@ def test_a_decimal_of_more_digits_than_the_column_has_no_bounds(
 ) -> None:
     bound = None if expected is None else Decimal(expected)
     values = pa.array([Decimal("1.5")], pa.decimal128(9, 1))
-    assert told(f"decimal(9,{scale})", values) == (bound, bound, 0)
+    assert bounds_of(f"decimal(9,{scale})", values) == (bound, bound, 0)
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 def test_zero_is_bounded_by_both_its_signs(zero: float) -> None:
-    assert [str(bound) for bound in told("double", pa.array([zero]))[:2]] == ["-0.0", "0.0"]
+    assert [str(bound) for bound in bounds_of("double", pa.array([zero]))[:2]] == ["-0.0", "0.0"]
 
 
 # NaN
@@ -341,7 +341,7 @@ def test_floats_are_bounded_where_the_writer_would_have_shown_nan(
 ) -> None:
     values = pa.array([1.5, 2.5], pa.float64() if kind == "double" else pa.float32())
     bounds = (Decimal("1.5"), Decimal("2.5"), 0) if is_bounded else (None, None, 0)
-    assert told(kind, values, by) == bounds
+    assert bounds_of(kind, values, by) == bounds
 
 
 def test_arrow_hides_nan_which_is_why_its_bounds_are_not_taken() -> None:
@@ -374,7 +374,7 @@ def test_nan_in_either_bound_takes_both_away(which: float) -> None:
         ("parquet-mr version 1.9.0", False),
         ("parquet-cpp version 1.5.1", False),
         ("parquet-cpp-velox version 1.0", False),
-        ("somebody else", False),
+        ("another writer", False),
         ("", False),
     ],
 )
@@ -389,14 +389,14 @@ def test_nan_in_either_bound_takes_both_away(which: float) -> None:
 def test_bytes_are_bounded_where_the_writer_orders_them_rightly(
     kind: str, values: pa.Array, by: str, is_bounded: bool
 ) -> None:
-    bounds = told(kind, values, by)[:2]
+    bounds = bounds_of(kind, values, by)[:2]
     assert bounds == (tuple(values.to_pylist()) if is_bounded else (None, None))
 
 
 def test_whole_numbers_are_bounded_whoever_wrote_them() -> None:
-    assert told("long", pa.array([1, 2]), "somebody else") == (1, 2, 0)
+    assert bounds_of("long", pa.array([1, 2]), "another writer") == (1, 2, 0)
     values = pa.array([Decimal("1.00")], pa.decimal128(9, 2))
-    found = told("decimal(9,2)", values, "somebody else", store_decimal_as_integer=True)
+    found = bounds_of("decimal(9,2)", values, "another writer", store_decimal_as_integer=True)
     assert found == (Decimal("1.00"), Decimal("1.00"), 0)
 
 
@@ -406,7 +406,7 @@ def test_a_text_cut_within_a_character_is_no_bound() -> None:
 
 
 def test_a_text_too_long_for_the_footer_has_no_bound() -> None:
-    assert told("string", pa.array(["a", "x" * 5000])) == (None, None, 0)
+    assert bounds_of("string", pa.array(["a", "x" * 5000])) == (None, None, 0)
 
 
 # Dates and timestamps in the calendar of before 1582
@@ -445,13 +445,13 @@ def test_bounds_that_readers_would_have_to_move_are_left_out(
 
 def test_row_groups_are_merged() -> None:
     values = pa.array([5, 9, None, None, 1, None])
-    assert told("long", values, row_group_size=2) == (1, 9, 3)
+    assert bounds_of("long", values, row_group_size=2) == (1, 9, 3)
 
 
 def test_a_row_group_without_bounds_takes_those_of_all_away_unless_it_is_all_null() -> None:
     values = pa.array(["a", "b", "x" * 5000, "c", None, None])
-    assert told("string", values, row_group_size=2) == (None, None, 2)
-    assert told("string", values.slice(3), row_group_size=1) == ("c", "c", 2)
+    assert bounds_of("string", values, row_group_size=2) == (None, None, 2)
+    assert bounds_of("string", values.slice(3), row_group_size=1) == ("c", "c", 2)
 
 
 def test_without_statistics_there_is_only_the_number_of_records() -> None:

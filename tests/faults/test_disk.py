@@ -342,7 +342,7 @@ def test_a_failed_sync_leaves_the_outcome_unknown_and_nothing_is_acknowledged_af
     before, proposal, later = lake.proposal(count), lake.proposal(count), lake.proposal()
     for one in (before, proposal, later):
         lake.model.wish(one)
-    lake.model.tell(catalog.propose(before))
+    lake.model.record(catalog.propose(before))
     proposal = lake.proposal(count)
     lake.model.wish(proposal)
     lake.machine.vfs.fail_sync_at = lake.machine.vfs.counts["sync"] + 1

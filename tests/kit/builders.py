@@ -169,12 +169,12 @@ def file_content(
     *actions: Action, txn_id: TxnId, timestamp_ms: int = START_MS, **info: object
 ) -> bytes:
     """Return the content of a staged or published commit."""
-    said = {
+    info_fields = {
         "inCommitTimestamp": timestamp_ms,
         "timestamp": timestamp_ms,
         "operation": "WRITE",
         "txnId": txn_id,
         **info,
     }
-    first = json.dumps({"commitInfo": said}).encode()
+    first = json.dumps({"commitInfo": info_fields}).encode()
     return join([first, *(encode(item) for item in actions)])

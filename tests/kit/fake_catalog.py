@@ -1,4 +1,4 @@
-"""A catalog that is a list of ratified contents, for tests of who reads through one."""
+"""A catalog that is a list of ratified contents, for tests of readers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ class FakeCatalog:
         self.checksum_file: KnownFile | None = None
         self.protocol: Protocol | None = None
         self.metadata: Metadata | None = None
-        self.tells = False  # whether `resolve` brings protocol, metadata and counts. Spec: CM-22
+        self.describes = (
+            False  # whether `resolve` brings protocol, metadata and counts. Spec: CM-22
+        )
         self.calls: list[str] = []
         self.after_resolve: Callable[[], None] = lambda: None
 
@@ -129,12 +131,12 @@ class FakeCatalog:
             protocol=self.protocol,
             metadata=self.metadata,
         )
-        if self.tells:
-            resolved = self._with_told(resolved)
+        if self.describes:
+            resolved = self._with_description(resolved)
         self.after_resolve()
         return resolved
 
-    def _with_told(self, resolved: Resolved) -> Resolved:
+    def _with_description(self, resolved: Resolved) -> Resolved:
         whole = b"\n".join(self.contents[: resolved.latest + 1])
         state = replay.apply(replay.EMPTY, resolved.latest, decode(whole))
         assert state.protocol is not None

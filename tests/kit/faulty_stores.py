@@ -69,7 +69,9 @@ class ForgetfulDisk:
         self.room: int | None = None  # bytes until the disk is full
         self.fail_sync_at: int | None = None  # the sync, from 1, that says EIO and forgets
         self.shuffle: random.Random | None = None  # the order of listings, else by name
-        self.before: Callable[[str, str], None] | None = None  # told of each call: name and path
+        self.before: Callable[[str, str], None] | None = (
+            None  # called with the name and path of each call
+        )
         self._now_ms = now_ms
         self._root = _Folder()
         self._open: dict[int, _File | _Folder] = {}
@@ -507,7 +509,7 @@ class When(enum.Enum):
 
 
 class FailingStore(WrappedStore):
-    """Fails the nth call that fits, and any more it was told to."""
+    """Fails the nth call that fits, and as many more as requested."""
 
     def __init__(self, inner: ObjectStore) -> None:
         super().__init__(inner)

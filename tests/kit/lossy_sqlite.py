@@ -78,7 +78,7 @@ class ForgetfulVFS(apsw.VFS):
         self.name = f"forgetful-{next(_numbers)}"
         self.folder = folder
         self.counts: Counter[str] = Counter()  # writes, truncations, syncs, deletions
-        self.before: Callable[[str, str], None] | None = None  # told of each: what, and which file
+        self.before: Callable[[str, str], None] | None = None  # called with each call and its file
         self.room: int | None = None  # bytes until the disk is full
         self.fail_sync_at: int | None = None  # the sync, from 1, that says EIO and forgets
         self.ignores_syncs = False  # a disk that lies
@@ -138,10 +138,10 @@ class ForgetfulVFS(apsw.VFS):
                 elif filename in self._files:
                     self._files[filename].is_gone = True
 
-    # What files tell
+    # Called by the files
 
     def cross(self, what: str, path: str, size: int = 0) -> None:
-        """Count a call, and let it fail if it was told to."""
+        """Count a call, and let it fail if requested."""
         if self._is_over:
             return
         if self.before is not None:

@@ -83,7 +83,7 @@ def _pair(item: Iterable[object]) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class TailFile:
-    """A staged commit as DuckDB wants to be told of it."""
+    """A staged commit as DuckDB's ATTACH takes it."""
 
     url: str
     timestamp_ms: int
@@ -101,14 +101,14 @@ def duckdb_reads_tail(
     location: str, tail: Many[TailFile], latest: int, version: int | None = None
 ) -> Rows:
     """Have DuckDB read a table given its ratified tail, newest first, and its latest version."""
-    told = [f"TYPE delta, max_catalog_version {latest}"]
+    options = [f"TYPE delta, max_catalog_version {latest}"]
     if tail:
-        told.append(f"log_tail [{', '.join(map(_told, tail))}]")
+        options.append(f"log_tail [{', '.join(map(_as_option, tail))}]")
     if version is not None:
-        told.append(f"version {version}")
+        options.append(f"version {version}")
     name = f"witness_{next(_names)}"
     cursor = _duck().cursor()
-    cursor.execute(f"ATTACH {_text(_directory(location))} AS {name} ({', '.join(told)})")
+    cursor.execute(f"ATTACH {_text(_directory(location))} AS {name} ({', '.join(options)})")
     try:
         return rows(cursor.execute(f"SELECT * FROM {name}").to_arrow_table())
     finally:
@@ -142,7 +142,7 @@ def _staged(location: str, commit: RatifiedCommit, scratch: Path) -> str | None:
     return f"file://{quote(str(folder / name))}"
 
 
-def _told(file: TailFile) -> str:
+def _as_option(file: TailFile) -> str:
     return (
         f"{{'file_name': {_text(file.url)}, 'timestamp': {file.timestamp_ms}::BIGINT, "
         f"'file_size': {file.size}::UBIGINT}}"
@@ -263,9 +263,9 @@ def _opened(protocol: Mapping[str, Any]) -> dict[str, Any]:
 def _open_checkpoint(path: Path, target: Path) -> None:
     table = pq.read_table(path)
     at = table.column_names.index("protocol")
-    said = [value and _opened(value) for value in table.column(at).to_pylist()]
+    values = [value and _opened(value) for value in table.column(at).to_pylist()]
     field = table.schema.field(at)
-    pq.write_table(table.set_column(at, field, pa.array(said, field.type)), target)
+    pq.write_table(table.set_column(at, field, pa.array(values, field.type)), target)
 
 
 def every_file(location: str) -> dict[str, bytes]:

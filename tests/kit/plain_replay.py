@@ -77,9 +77,9 @@ def hold(session: Session, table_id: TableId) -> None:
             if path.exists():  # else it has to be published
                 held[commit.version] = path.read_bytes()
     state = replayed(folder, hashes, held)
-    told = [(commit.txn_id, commit.timestamp_ms) for commit in ratified]
+    expected = [(commit.txn_id, commit.timestamp_ms) for commit in ratified]
     found = list(zip(state.txn_ids, state.stamps, strict=True))
-    assert told == found, "S2: commits do not say what the catalog says of them"
+    assert expected == found, "S2: commits differ from the catalog's rows"
     same(table.snapshot(), state)
     for (name, _), action in state.files.items():
         file = folder / unquote(name)

@@ -1,8 +1,8 @@
 """A real PostgreSQL from the distribution's packages, for as long as the tests run.
 
 It listens on a loopback port of its own, syncs as in earnest, and orders text by a language, so
-that nothing can rely on the order of bytes unless it asks for it. It is stopped when whoever
-started it is done, or dead.
+that nothing can rely on the order of bytes unless it asks for it. It stops when the process that
+started it ends.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ START_S = 30.0
 
 
 def free_port() -> int:
-    """Find a port nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A place that events are posted to, which remembers, refuses and hangs when told to."""
+"""An HTTP receiver of events, which records, refuses and hangs on request."""
 
 from __future__ import annotations
 

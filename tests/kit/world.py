@@ -1,6 +1,6 @@
 """A catalog, storage and clients in one process, with faults on request and a model beside them.
 
-Time stands still until somebody waits or a test moves it. A `Line` between clients and the catalog
+Time advances only when a caller waits or a test moves it. A `Line` between clients and the catalog
 loses and doubles calls; storage fails before or after its effect; an armed fail point is a crash,
 and the world goes on with a new catalog on what the old one left. The model knows what was wished
 for, what was answered and what was seen, and never asks the catalog what is right.
@@ -81,7 +81,7 @@ def quiet_deaths() -> Iterator[None]:
 
 
 class WorldClock(ManualClock):
-    """Stands still until somebody waits or a test moves it; who waits for long is helped along."""
+    """Advances only when a caller waits or a test moves it; long waits are cut short."""
 
     naps = 0  # in a row
 
@@ -91,25 +91,25 @@ class WorldClock(ManualClock):
         self.ms += max(1, round(seconds * 1000)) << min(self.naps // 100, 16)
 
 
-# The model: what was wished, what was told, what was seen
+# The model: what was proposed, answered and seen
 
 
 class Fate(enum.Enum):
-    """What the one who wished was told."""
+    """The answer to a proposal."""
 
-    OPEN = "open"  # nothing yet, or that nobody knows
+    OPEN = "open"  # none yet, or an unknown outcome
     ACKED = "acked"
     REFUSED = "refused"
 
 
 @dataclass
 class Wish:
-    """A transaction somebody proposed, at whichever versions."""
+    """A proposed transaction, at any versions."""
 
     proposal: Proposal
     tables: frozenset[TableId]
     fate: Fate = Fate.OPEN
-    told: dict[TableId, Version] = field(default_factory=dict)
+    versions: dict[TableId, Version] = field(default_factory=dict)
     tried: set[tuple[TableId, Version]] = field(default_factory=set)
 
 
@@ -138,7 +138,7 @@ class Model:
 
     history: dict[TableId, list[Seen]] = field(default_factory=dict)
     wishes: dict[TxnId, Wish] = field(default_factory=dict)
-    created: set[TableId] = field(default_factory=set)  # told that they were
+    created: set[TableId] = field(default_factory=set)  # acknowledged creations
     purged: set[TableId] = field(default_factory=set)  # or asked to be
     cut: dict[TableId, int] = field(default_factory=dict)  # newest version cleaned away
     intruders: set[tuple[TableId, int]] = field(default_factory=set)
@@ -151,25 +151,27 @@ class Model:
         wish.proposal = proposal
         wish.tried |= {(part.table_id, part.version) for part in proposal.parts}
 
-    def tell(self, answer: Answer) -> None:
+    def record(self, answer: Answer) -> None:
         """Take note of an answer that was heard; two answers never contradict each other."""
         wish = self.wishes[answer.txn_id]
         match answer:
             case Ratified(commits=commits):
-                told = {table_id: commit.version for table_id, commit in commits.items()}
+                versions = {table_id: commit.version for table_id, commit in commits.items()}
                 assert wish.fate is not Fate.REFUSED, f"{answer.txn_id} was refused before"
-                assert wish.told in ({}, told), f"{answer.txn_id} was told {wish.told} before"
-                wish.fate, wish.told = Fate.ACKED, told
+                assert wish.versions in ({}, versions), (
+                    f"{answer.txn_id} was answered {wish.versions} before"
+                )
+                wish.fate, wish.versions = Fate.ACKED, versions
             case Rejected():
                 self.refuse(answer.txn_id)
             case _:  # the version is taken: not an outcome, and never an answer to a winner
                 assert wish.fate is not Fate.ACKED, f"{answer.txn_id} was ratified before"
 
     def hear_nothing_new(self, txn_id: TxnId, error: HeadgateError) -> None:
-        """Take note that no decision was heard: a winner is never told that it is none."""
+        """Record a missing decision: a ratified proposal is never answered as lost."""
         if self.wishes[txn_id].fate is Fate.ACKED:
             is_no = isinstance(error, NotFoundError | LogAheadError)
-            assert not is_no, f"{txn_id} was ratified, and is told {error}"
+            assert not is_no, f"{txn_id} was ratified, and answered {error}"
 
     def refuse(self, txn_id: TxnId) -> None:
         wish = self.wishes[txn_id]
@@ -354,7 +356,7 @@ class Line:
             self.lost_answers -= 1
             raise UnavailableError("The line went dead before the answer came through.")
         if name == "propose":
-            world.model.tell(result)
+            world.model.record(result)
         return result
 
 
@@ -371,7 +373,7 @@ def _line_to(kind: type, world: World) -> Any:
 
 # The world
 
-# What may be said to a proposal without deciding it.
+# Possible answers that decide nothing.
 _NOT_NOW = (UnavailableError, OutcomeUnknownError, PutUnknownError, NotFoundError, LogAheadError)
 
 
@@ -474,7 +476,7 @@ class World:
 
     @contextmanager
     def calm(self) -> Iterator[None]:
-        """Let storage work while somebody looks at things."""
+        """Let storage work while a check reads."""
         failing = getattr(self.place, "failing", None)
         if failing is None:
             yield
@@ -504,13 +506,13 @@ class World:
             return error
         except _NOT_NOW as error:
             tables = {part.table_id for part in proposal.parts}
-            if self.has_database or not tables & self.model.purged:  # else nobody remembers
+            if self.has_database or not tables & self.model.purged:  # else nothing remembers
                 self.model.hear_nothing_new(proposal.txn_id, error)
             return error
         return answer
 
     def propose_together(self, proposals: Sequence[Proposal]) -> None:
-        """Have proposals decided in one batch, in their order; whoever hears nothing waits on."""
+        """Have proposals decided in one batch, in their order."""
         catalog = self.catalog
         assert isinstance(catalog, Catalog)
         ratifier = catalog._ratifier
@@ -545,7 +547,7 @@ class World:
         if self._has_died:
             self.crash()
         for answer in heard.values():
-            self.model.tell(answer)
+            self.model.record(answer)
 
     # The truth
 
@@ -668,16 +670,16 @@ class World:
 
     def dump(self) -> str:
         """Tell what happened and how things are, for who has to find out why."""
-        said = [f"clock {self.clock.ms}, {self.crashes} crashes"]
+        lines = [f"clock {self.clock.ms}, {self.crashes} crashes"]
         for table_id, truth in self.tables().items():
-            said.append(
+            lines.append(
                 f"table {table_id} {truth.state}: head {truth.head}, published {truth.published}, "
                 f"held from {truth.held_from}{', diverged' if truth.is_diverged else ''}"
             )
-            said += [f"  {row.version}: {row.txn_id} {row.file_name or ''}" for row in truth.rows]
-            said += [f"  {path} ({len(content)})" for path, content in truth.files.items()]
-        said += [f"wish {wish.fate.value}: {txn}" for txn, wish in self.model.wishes.items()]
-        return "\n".join(said)
+            lines += [f"  {row.version}: {row.txn_id} {row.file_name or ''}" for row in truth.rows]
+            lines += [f"  {path} ({len(content)})" for path, content in truth.files.items()]
+        lines += [f"wish {wish.fate.value}: {txn}" for txn, wish in self.model.wishes.items()]
+        return "\n".join(lines)
 
 
 def name_of(version: int) -> str:

@@ -20,7 +20,7 @@ from headgate.errors import HeadgateError, UnavailableError
 
 
 class Stranger:
-    """An object of a class that nobody has heard of."""
+    """An object of a class that no code knows."""
 
     def __repr__(self) -> str:
         return "Stranger()"

@@ -64,8 +64,8 @@ def metadata(columns: str = "id long", **properties: str) -> Metadata:
     )
 
 
-def described(key: str, said: object) -> Metadata:
-    field = {"name": "x", "type": "long", "nullable": True, "metadata": {key: said}}
+def described(key: str, value: object) -> Metadata:
+    field = {"name": "x", "type": "long", "nullable": True, "metadata": {key: value}}
     return Metadata(id="5f3c", schema_string=json.dumps({"type": "struct", "fields": [field]}))
 
 
@@ -178,7 +178,7 @@ def test_a_table_half_way_there_is_not_catalog_managed(halfway: Protocol) -> Non
     ],
 )
 def test_a_malformed_protocol_is_told_what_is_wrong(protocol: Protocol, problem: str) -> None:
-    assert any(problem in said for said in features.valid(protocol))
+    assert any(problem in message for message in features.valid(protocol))
 
 
 def test_a_feature_nobody_knows_is_valid_and_refused_by_name() -> None:

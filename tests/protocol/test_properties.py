@@ -61,8 +61,8 @@ def test_every_property_that_activates_a_feature_we_read_has_its_values_known() 
 
 @pytest.mark.parametrize("key", ["delta.appendOnyl", "delta.appendonly", "Delta.appendOnly"])
 def test_a_key_that_is_almost_one_of_deltas_is_listed_with_the_right_one(key: str) -> None:
-    [said] = unknown([key, "delta.appendOnly", "owner"])
-    assert said == f"Delta has no property {key!r}. Did you mean 'delta.appendOnly'?"
+    [message] = unknown([key, "delta.appendOnly", "owner"])
+    assert message == f"Delta has no property {key!r}. Did you mean 'delta.appendOnly'?"
 
 
 def test_a_key_that_begins_like_deltas_and_is_like_none_is_listed() -> None:

@@ -246,7 +246,7 @@ def test_a_condition_says_what_it_is_made_of(
     assert found.has_subquery is has_subquery
 
 
-# Whatever is left out, what is said is true wherever the condition is
+# Whatever is left out, the predicate is true wherever the condition is
 
 ROW = st.fixed_dictionaries(
     {
@@ -319,12 +319,12 @@ def answer(text: str, *, prunes: bool) -> list[str]:
     found = splice(text, resolve=resolve)
     relations = {}
     for stand_in in found.stand_ins:
-        said = table_predicate(stand_in, schema) if prunes else None
+        predicate = table_predicate(stand_in, schema) if prunes else None
         rows = LEFT if stand_in.table.table == "l" else RIGHT
         kept = [
             row
             for row in rows
-            if said is None or matches(said, dict(zip(("k", "v"), row, strict=True)))
+            if predicate is None or matches(predicate, dict(zip(("k", "v"), row, strict=True)))
         ]
         values = ", ".join(str(row).replace("None", "NULL") for row in kept)
         relations[stand_in.name] = (
@@ -382,7 +382,7 @@ def test_pruning_changes_no_answer_of_a_query(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "is_pruned"),
     [
         ("SELECT * FROM l WHERE v = 1", {"l": True}),
         ("SELECT * FROM db.l WHERE main.db.l.v = 1", {"l": True}),
@@ -403,8 +403,10 @@ def test_pruning_changes_no_answer_of_a_query(query: str) -> None:
     ],
 )
 def test_a_table_is_pruned_where_the_condition_is_about_its_own_rows(
-    query: str, said: dict[str, bool]
+    query: str, is_pruned: dict[str, bool]
 ) -> None:
     schema = parse_schema("k int, v int")
     found = splice(query, resolve=resolve)
-    assert {s.table.table: table_predicate(s, schema) is not None for s in found.stand_ins} == said
+    assert {
+        s.table.table: table_predicate(s, schema) is not None for s in found.stand_ins
+    } == is_pruned

@@ -1,4 +1,4 @@
-"""The stores that misbehave: like any other unless told, and then exactly as told."""
+"""Faulty stores behave like any other until a fault is requested, and then as requested."""
 
 import pytest
 

@@ -44,7 +44,7 @@ from tests.table.snapshot_cases import (
 def telling(count: int, way: Way = Way.INLINE) -> FakeCatalog:
     """A catalog that says what its table is, with so many appends."""
     catalog = appended(count, way)
-    catalog.tells = True
+    catalog.describes = True
     return catalog
 
 
@@ -411,7 +411,7 @@ def test_a_snapshot_that_is_read_lets_go_of_the_commits_it_was_told_of() -> None
     catalog = FakeCatalog(MemoryStore())
     catalog.ratify(*FIRST)
     catalog.ratify(add("f1"))
-    catalog.tells = True
+    catalog.describes = True
     snapshot = load(catalog, ID, store_for=lambda _: catalog.store)
     assert snapshot.answer is not None
     assert len(snapshot.unread_commits) == 2

@@ -22,7 +22,7 @@ def catalog(request: pytest.FixtureRequest) -> FakeCatalog:
     """A catalog with nine appends, all published and forgotten."""
     catalog = appended(9)
     catalog.publish()
-    catalog.tells = request.param
+    catalog.describes = request.param
     return catalog
 
 

@@ -150,7 +150,7 @@ def test_where_the_catalog_has_counted_no_checksum_is_read(
     catalog = appended(80)
     store = listed(catalog)
     summed(store, catalog.load(), num_files=81)
-    catalog.tells = True
+    catalog.describes = True
     store.calls.clear()
     assert paths(catalog.load()) == f(*range(1, 81))
     assert (store.count("list"), sums_read(store)) == (1, [])

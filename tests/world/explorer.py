@@ -225,8 +225,8 @@ def sealed(connection: apsw.Connection, objects: Objects) -> Shared:
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     tables = sorted(str(name) for [name] in names)
     rows = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
-    said = repr([sorted(found, key=repr) for found in rows])
-    seal = _seals.setdefault(said, len(_seals))
+    content = repr([sorted(found, key=repr) for found in rows])
+    seal = _seals.setdefault(content, len(_seals))
     return Shared(connection.serialize("main"), objects, seal)
 
 
@@ -320,8 +320,8 @@ class Explorer:
                         key = (*key, number, switches)
                     if key not in seen:
                         seen.add(key)
-                        told = [*story, f"{number}: {node.name}"]
-                        path.append((then, places, number, switches, told))
+                        steps = [*story, f"{number}: {node.name}"]
+                        path.append((then, places, number, switches, steps))
         return list(ends.values())
 
     def _successors(

@@ -55,10 +55,10 @@ def s3(world: World, tables: Tables) -> None:
 
 
 def s4(world: World, tables: Tables) -> None:
-    """What was acknowledged is there, at the version that was told."""
+    """What was acknowledged is there, at the acknowledged version."""
     for txn_id, wish in world.model.wishes.items():
         if wish.fate is Fate.ACKED:
-            for table_id, version in wish.told.items():
+            for table_id, version in wish.versions.items():
                 history = world.model.history.get(table_id, [])
                 assert version < len(history), f"S4: {txn_id} is lost"
                 assert history[version].txn_id == txn_id, f"S4: {txn_id} is not at {version}"
@@ -74,11 +74,11 @@ def s5(world: World, tables: Tables) -> None:
 
 
 def s6(world: World, tables: Tables) -> None:
-    """Nothing is ratified that nobody asked for; version 0 belongs to creation."""
+    """Nothing is ratified that was not proposed; version 0 belongs to creation."""
     for table_id, history in world.model.history.items():
         for seen in history[1:]:
             wish = world.model.wishes.get(seen.txn_id)
-            assert wish is not None, f"S6: nobody wished for {seen.txn_id}"
+            assert wish is not None, f"S6: {seen.txn_id} was never proposed"
             assert table_id in wish.tables, f"S6: {seen.txn_id} was not for {table_id}"
 
 
@@ -267,7 +267,7 @@ ALL = (s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16, s1
 def hold(world: World) -> None:
     """Hold every invariant against the world as it is."""
     tables = world.observe()
-    wishes = [(wish.fate, wish.told) for wish in world.model.wishes.values()]
+    wishes = [(wish.fate, wish.versions) for wish in world.model.wishes.values()]
     state = repr([(t.state, t.head, t.published, t.held_from, t.files) for t in tables.values()])
     seal = hashlib.sha256(f"{state} {wishes} {world.model.cut}".encode()).digest()
     if seal == world.seal:
@@ -314,7 +314,7 @@ def settle(world: World) -> None:
         world.observe()
         if wish.fate is Fate.OPEN:  # its version is taken, or its table is gone: it is not in
             is_gone = not world.has_database and wish.tables & world.model.purged
-            for table_id in () if is_gone else wish.tables:  # there nobody remembers
+            for table_id in () if is_gone else wish.tables:  # which nothing remembers
                 inside = {seen.txn_id for seen in world.model.history[table_id]}
                 assert wish.proposal.txn_id not in inside, f"L3: {heard} to a winner"
     for truth in list(kept(world, world.tables())):

@@ -308,10 +308,10 @@ class Machine(RuleBasedStateMachine):
         wishes = list(self.model.wishes.values())
         if wishes:
             wish = wishes[-1 - which % len(wishes)]
-            fate, told = wish.fate, dict(wish.told)
+            fate, versions = wish.fate, dict(wish.versions)
             self.world.propose(wish.proposal)
             if fate is not Fate.OPEN:
-                assert (wish.fate, wish.told) == (fate, told)
+                assert (wish.fate, wish.versions) == (fate, versions)
 
     @rule(which=some, what=some, who=some, is_staged=st.booleans())
     def commit_as_a_client(self, which: int, what: int, who: int, is_staged: bool) -> None:
@@ -436,7 +436,7 @@ class Machine(RuleBasedStateMachine):
         return [truth for truth in self.world.tables().values() if truth.state == "active"]
 
     def hears(self, call: Callable[..., object], *values: object) -> bool:
-        """Make a call and say whether a success was heard."""
+        """Make a call; return True if it was acknowledged."""
         try:
             call(*values)
         except (CrashError, UnavailableError, OutcomeUnknownError, PutUnknownError):
@@ -512,7 +512,7 @@ class DatabaseMachine(Machine):
 
     @rule(which=some)
     def stage_and_die(self, which: int) -> None:
-        """Leave a staged file behind that nobody proposes, whole or torn."""
+        """Leave an unproposed staged file behind, whole or torn."""
         for truth in self.picked(which):
             txn_id = TxnId(str(self.world.ids.ordered()))
             content = file_content(add(), txn_id=txn_id, timestamp_ms=self.world.clock.ms)
@@ -541,7 +541,7 @@ class DatabaseMachine(Machine):
 
     @rule(which=some, count=few)
     def publish_as_a_client(self, which: int, count: int) -> None:
-        """Put the next unpublished commits, in order, and tell nobody."""
+        """Put the next unpublished commits, in order, without reporting it."""
         for truth in self.picked(which):
             store = self.world.bare_store_for(truth.location)
             there = {self.model.cut.get(truth.table_id, -1), *truth.published_versions}
@@ -638,7 +638,7 @@ class DatabaseMachine(Machine):
 
     @rule()
     def keep_house(self) -> None:
-        """Staged files that nobody names go; whoever comes with one of them is refused."""
+        """Delete staged files that no row names; a proposal of one of them is refused."""
         catalog = self.world.catalog
         assert isinstance(catalog, Catalog)
         self.hears(lambda: self.world.do(catalog.keep_house))
@@ -658,7 +658,7 @@ class DatabaseMachine(Machine):
                 self.model.intruders.add((truth.table_id, version))
 
     @rule()
-    def mend(self) -> None:
+    def repair(self) -> None:
         self.quiet()
         self.mend_all()
 

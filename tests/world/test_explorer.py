@@ -102,7 +102,7 @@ def forget(process: Process, key: int, upto: Version) -> None:
 
 
 def client_that_publishes(process: Process) -> None:
-    """Publish as a client does by itself, and tell the catalog."""
+    """Publish as a client does by itself, and report it to the catalog."""
     catalog = process.catalog
     resolved = catalog.resolve(A)
     log = DeltaLog(process.store_for(location(A)))  # type: ignore[arg-type]
@@ -295,8 +295,8 @@ def test_every_order_of_steps_keeps_what_the_model_keeps(scope: str) -> None:
     # The largest has 400,000 states: all of them only in a long run.
     is_bounded = len(SCOPES[scope]) > 3 and not os.environ.get("HEADGATE_LONG")
     for results in explored(SCOPES[scope], 2 if is_bounded else None):
-        told = [result for result in results if isinstance(result, str) and result != "done"]
-        assert all(result.endswith(" acked") for result in told)  # appends do not conflict
+        answered = [result for result in results if isinstance(result, str) and result != "done"]
+        assert all(result.endswith(" acked") for result in answered)  # appends do not conflict
 
 
 # Broken rules

@@ -67,7 +67,7 @@ class NotReadableError(Exception):
 
 
 def reads_strictly(line: str) -> bool:
-    """Say whether a line is one JSON object with one key that everybody reads alike."""
+    """Return True if a line is one JSON object with one key that every parser reads alike."""
     try:
         if "\r" in line:
             raise NotReadableError

@@ -99,7 +99,7 @@ PROTOCOLS: dict[str, tuple[Protocol, set[str]]] = {
         lists([*READER, "timeTravelToTomorrow"], [*WRITER, "timeTravelToTomorrow"]),
         {"unreadable-feature"},
     ),
-    "a reader version nobody knows": (
+    "an unknown reader version": (
         msgspec.structs.replace(PROTOCOL, min_reader_version=4),
         {"protocol-malformed", "unreadable-feature"},
     ),
@@ -153,7 +153,7 @@ METADATAS: dict[str, tuple[Metadata, list[str]]] = {
         changed(schema_string='{"type":"array","elementType":' * 100_000),
         ["schema-malformed"],
     ),
-    "a type nobody knows": (
+    "an unknown type": (
         changed(schema_string=METADATA.schema_string.replace("long", "longer")),
         ["schema-malformed"],
     ),

@@ -460,7 +460,9 @@ ROW_IDS = DomainMetadata(domain="delta.rowTracking", configuration="{}", removed
             id="a domain",
         ),
         pytest.param(summarize(adds=[added("N")], only_these=False), False, id="unknown actions"),
-        pytest.param(summarize(adds=[added("N")], says_blind=False), False, id="said otherwise"),
+        pytest.param(
+            summarize(adds=[added("N")], says_blind=False), False, id="declared otherwise"
+        ),
     ],
 )
 def test_a_blind_append_only_adds_files_of_new_rows(changes: Changes, blind: bool) -> None:

@@ -84,7 +84,7 @@ UNREADABLE = {
     "a negative one": (INFO + b'{"x":[-9223372036854775809]}\n', "64 bits"),
     "an integer of 5,000 digits": (INFO + b'{"x":{"y":' + b"9" * 5000 + b"}}\n", "Line 2"),
     "not UTF-8": (INFO + b'{"add":{"path":"\xff"}}\n', "Line 2 .* byte 17 is not UTF-8"),
-    "not UTF-8 where nobody looks": (INFO + b'{"x":{"y":"\xc0\x80"}}\n', "not UTF-8"),
+    "not UTF-8 in an unknown field": (INFO + b'{"x":{"y":"\xc0\x80"}}\n', "not UTF-8"),
     "a surrogate in UTF-8": (INFO + b'{"x":"\xed\xa0\x80"}\n', "not UTF-8"),
     "half a surrogate pair": (INFO + b'{"x":"\\ud800"}\n', "half of a surrogate pair"),
     "the other half": (INFO + b'{"x":"\\udc00 "}\n', "half of a surrogate pair"),
@@ -92,7 +92,7 @@ UNREADABLE = {
     "the same action twice in a line": (INFO + b'{"x":1,"x":2}\n', "'x' is there twice"),
     "a key twice": (INFO + b'{"txn":{"appId":"a","version":1,"version":2}}\n', "'version'"),
     "a key twice, one escaped": (INFO + b'{"x":{"a":1,"\\u0061":2}}\n', "'a' is there twice"),
-    "a key twice where nobody looks": (INFO + b'{"x":[[{"y":{"z":1,"z":1}}]]}\n', "'z'"),
+    "a key twice in an unknown field": (INFO + b'{"x":[[{"y":{"z":1,"z":1}}]]}\n', "'z'"),
     "a key twice, hidden by a colon": (INFO + b'{"x":{"a":1,"a":"\\u003a"}}\n', "'a'"),
     "a key twice, hidden by blanks": (INFO + b'{"x":{"a":1,"a"\t :2}}\n', "'a'"),
     "a key twice in commitInfo": (

@@ -70,9 +70,9 @@ def test_what_is_composed_is_admitted_as_a_file_and_read_by_everybody() -> None:
 @pytest.mark.parametrize("info", [{}, {"timestamp": 5}, {"txnId": TXN}])
 def test_the_time_a_writer_gives_is_kept_as_its_own(info: dict[str, object]) -> None:
     content, _ = composed(examine(Inline(commit_info=info, actions=b"")))
-    said = json.loads(content)["commitInfo"]
-    assert said["timestamp"] == info.get("timestamp", START_MS)
-    assert said["inCommitTimestamp"] == START_MS
+    stored = json.loads(content)["commitInfo"]
+    assert stored["timestamp"] == info.get("timestamp", START_MS)
+    assert stored["inCommitTimestamp"] == START_MS
 
 
 def test_a_file_is_never_composed() -> None:

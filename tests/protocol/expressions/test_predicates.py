@@ -154,7 +154,7 @@ def written(value: object, name: str, *, upper: bool, prefix: int, plain: bool) 
         case dt.date():
             return value.isoformat()
         case float():
-            # A float is written with the fewest digits that tell it from other floats.
+            # A float is written with the fewest digits that distinguish it from other floats.
             return float(f"{value:.8g}") if name == "f" else value
         case Decimal():
             return float(value) if plain else value
@@ -277,7 +277,7 @@ def test_a_file_whose_bounds_rule_it_out_is_skipped(
         (over("t", "=", "2024-01-01T08:00:00Z"), *["2024-01-01 00:00:00"] * 2),
         (over("n", "=", "12345678901234567.123"), *[12345678901234568.0] * 2),
         (over("i", "=", 5), "NaN", None),
-        (over("i", "=", 5), 9, 1),  # somebody's mistake
+        (over("i", "=", 5), 9, 1),  # bounds in the wrong order
         (over("i", "=", "five"), 1, 1),
         (over("i", "=", True), 0, 0),
         (over("y", "=", "2024-01-01"), "-0044-03-15", "12024-01-01"),

@@ -190,9 +190,9 @@ def test_a_layered_mapping_is_the_dictionary_it_stands_for(updates: list[dict[in
         layered = layered.over(dict(update))
         expected = expected | update
         seen.append((layered, expected))
-    for then, said in seen:
-        assert then.merged() == said
-        assert all(then.get(key) == said.get(key) for key in range(31))
+    for then, merged in seen:
+        assert then.merged() == merged
+        assert all(then.get(key) == merged.get(key) for key in range(31))
         sizes = [len(layer) for layer in then.layers]
         assert all(older > 2 * newer for older, newer in pairwise(sizes))
 
@@ -231,7 +231,7 @@ def test_replay_in_any_portions_equals_replay_by_hand(
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("retention", "expected"),
     [
         (None, 604_800_000),
         ("interval 1 week", 604_800_000),
@@ -239,11 +239,13 @@ def test_replay_in_any_portions_equals_replay_by_hand(
         ("interval 1 day 12 hours", 129_600_000),
         ("INTERVAL 0 HOURS", 0),
         ("10 minutes", 600_000),
-        ("for ever", 604_800_000),
+        ("no interval", 604_800_000),
         ("interval -1 days", 604_800_000),
         ("interval", 604_800_000),
     ],
 )
-def test_tombstones_are_kept_as_long_as_the_table_says(said: str | None, expected: int) -> None:
-    properties = {} if said is None else {"delta.deletedFileRetentionDuration": said}
+def test_tombstones_are_kept_as_long_as_the_table_says(
+    retention: str | None, expected: int
+) -> None:
+    properties = {} if retention is None else {"delta.deletedFileRetentionDuration": retention}
     assert tombstones_kept_ms(properties) == expected

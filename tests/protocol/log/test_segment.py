@@ -138,10 +138,10 @@ def test_what_is_newer_than_the_version_does_not_exist(beyond: list[LogFile]) ->
     assert plan(Version(2), listed=published(0, 1, 2) + beyond) == plan(
         Version(2), listed=published(0, 1, 2)
     )
-    # Nor does it when the catalog itself tells of it, for a read further back.
+    # Nor does it when the catalog itself lists it, for a read further back.
     if isinstance(beyond[0], Compaction | ClassicCheckpoint):
-        told = plan(Version(2), listed=published(0, 1, 2), known=[known(beyond[0])])
-        assert told == plan(Version(2), listed=published(0, 1, 2))
+        planned = plan(Version(2), listed=published(0, 1, 2), known=[known(beyond[0])])
+        assert planned == plan(Version(2), listed=published(0, 1, 2))
 
 
 @req("RD-06")
@@ -239,8 +239,8 @@ def test_a_listed_compaction_does_not_stand_in_for_commits_the_catalog_holds() -
     held = [ratified(4), ratified(5)]
     listed = [*published(*range(6)), compaction(3, 5)]
     assert segment(5, ratified=held, listed=listed).entries == (*published(0, 1, 2, 3), *held)
-    told = segment(5, ratified=held, listed=listed, known=[known(compaction(3, 5))])
-    assert told.entries == (*published(0, 1, 2), compaction(3, 5))
+    planned = segment(5, ratified=held, listed=listed, known=[known(compaction(3, 5))])
+    assert planned.entries == (*published(0, 1, 2), compaction(3, 5))
 
 
 def test_compactions_stand_in_for_commits_that_are_gone() -> None:

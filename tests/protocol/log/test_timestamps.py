@@ -181,7 +181,7 @@ def test_disturbed_file_times_are_pushed_up_until_they_rise(timestamps_ms: list[
 
 
 @pytest.mark.parametrize(
-    ("timestamp_ms", "said"),
+    ("timestamp_ms", "text"),
     [
         (0, "1970-01-01T00:00:00.000Z"),
         (1_794_856_589_501, "2026-11-16T19:16:29.501Z"),
@@ -189,5 +189,5 @@ def test_disturbed_file_times_are_pushed_up_until_they_rise(timestamps_ms: list[
         (10**20, "100000000000000000000 ms since 1970"),
     ],
 )
-def test_a_moment_is_written_as_people_read_it(timestamp_ms: int, said: str) -> None:
-    assert timestamps.moment(timestamp_ms) == said
+def test_a_moment_is_written_as_people_read_it(timestamp_ms: int, text: str) -> None:
+    assert timestamps.moment(timestamp_ms) == text

@@ -64,17 +64,17 @@ def test_generated_columns_invariants_and_statistics_go_by_names() -> None:
             StructField("i", LONG, metadata={INVARIANTS: invariant}),
         )
     )
-    told = Metadata(
+    described = Metadata(
         id="t",
         schema_string=to_json(schema),
         configuration={"delta.dataSkippingStatsColumns": "g,a"},
     )
-    assert dependents(told, ("a",)) == [
+    assert dependents(described, ("a",)) == [
         "invariant of i",
         "generated column g",
         "property delta.dataSkippingStatsColumns",
     ]
-    assert dependents(told, ("i",)) == []
+    assert dependents(described, ("i",)) == []
 
 
 @pytest.mark.parametrize(

@@ -386,14 +386,14 @@ def test_check_constraints_come_from_properties() -> None:
 
 
 def test_invariants_come_from_column_metadata() -> None:
-    said = '{"expression": { "expression": "x > 3"} }'
-    table = StructType((StructField("x", LONG, metadata={schema.INVARIANTS: said}),))
+    invariant = '{"expression": { "expression": "x > 3"} }'
+    table = StructType((StructField("x", LONG, metadata={schema.INVARIANTS: invariant}),))
     assert schema.invariants(table) == {("x",): "x > 3"}
 
 
-@pytest.mark.parametrize("said", ["x > 3", '{"expression": 5}', 5, None])
-def test_an_invariant_that_cannot_be_read_is_malformed(said: object) -> None:
-    table = StructType((StructField("x", LONG, metadata={schema.INVARIANTS: said}),))
+@pytest.mark.parametrize("invariant", ["x > 3", '{"expression": 5}', 5, None])
+def test_an_invariant_that_cannot_be_read_is_malformed(invariant: object) -> None:
+    table = StructType((StructField("x", LONG, metadata={schema.INVARIANTS: invariant}),))
     with pytest.raises(MalformedError, match="'x'"):
         schema.invariants(table)
 
