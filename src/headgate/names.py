@@ -30,7 +30,7 @@ class SchemaName:
         """Parse `schema` or `catalog.schema`."""
         match _parts(text):
             case [schema]:
-                return cls(_part(catalog), schema)
+                return cls(plain_name(catalog), schema)
             case [first, schema]:
                 return cls(first, schema)
             case _:
@@ -60,9 +60,9 @@ class TableName:
         """Parse `table`, `schema.table` or `catalog.schema.table`."""
         match _parts(text):
             case [table]:
-                return cls(_part(catalog), _part(schema), table)
+                return cls(plain_name(catalog), plain_name(schema), table)
             case [second, table]:
-                return cls(_part(catalog), second, table)
+                return cls(plain_name(catalog), second, table)
             case [first, second, table]:
                 return cls(first, second, table)
             case _:
@@ -70,7 +70,6 @@ class TableName:
 
     @property
     def namespace(self) -> SchemaName:
-        """The namespace of the table."""
         return SchemaName(self.catalog, self.schema)
 
     @property
@@ -96,21 +95,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 def plain_name(text: str) -> str:
     """Check a name without parts, such as that of a listener or a token."""
-    return _part(text)
-
-
-def _parts(text: str) -> list[str]:
-    # A name cannot contain a dot, quoted or not, so splitting is safe. Backticks are allowed
-    # because people copy names from SQL.
-    return [_part(part[1:-1] if _is_quoted(part) else part) for part in text.split(".")]
-
-
-def _is_quoted(part: str) -> bool:
-    return len(part) > 2 and part[0] == part[-1] == "`"
-
-
-def _part(part: str) -> str:
-    part = unicodedata.normalize("NFC", part)
+    part = unicodedata.normalize("NFC", text)
     if not 1 <= len(part) <= _LONGEST:
         raise InvalidNameError(
             f"A part of a name must have 1 to {_LONGEST} characters, not {len(part)}."
@@ -120,3 +105,13 @@ def _part(part: str) -> str:
         if unicodedata.category(character)[0] not in "LMN" and character not in "_@-":
             raise InvalidNameError(f"{part!r} contains {character!r}.")
     return part
+
+
+def _parts(text: str) -> list[str]:
+    # A name cannot contain a dot, quoted or not, so splitting is safe. Backticks are allowed
+    # because people copy names from SQL.
+    return [plain_name(part[1:-1] if _is_quoted(part) else part) for part in text.split(".")]
+
+
+def _is_quoted(part: str) -> bool:
+    return len(part) > 2 and part[0] == part[-1] == "`"

@@ -34,7 +34,6 @@ UNFINISHED = (
     "docs/openapi.json",
     "src/headgate/api/",
     "src/headgate/catalog/",
-    "src/headgate/client/",
     "src/headgate/data/",
     "src/headgate/http/",
     "src/headgate/protocol/",

@@ -59,7 +59,6 @@ class Rows:
         return False
 
     def write(self, write: Callable[[Any], Committed]) -> Committed:
-        """Write all rows in one commit."""
         from headgate.data.import_files import InputError  # slow to load
 
         kind, schema = type(self._readers[0]), self._readers[0].schema

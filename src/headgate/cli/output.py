@@ -31,7 +31,6 @@ Record = Mapping[str, object]
 
 CLOSED_PIPE = 141
 _LONGEST_CELL = 60
-_UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # as Delta spells them
 
 
@@ -82,7 +81,6 @@ class Output:
         self._fail("system", f"{error.strerror or error}{path}.", remedy)
 
     def bug(self, error: Exception) -> None:
-        """Report an unexpected exception."""
         message = f"This is a bug in Headgate: {type(error).__name__}: {error}"
         self._fail("bug", message, "Please report it. HEADGATE_DEBUG=1 shows the traceback.")
 
@@ -205,8 +203,9 @@ def delay(milliseconds: int | None, since_ms: int) -> str:
 
 def byte_size(count: int) -> str:
     """Format a number of bytes with a suitable unit."""
-    power = min(int(math.log10(count)) // 3 if count else 0, len(_UNITS) - 1)
-    return f"{count / 1000**power:,.1f} {_UNITS[power]}" if power else f"{count} bytes"
+    from rich.filesize import decimal  # slow to load
+
+    return decimal(count)
 
 
 def counted(count: int, noun: str) -> str:

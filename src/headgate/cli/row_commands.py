@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +12,7 @@ from headgate.cli.options import FilesArgument, FormatOption, TableArgument, pai
 from headgate.cli.output import counted, iso_time, key_values
 
 if TYPE_CHECKING:  # these are slow to load
-    from headgate.client.table import Table
-    from headgate.client.transaction import Committed
+    pass
 
 
 def append(
@@ -32,11 +30,7 @@ def append(
       headgate append sales.orders rows.parquet
       cat rows.jsonl | headgate append sales.orders - --format json
     """
-
-    def write(table: Table, rows: Rows) -> Committed | None:
-        return None if rows.is_empty else rows.write(table.append)
-
-    _write(ctx.obj, name, files, format, ("Appending to", "appended"), write)
+    _write(ctx.obj, name, files, format, replacing=False)
 
 
 def overwrite(
@@ -51,13 +45,7 @@ def overwrite(
       headgate overwrite sales.prices prices.csv
       headgate show sales.prices --version 7
     """
-
-    def write(table: Table, rows: Rows) -> Committed:
-        return rows.write(table.overwrite)
-
-    _write(
-        ctx.obj, name, files, format, ("Overwriting", "written, all earlier ones replaced"), write
-    )
+    _write(ctx.obj, name, files, format, replacing=True)
 
 
 def properties(
@@ -124,16 +112,9 @@ def comment(
     )
 
 
-def _write(
-    here: Globals,
-    name: str,
-    files: list[str],
-    format: str,
-    verbs: tuple[str, str],
-    write: Callable[[Any, Rows], Committed | None],
-) -> None:
+def _write(here: Globals, name: str, files: list[str], format: str, *, replacing: bool) -> None:
     """Write the rows of files to a table and show the result."""
-    doing, done = verbs
+    doing = "Overwriting" if replacing else "Appending to"
     inputs = [(file, format_of(file, format)) for file in files]
     with (
         on_disk(inputs) as paths,
@@ -142,7 +123,9 @@ def _write(
     ):
         table = session.table(name)
         rows = Rows(paths, table.schema, progress)
-        committed = write(table, rows)
+        committed = None
+        if replacing or not rows.is_empty:
+            committed = rows.write(table.overwrite if replacing else table.append)
     if committed is None:
         here.output.result(
             {"table": table.name, "version": None, "rows": 0},
@@ -150,6 +133,7 @@ def _write(
         )
         return
     commit = committed.commits[table.id]
+    done = "written, all earlier ones replaced" if replacing else "appended"
     here.output.result(
         {
             "table": table.name,

@@ -49,15 +49,13 @@ class PlainTable:
         return dict(self._snapshot.metadata.configuration)
 
     def snapshot(self) -> Snapshot:
-        """Return the version that was opened."""
         return self._snapshot
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, where: Predicate | str | None = None
     ) -> ArrowTable:
         """Read rows as an Arrow table; `where` may be a condition in SQL, such as "id > 5"."""
-        rows: ArrowTable = arrow_io.to_arrow(self._snapshot, columns, where)
-        return rows
+        return arrow_io.to_arrow(self._snapshot, columns, where)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Return the `commitInfo` of the commits that are in the log, newest first."""

@@ -95,7 +95,6 @@ class RemoteCatalog:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close idle connections."""
         self._sender.close()
 
     # Reading
@@ -193,14 +192,10 @@ class RemoteCatalog:
     # Publishing
 
     def publish(self, table_id: TableId, upto: Version | None = None) -> Version:
-        body = bodies.UpTo(upto=upto)
-        path = f"{_path_of(table_id)}/publication"
-        return self._change("POST", path, body, bodies.Published).published
+        return self._published("publication", table_id, upto)
 
     def confirm_published(self, table_id: TableId, upto: Version) -> Version:
-        body = bodies.UpTo(upto=upto)
-        path = f"{_path_of(table_id)}/published"
-        return self._change("POST", path, body, bodies.Published).published
+        return self._published("published", table_id, upto)
 
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
         self._request_change("POST", f"{_path_of(table_id)}/files", file)
@@ -224,8 +219,8 @@ class RemoteCatalog:
         )
 
     def namespaces(self) -> tuple[SchemaName, ...]:
-        found = self._get("/v1/namespaces", bodies.Namespaces).namespaces
-        return tuple(SchemaName.parse(name) for name in found)
+        answer = self._get("/v1/namespaces", bodies.Namespaces)
+        return tuple(map(SchemaName.parse, answer.namespaces))
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
@@ -248,8 +243,8 @@ class RemoteCatalog:
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
     ) -> StagingTable:
-        of = None if namespace is None else str(namespace)
-        body = bodies.NewStagingTable(location=location, namespace=of)
+        within = None if namespace is None else str(namespace)
+        body = bodies.NewStagingTable(location=location, namespace=within)
         return self._change("POST", "/v1/staging-tables", body, StagingTable)
 
     def register_table(self, name: TableName, table_id: TableId) -> Resolved:
@@ -279,8 +274,8 @@ class RemoteCatalog:
         self._request_change("DELETE", _path_of(table_id), None)
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
-        wanted = None if name is None else str(name)
-        body = bodies.TableChange(name=wanted, state=bodies.Wanted.ACTIVE)
+        new = None if name is None else str(name)
+        body = bodies.TableChange(name=new, state=bodies.Wanted.ACTIVE)
         self._request_change("PATCH", _path_of(table_id), body)
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
@@ -298,9 +293,6 @@ class RemoteCatalog:
     ) -> tuple[Finding, ...]:
         body = bodies.Check(table_id=table_id, repair=repair)
         return self._change("POST", "/v1/checks", body, bodies.Findings).findings
-
-    def config(self) -> bodies.Config:
-        return self._get("/v1/config", bodies.Config)
 
     def status(self) -> Status:
         return self._get("/v1/status", Status)
@@ -327,6 +319,10 @@ class RemoteCatalog:
         return self._get("/v1/locations", bodies.Locations).locations
 
     # Requests
+
+    def _published(self, what: str, table_id: TableId, upto: Version | None) -> Version:
+        path = f"{_path_of(table_id)}/{what}"
+        return self._change("POST", path, bodies.UpTo(upto=upto), bodies.Published).published
 
     def _register(self, body: bodies.NewTable) -> Resolved:
         resolved = self._change("POST", "/v1/tables", body, Resolved)

@@ -167,7 +167,6 @@ class Session:
             self._namespace = SchemaName(new, self._namespace.schema)
 
     def namespaces(self) -> tuple[SchemaName, ...]:
-        """List the namespaces."""
         return self._registry().namespaces()
 
     def table_name(self, name: str) -> TableName:
@@ -524,7 +523,6 @@ class Session:
         return self._on_store(Tokens).tokens()
 
     def revoke_token(self, name: str) -> None:
-        """Revoke an access token."""
         self._on_store(Tokens).revoke_token(name)
 
     def locations(self) -> tuple[LocationEntry, ...]:

@@ -168,17 +168,13 @@ class Table:
         where: Predicate | str | None = None,
     ) -> ArrowTable:
         """Read rows as an Arrow table; `where` may be a condition in SQL, such as "id > 5"."""
-        rows: ArrowTable = arrow_io.to_arrow(
-            self.snapshot(version, as_of, sequence), columns, where
-        )
-        return rows
+        return arrow_io.to_arrow(self.snapshot(version, as_of, sequence), columns, where)
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Return the `commitInfo` of the commits that are in the log, newest first."""
         return history_of(self.snapshot(), limit, self._catalog)
 
     def detail(self) -> TableDetail:
-        """Describe the latest version."""
         return detail_of(self.snapshot(), self.name)  # loading also updates the name
 
     def log(self, first: int | None = None, last: int | None = None) -> tuple[TimelineEntry, ...]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from headgate import release
 from headgate.api.messages import (
     Part,
     Proposal,
@@ -182,7 +182,6 @@ class Committer:
         raise _out_of_tries(attempts, self.patience.tries)
 
     def new_txn_id(self) -> TxnId:
-        """Create the id of a transaction."""
         return TxnId(str(self.ids.ordered()))
 
     def settle(self, txn_id: TxnId, send: Callable[[], Result]) -> Result:
@@ -318,7 +317,6 @@ class _Attempt:
         self.timestamp_ms = change.base.timestamp_ms or 0
         self._isolation = isolation
         self._metadata = change.base.metadata
-        self._domains: list[DomainMetadata] = []  # of the winners
         self._winners: list[_Winner] = []
         self._composed: bytes | None = None
         self.is_too_large_for_inline = False
@@ -347,8 +345,8 @@ class _Attempt:
         """Compose the content for one version and time. Spec: CM-36, CM-41."""
         high_water = None
         if self._has_row_tracking:
-            domains = [*self.change.base.domains.values(), *self._domains]
-            newest = row_ids.newest_mark(None, domains)
+            domains = [domain for winner in self._winners for domain in winner.examined.domains]
+            newest = row_ids.newest_mark(None, [*self.change.base.domains.values(), *domains])
             high_water = -1 if newest is None else newest
         self._composed, _ = inline_content.compose(
             self._examined,
@@ -376,8 +374,6 @@ class _Attempt:
             self._winners.extend(winners)
             self.version = winners[-1].version
             self.timestamp_ms = winners[-1].examined.timestamp_ms or self.timestamp_ms
-            for winner in winners:
-                self._domains.extend(winner.examined.domains)
         return found
 
     def _compared(self, winner: _Winner) -> Winner:
@@ -461,7 +457,7 @@ def commit_info(
         "isolationLevel": _ISOLATION[isolation],
         "isBlindAppend": is_blind,
         "operationMetrics": {key: str(value) for key, value in operation.metrics.items()},
-        "engineInfo": engine(),
+        "engineInfo": f"Headgate/{release.version()}",
     }
     return info
 
@@ -469,12 +465,6 @@ def commit_info(
 def as_text(value: object) -> str:
     """Encode a parameter of an operation as Delta does: JSON in a string."""
     return to_json(value).decode()
-
-
-@functools.cache
-def engine() -> str:
-    """Return the name and version of this client."""
-    return f"Headgate/{importlib.metadata.version('headgate')}"
 
 
 def _attempts(changes: Sequence[Change], isolation: Isolation) -> list[_Attempt]:
