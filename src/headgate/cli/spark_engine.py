@@ -56,7 +56,9 @@ class SparkRunner:
         log = state_folder() / "spark.log"
         with _stderr_to(log):
             self._spark = self._start(master, log)
-        self._lake = self._submit(lambda: _lake_of(self._spark, session)).result()
+        from headgate.spark import Lake  # slow to load, and needs PySpark
+
+        self._lake = self._submit(lambda: Lake(self._spark, session)).result()
         took = perf_counter() - started
         output.note(f"Spark {self._spark.version} on {master}, ready in {took:.1f} s.")
 
@@ -157,12 +159,6 @@ def _spark_on(master: str, warehouse: str) -> Spark:
         return spark.session("headgate sql", remote=master)
     config = {"spark.sql.warehouse.dir": warehouse}
     return spark.session("headgate sql", master=master, config=config)
-
-
-def _lake_of(spark: Spark, session: Session) -> Lake:
-    from headgate.spark import Lake
-
-    return Lake(spark, session)
 
 
 @contextlib.contextmanager

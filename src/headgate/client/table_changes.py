@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from headgate.client import arrow_io
-from headgate.client.table_definition import AnySchema, columns_of
+from headgate.client.table_definition import AnySchema, columns_of, with_columns
 from headgate.client.transaction import Operation, as_text
 from headgate.clock import Ids
 from headgate.errors import (
@@ -30,8 +30,6 @@ from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.dependents import dependents
 from headgate.protocol.schema import alteration
 from headgate.protocol.schema.alteration import AddedColumn, Position, dotted
-from headgate.protocol.schema.checks import check
-from headgate.protocol.schema.evolution import with_schema
 from headgate.protocol.schema.types import (
     COMMENT,
     CONSTRAINTS,
@@ -102,11 +100,7 @@ def actions_of(base: Snapshot, change: Alteration, ids: Ids) -> tuple[Action, ..
     """Return the actions that set the metadata, and the protocol if it needs new features."""
     metadata = change.metadata
     if change.schema is not None:
-        mapped = _is_mapped(base)
-        metadata = with_schema(
-            metadata, change.schema, mapped=mapped, new_name=lambda: f"col-{ids.random()}"
-        )
-        check(change.schema, metadata.partition_columns, column_mapping=mapped)
+        metadata = with_columns(metadata, change.schema, ids, mapped=_is_mapped(base))
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
         raise UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
     asked = features.features_for(metadata.configuration, metadata.schema_string)

@@ -37,12 +37,8 @@ from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.schema_text import parse_schema, parse_type
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema.checks import check
-from headgate.protocol.schema.column_mapping import (
-    MAX_COLUMN_ID,
-    MODE,
-    with_mapping,
-    without_mapping,
-)
+from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, MODE, without_mapping
+from headgate.protocol.schema.evolution import with_schema
 from headgate.protocol.schema.types import (
     CONSTRAINTS,
     DEFAULT,
@@ -54,7 +50,6 @@ from headgate.protocol.schema.types import (
     all_fields,
     columns_with,
     find,
-    to_json,
     type_from_object,
 )
 from headgate.protocol.statistics import num_records
@@ -327,28 +322,24 @@ def _described(
     configuration = features.without_asking(properties) | dict(kept)
     if MODE in properties:
         configuration[MODE] = properties[MODE]
-    is_mapped = _mode(configuration) != "none"
-    partition_by = [_spelled(definition.schema, name) for name in definition.partition_by]
-    check(definition.schema, partition_by, column_mapping=is_mapped)
-    schema = definition.schema
-    if is_mapped:
-        last = configuration.get(MAX_COLUMN_ID, "0")
-        schema, highest = with_mapping(
-            schema, lambda: f"col-{ids.random()}", int(last) if last.isdigit() else 0
-        )
-        configuration[MAX_COLUMN_ID] = str(highest)
-    asked = features.features_for({**configuration, **properties}, schema)
+    asked = features.features_for({**configuration, **properties}, definition.schema)
     if "rowTracking" in asked:
         configuration.setdefault(_ROW_ID_COLUMN, f"_row-id-col-{ids.random()}")
         configuration.setdefault(_ROW_VERSION_COLUMN, f"_row-commit-version-col-{ids.random()}")
     metadata = replaced(
         before,
         description=definition.comment,
-        schema_string=to_json(schema),
-        partition_columns=partition_by,
+        partition_columns=[_spelled(definition.schema, name) for name in definition.partition_by],
         configuration=configuration,
     )
-    return metadata, asked
+    mapped = _mode(configuration) != "none"
+    return with_columns(metadata, definition.schema, ids, mapped=mapped), asked
+
+
+def with_columns(metadata: Metadata, schema: StructType, ids: Ids, *, mapped: bool) -> Metadata:
+    """Check a schema and put it into metadata; with column mapping new columns get names."""
+    check(schema, metadata.partition_columns, column_mapping=mapped)
+    return with_schema(metadata, schema, mapped=mapped, new_name=lambda: f"col-{ids.random()}")
 
 
 def _refuse_values(schema: StructType) -> None:
