@@ -26,12 +26,12 @@ from headgate.protocol.actions import (
     SetTransaction,
     TableId,
     Version,
-    parse,
 )
 from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.commit.content import Inline, Way
 from headgate.protocol.commit.decide import NEEDS, Gathered
+from headgate.protocol.commit.strict_json import read
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.predicates import Compare, Operator
 from tests.catalog.conftest import House
@@ -487,9 +487,9 @@ def test_row_ids_of_a_late_append_continue_those_of_the_winner(inline_lake: Hous
     won(lake.propose(table_id, 1, add(records=10)))
     content = won(lake.catalog.propose(late)).commits[table_id].content
     assert content is not None
-    [file] = [line.action for line in parse(content) if isinstance(line.action, AddFile)]
+    [file] = [line.action for line in read(content) if isinstance(line.action, AddFile)]
     assert (file.base_row_id, file.default_row_commit_version) == (10, 2)
-    [domain] = [line.action for line in parse(content) if isinstance(line.action, DomainMetadata)]
+    [domain] = [line.action for line in read(content) if isinstance(line.action, DomainMetadata)]
     assert row_ids.mark_in(domain) == 14
 
 

@@ -14,11 +14,12 @@ import pytest
 
 from headgate.api.messages import Answer, Part, Proposal, Ratified, Rejected, VersionTaken
 from headgate.errors import LogAheadError, TxnIdReusedError
-from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, parse
+from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version
 from headgate.protocol.commit import examination, row_ids
 from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.commit.content import Put, Staged, Way
 from headgate.protocol.commit.examination import Examined
+from headgate.protocol.commit.strict_json import read
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from headgate.storage.local import LocalStore
@@ -335,7 +336,7 @@ def test_row_ids_given_by_the_catalog_continue_those_of_staged_commits(inline_la
     lake.way = Way.INLINE
     content = won(lake.propose(table_id, 2, add(records=3))).commits[table_id].content
     assert content is not None
-    [added] = [line.action for line in parse(content) if isinstance(line.action, AddFile)]
+    [added] = [line.action for line in read(content) if isinstance(line.action, AddFile)]
     assert added.base_row_id == 7
     checksum = lake.catalog.resolve(table_id).checksum
     assert checksum is not None

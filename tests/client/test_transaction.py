@@ -23,10 +23,11 @@ from headgate.errors import (
     UnavailableError,
     UnsupportedByCatalogError,
 )
-from headgate.protocol.actions import Sequence, TxnId, Version, parse
+from headgate.protocol.actions import Sequence, TxnId, Version
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.commit.content import Inline, Staged, Way
 from headgate.protocol.commit.examination import Violation
+from headgate.protocol.commit.strict_json import read
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import PublishedCommit, StagedCommit, parse_staged_name
 from headgate.storage.local import LocalStore
@@ -741,7 +742,7 @@ class TestTheAnswer:
         table = world.make()
         committed = table.append(rows(1))
         content = world.store_for(table.location).get(PublishedCommit(Version(1)).path)
-        first = parse(content)[0].action
+        first = read(content)[0].action
         assert (first.txn_id, first.in_commit_timestamp) == (  # type: ignore[union-attr]
             committed.txn_id,
             committed.timestamp_ms,

@@ -26,8 +26,9 @@ from headgate.api.port import Ref
 from headgate.errors import NotFoundError
 from headgate.names import TableName
 from headgate.protocol.actions import CommitInfo as Info
-from headgate.protocol.actions import Sequence, TableId, TxnId, Version, parse
+from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
+from headgate.protocol.commit.strict_json import read
 from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage.object_store import ObjectStore
@@ -187,7 +188,7 @@ class MinimalCatalog:
         content: bytes,
         file_name: str | None = None,
     ) -> RatifiedCommit:
-        info = parse(content)[0].action
+        info = read(content)[0].action
         assert isinstance(info, Info)
         assert info.txn_id
         assert info.in_commit_timestamp is not None

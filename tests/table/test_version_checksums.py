@@ -7,8 +7,8 @@ import pytest
 from headgate.client.maintenance import checksum_of
 from headgate.errors import UnavailableError
 from headgate.protocol.actions import Protocol, Version
-from headgate.protocol.encoding import replaced
-from headgate.protocol.log.checksums import VersionChecksum, to_bytes
+from headgate.protocol.encoding import replaced, to_json
+from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import Checksum, PublishedCommit
 from headgate.storage.object_store import ObjectStore
@@ -41,7 +41,7 @@ SPOILED = {
 def summed(store: ObjectStore, snapshot: Snapshot, **spoiled: object) -> None:
     """Put the checksum of a version, or one that is off."""
     checksum = replaced(checksum_of(snapshot), **spoiled)  # type: ignore[arg-type]
-    store.put(Checksum(snapshot.version).path, to_bytes(checksum))
+    store.put(Checksum(snapshot.version).path, to_json(checksum))
 
 
 def sums_read(store: CountingStore) -> list[str]:

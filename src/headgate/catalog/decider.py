@@ -27,20 +27,19 @@ from headgate.errors import InvalidCommitError
 from headgate.protocol import features
 from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, TableId, TxnId, Version
 from headgate.protocol.commit import decide as pure
+from headgate.protocol.commit.admission import Head, Turn
 from headgate.protocol.commit.conflicts import Changes, Conflict, Winner
 from headgate.protocol.commit.decide import (
     Closed,
     ExaminedProposal,
     Facts,
     Gathered,
-    Head,
     Need,
     NeedWinners,
     NextCommit,
     Ratification,
     Rejection,
     Rules,
-    Turn,
 )
 from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import from_json, to_json

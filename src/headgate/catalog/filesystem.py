@@ -53,7 +53,7 @@ from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableNam
 from headgate.protocol import features
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination, inline_content
-from headgate.protocol.commit.admission import Facts
+from headgate.protocol.commit.admission import Head
 from headgate.protocol.commit.content import Inline, Put, Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
@@ -625,7 +625,7 @@ class FilesystemCatalog:
             self, place.table_id, version=place.latest, base=base, store_for=self._store_for
         )
         self._snapshots[place.table_id] = snapshot
-        facts = Facts(
+        head = Head(
             table_id=place.table_id,
             version=snapshot.version,
             timestamp_ms=snapshot.timestamp_ms or 0,
@@ -635,10 +635,10 @@ class FilesystemCatalog:
         now_ms = self._clock.now_ms()
         found = admission.judge(
             examined,
-            facts,
+            head,
             now_ms=now_ms,
             # When the clock was set back, what rises may be far ahead of it.
-            max_ahead_ms=max(timestamps.MAX_AHEAD_MS, facts.timestamp_ms + 1 - now_ms),
+            max_ahead_ms=max(timestamps.MAX_AHEAD_MS, head.timestamp_ms + 1 - now_ms),
             txn_id=txn_id,
         )
         if any(violation.rule == admission.PARTITIONING_CHANGED for violation in found):

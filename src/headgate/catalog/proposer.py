@@ -39,12 +39,12 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import AddFile, TableId, TxnId, Version
 from headgate.protocol.commit import examination
+from headgate.protocol.commit.admission import Head
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.decide import (
     ExaminedPart,
     ExaminedProposal,
     Gathered,
-    Head,
     Need,
     NeedPublishing,
     NeedReplaced,

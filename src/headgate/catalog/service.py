@@ -80,8 +80,9 @@ from headgate.protocol.actions import (
     TxnId,
     Version,
 )
+from headgate.protocol.commit.admission import Head
 from headgate.protocol.commit.content import Inline, Staged
-from headgate.protocol.commit.decide import Head, Need
+from headgate.protocol.commit.decide import Need
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.table_states import TableStatus

@@ -38,7 +38,6 @@ from headgate.protocol import features
 from headgate.protocol.actions import Format, Metadata, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination, inline_content, row_ids
 from headgate.protocol.commit.content import Inline, Way
-from headgate.protocol.commit.decide import merged_domains
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import from_json, to_json
 from headgate.protocol.log import checksums, timestamps
@@ -543,7 +542,7 @@ class TableService:
                 protocol=to_json(examined.protocol),
                 metadata=to_json(examined.metadata),
                 metadata_version=_ZERO,
-                domains=to_json(merged_domains((), examined.domains)),
+                domains=to_json(checksums.merged_domains((), examined.domains)),
                 row_id_high_water=row_ids.newest_mark(None, examined.domains),
                 num_files=None if checksum is None else checksum.num_files,
                 size_bytes=None if checksum is None else checksum.table_size_bytes,

@@ -8,7 +8,7 @@ fields.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NewType, TypeVar
@@ -249,30 +249,22 @@ class _Bodies(msgspec.Struct, rename="camel", gc=False):
     protocol: dict[str, object] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One action with the bytes it was read from."""
-
-    raw: bytes
-    action: Known | Unknown
-
-
-_NAMES: dict[type[Action], str] = {
-    AddFile: "add",
-    RemoveFile: "remove",
-    CommitInfo: "commitInfo",
-    Metadata: "metaData",
-    Protocol: "protocol",
-    SetTransaction: "txn",
-    DomainMetadata: "domainMetadata",
-    AddCdcFile: "cdc",
-    SidecarFile: "sidecar",
-    CheckpointMetadata: "checkpointMetadata",
+KINDS: Mapping[str, type[Known]] = {
+    "add": AddFile,
+    "remove": RemoveFile,
+    "commitInfo": CommitInfo,
+    "metaData": Metadata,
+    "protocol": Protocol,
+    "txn": SetTransaction,
+    "domainMetadata": DomainMetadata,
+    "cdc": AddCdcFile,
+    "sidecar": SidecarFile,
+    "checkpointMetadata": CheckpointMetadata,
 }
+_NAMES: dict[type[Action], str] = {kind: name for name, kind in KINDS.items()}
 
 _wrapped = msgspec.json.Decoder(Wrapped)
 _generic = msgspec.json.Decoder(dict[str, object])
-_names_only = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _bodies = msgspec.json.Decoder(_Bodies)
 _encoder = msgspec.json.Encoder()
 
@@ -355,33 +347,6 @@ def _fields(kind: type[Rewritten]) -> frozenset[str]:
     return frozenset(
         field.encode_name for field in msgspec.structs.fields(kind) if field.name != "unknown"
     )
-
-
-def parse(content: bytes) -> list[Line]:
-    """Parse all lines of a commit and keep their bytes. Spec: CM-09."""
-    return [parse_line(raw, number) for number, raw in numbered_lines(content)]
-
-
-def parse_line(raw: bytes, number: int = 1) -> Line:
-    """Parse one line."""
-    try:
-        line = _wrapped.decode(raw)
-        action = line.action()
-        if isinstance(action, Rewritten):
-            _keep_unknown(line, _bodies.decode(raw))
-            action = line.action()
-        if action is not None:
-            return Line(raw, action)
-        return Line(raw, Unknown(next(iter(_names_only.decode(raw)), "")))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(f"Line {number} of the commit cannot be read: {error}.") from error
-
-
-def numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Split content into lines, numbered from one, without blank ones."""
-    for number, raw in enumerate(content.split(b"\n"), start=1):
-        if raw.strip():
-            yield number, raw
 
 
 def encode(action: Action) -> bytes:

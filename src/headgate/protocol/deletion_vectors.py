@@ -130,16 +130,6 @@ def read_stored(descriptor: DeletionVector, part: bytes) -> BitMap64:
     return decode(encoded, descriptor.cardinality)
 
 
-def read_from_file(descriptor: DeletionVector, content: bytes) -> BitMap64:
-    """Decode the row positions from the content of a file."""
-    if content[:1] != _FILE_VERSION:
-        raise MalformedError(f"A deletion vector's file begins with {content[:1].hex()!r}.")
-    offset, length = byte_range(descriptor)
-    if offset < 0:
-        raise MalformedError(f"A deletion vector has the offset {offset}.")
-    return read_stored(descriptor, content[offset : offset + length])
-
-
 # Writing
 
 

@@ -17,7 +17,7 @@ from headgate.protocol.actions import (
     Version,
     encode,
 )
-from headgate.protocol.commit.admission import Facts, judge
+from headgate.protocol.commit.admission import Head, judge
 from headgate.protocol.commit.examination import Examined, Violation, examine_file
 from headgate.protocol.commit.inline_content import compose
 from headgate.protocol.expressions.schema_text import parse_schema
@@ -48,8 +48,8 @@ def facts(
     before: Metadata | None = None,
     row_id_high_water: int | None = None,
     **properties: str,
-) -> Facts:
-    return Facts(
+) -> Head:
+    return Head(
         table_id=TABLE,
         version=Version(6),
         timestamp_ms=PREVIOUS_MS,
@@ -59,7 +59,7 @@ def facts(
     )
 
 
-def judged(examined: Examined, known: Facts | None = None) -> list[str]:
+def judged(examined: Examined, known: Head | None = None) -> list[str]:
     assert examined.violations == ()
     return rules(judge(examined, known or facts(), now_ms=START_MS, txn_id=TXN))
 

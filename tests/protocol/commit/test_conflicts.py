@@ -312,11 +312,10 @@ def test_a_validating_scan_must_hold_whatever_else_the_attempt_does(isolation: I
     assert rules(ours, winner(REWRITES)) == ["R5", "R7"]
 
 
-def test_an_application_that_moved_on_stops_who_writes_it_and_who_looked_it_up() -> None:
+def test_two_commits_of_one_application_conflict() -> None:
     theirs = winner(Changes(app_ids=("stream",)))
     writes = attempt(Changes(app_ids=("stream",)), isolation=SNAPSHOT)
-    looked = replace(attempt(APPENDS, isolation=SNAPSHOT), looked_up=frozenset({"stream"}))
-    assert rules(writes, theirs) == rules(looked, theirs) == ["R3"]
+    assert rules(writes, theirs) == ["R3"]
     assert rules(attempt(APPENDS, isolation=SERIALIZABLE), theirs) == []
 
 

@@ -25,12 +25,11 @@ from headgate.protocol.actions import (
     Unknown,
     decode,
     encode,
-    parse,
 )
 from headgate.protocol.commit.admission import judge, judge_first
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.examination import Examined, examine, examine_file
-from headgate.protocol.commit.strict_json import Limits
+from headgate.protocol.commit.strict_json import Limits, read
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, add, inline, remove
 from tests.protocol.commit import fuzz_commits as fuzz
@@ -89,9 +88,9 @@ UNREADABLE = {
     "half a surrogate pair": (INFO + b'{"x":"\\ud800"}\n', "half of a surrogate pair"),
     "the other half": (INFO + b'{"x":"\\udc00 "}\n', "half of a surrogate pair"),
     "half a pair as key": (INFO + b'{"x":{"\\uD800":1}}\n', "half of a surrogate pair"),
-    "the same action twice in a line": (INFO + b'{"x":1,"x":2}\n', "'x' is there twice"),
+    "the same action twice in a line": (INFO + b'{"x":1,"x":2}\n', "key 'x' twice"),
     "a key twice": (INFO + b'{"txn":{"appId":"a","version":1,"version":2}}\n', "'version'"),
-    "a key twice, one escaped": (INFO + b'{"x":{"a":1,"\\u0061":2}}\n', "'a' is there twice"),
+    "a key twice, one escaped": (INFO + b'{"x":{"a":1,"\\u0061":2}}\n', "key 'a' twice"),
     "a key twice in an unknown field": (INFO + b'{"x":[[{"y":{"z":1,"z":1}}]]}\n', "'z'"),
     "a key twice, hidden by a colon": (INFO + b'{"x":{"a":1,"a":"\\u003a"}}\n', "'a'"),
     "a key twice, hidden by blanks": (INFO + b'{"x":{"a":1,"a"\t :2}}\n', "'a'"),
@@ -99,12 +98,12 @@ UNREADABLE = {
         b'{"commitInfo":{"inCommitTimestamp":1,"txnId":"a","txnId":"b"}}\n',
         "'txnId'",
     ),
-    "65 levels deep": (INFO + NESTED, "Line 2 .* nests too deep"),
-    "100,000 levels deep": (INFO + b'{"x":' + b"[" * 100_000 + b"\n", "Line 2 .* nests deeper"),
-    "100,000 objects deep": (INFO + b'{"x":' * 100_000 + b"\n", "Line 2 .* nests deeper"),
+    "65 levels deep": (INFO + NESTED, "Line 2 .* nested too deeply"),
+    "100,000 levels deep": (INFO + b'{"x":' + b"[" * 100_000 + b"\n", "Line 2 .* nested deeper"),
+    "100,000 objects deep": (INFO + b'{"x":' * 100_000 + b"\n", "Line 2 .* nested deeper"),
     "one line of 64 MB": (INFO + b'{"x":"' + b"y" * (63 << 20) + b'"}\n', "Line 2 .* limit"),
-    "an add without its fields": (INFO + b'{"add":{"path":"a"}}\n', "Line 2 .* add is not as"),
-    "an add that is null": (INFO + b'{"add":null}\n', "Line 2 .* add is not as"),
+    "an add without its fields": (INFO + b'{"add":{"path":"a"}}\n', "Line 2 .* add is malformed"),
+    "an add that is null": (INFO + b'{"add":null}\n', "Line 2 .* add is malformed"),
     "a size that is text": (INFO + ADD.replace(b'"size":100', b'"size":"100"'), "size"),
     "a size with a point": (INFO + ADD.replace(b'"size":100', b'"size":100.5'), "size"),
     "a timestamp that is text": (b'{"commitInfo":{"inCommitTimestamp":"1"}}\n', "Line 1"),
@@ -139,11 +138,11 @@ def test_the_same_lines_inline_are_refused_too(lines: bytes) -> None:
 @pytest.mark.parametrize(
     ("info", "why"),
     [
-        ({"txnId": 7}, "txnId is not text"),
+        ({"txnId": 7}, "txnId is not a string"),
         ({"x": 2**63}, "64 bits"),
         ({"x": "\ud800"}, "surrogate"),
         pytest.param({"x": object()}, "object", id="an object of Python"),
-        ({"x": {1: "a", "1": "b"}}, "'1' is there twice"),
+        ({"x": {1: "a", "1": "b"}}, "key '1' twice"),
     ],
     ids=str,
 )
@@ -167,7 +166,7 @@ def test_a_commit_info_without_end_is_refused() -> None:
         (Limits(max_bytes=len(INFO + ADD) - 1), "bytes, over the limit"),
         (Limits(max_line_bytes=len(ADD) - 2), "Line 2 .* over the limit"),
         (Limits(max_lines=1), "2 lines, over the limit"),
-        (Limits(max_depth=2), "Line 2 .* nests"),
+        (Limits(max_depth=2), "Line 2 .* nested"),
     ],
 )
 def test_limits_hold_to_the_byte(limits: Limits, why: str) -> None:
@@ -489,7 +488,7 @@ def test_any_bytes_are_understood_or_refused_and_nothing_else_happens(content: b
     for known in (facts(), facts("columnMapping", *TRACKED, before=mapped(), row_id_high_water=9)):
         judge(examined, known, now_ms=START_MS, txn_id=TXN)
     judge_first(examined, TABLE, now_ms=START_MS, txn_id=TXN)
-    assert [line.action for line in parse(content) if not isinstance(line.action, CommitInfo)] == [
+    assert [line.action for line in read(content) if not isinstance(line.action, CommitInfo)] == [
         line.action for line in examined.lines
     ]
     decode(content)

@@ -15,7 +15,7 @@ from headgate.protocol.actions import (
     RemoveFile,
     Version,
 )
-from headgate.protocol.commit.admission import Facts
+from headgate.protocol.commit.admission import Head
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.examination import examine, examine_file
 from tests.kit import req
@@ -79,9 +79,8 @@ def test_row_ids_of_racing_appends_are_disjoint_and_follow_the_high_water_mark()
     assert mark == 24
 
 
-def _moved(known: Facts, **changes: object) -> Facts:
-    values = {name: getattr(known, name) for name in Facts.__slots__}
-    return Facts(**{**values, **changes})
+def _moved(known: Head, **changes: object) -> Head:
+    return known._replace(**changes)
 
 
 @req("CM-41")

@@ -49,24 +49,6 @@ def test_the_clock_stands_where_the_timestamp_does_when_nothing_runs_ahead() -> 
     assert next_clock(clock_ms=5, timestamp_ms=900, now_ms=900) == 900
 
 
-@pytest.mark.parametrize(
-    ("timestamp_ms", "previous_ms", "is_taken"),
-    [
-        (1_001, 1_000, True),
-        (1_000, 1_000, False),
-        (999, 1_000, False),
-        (302_000, 1_000, True),
-        (302_001, 1_000, False),
-        (0, None, True),
-        (-1, None, False),
-    ],
-)
-def test_a_staged_timestamp_is_taken_if_it_rises_and_is_not_far_ahead(
-    timestamp_ms: int, previous_ms: int | None, is_taken: bool
-) -> None:
-    assert timestamps.is_acceptable(timestamp_ms, previous_ms, now_ms=2_000) is is_taken
-
-
 # Time travel
 
 
@@ -140,20 +122,6 @@ def test_an_enablement_that_is_no_number_is_malformed() -> None:
     }
     with pytest.raises(MalformedError, match="two"):
         timestamps.enablement(properties)
-
-
-def test_commits_before_the_enablement_go_by_file_times_and_later_ones_by_their_own() -> None:
-    assert timestamps.timestamp_of(Version(1), None, 70, ENABLED) == 70
-    assert timestamps.timestamp_of(Version(1), 99, 70, ENABLED) == 70
-    assert timestamps.timestamp_of(Version(2), 1_000, 70, ENABLED) == 1_000
-    assert timestamps.timestamp_of(Version(0), 5, 70) == 5
-
-
-def test_a_commit_without_the_time_it_goes_by_is_malformed() -> None:
-    with pytest.raises(MalformedError, match="inCommitTimestamp"):
-        timestamps.timestamp_of(Version(2), None, 70, ENABLED)
-    with pytest.raises(MalformedError, match="file time"):
-        timestamps.timestamp_of(Version(1), 5, None, ENABLED)
 
 
 def test_file_times_and_in_commit_timestamps_are_never_compared() -> None:

@@ -375,11 +375,6 @@ def test_mapping_keeps_what_is_already_mapped() -> None:
     assert column_mapping.field_id(mapped.fields[1]) == last == 3
 
 
-def test_columns_that_must_have_a_value_are_listed() -> None:
-    table = parse_schema("a long not null, s struct<b: int not null, c: int>, d date")
-    assert schema.not_null_columns(table) == [("a",), ("s", "b")]
-
-
 def test_check_constraints_come_from_properties() -> None:
     properties = {"delta.constraints.positive": "x > 0", "delta.appendOnly": "true"}
     assert schema.check_constraints(properties) == {"positive": "x > 0"}

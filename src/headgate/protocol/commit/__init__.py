@@ -1,1 +1,1 @@
-"""A commit's content, judged: parsed, admitted, compared with winners."""
+"""Parse, validate, compare and decide commits."""

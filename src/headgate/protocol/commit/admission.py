@@ -1,7 +1,7 @@
-"""May this content become a version? Every reason why not is a `Violation`.
+"""Check whether examined content may become the next version of its table.
 
-`examination` read the content by itself; here it is held against the table as it stands. What
-others did meanwhile is `conflicts`' business, which files are there is the catalog's.
+Every reason against it is a `Violation`. What other writers did meanwhile is checked in
+`conflicts`, and which files exist by the catalog.
 """
 
 from __future__ import annotations
@@ -9,75 +9,99 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as Many
-
-import msgspec
+from typing import NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.protocol import features
-from headgate.protocol.actions import AddFile, Metadata, Protocol, TableId, TxnId, Version
+from headgate.protocol.actions import (
+    AddCdcFile,
+    AddFile,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    TableId,
+    TxnId,
+    Version,
+)
 from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.data_paths import normal_path
+from headgate.protocol.log.checksums import FileTotals
 from headgate.protocol.log.timestamps import MAX_AHEAD_MS
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import checks, column_mapping, types
-from headgate.protocol.statistics import parse_statistics
+from headgate.protocol.statistics import Bounds, parse_statistics
 
-# The one violation that is not final: a commit that removes every file may partition anew.
+# The only violation that is not final: a commit that removes every file may repartition the table.
 PARTITIONING_CHANGED = "partitioning-changed"
 TIMESTAMP_AHEAD = "timestamp-ahead"
 REQUIRED_OFF = "required-feature-off"
 
 TIMESTAMPS_PROPERTY = "delta.enableInCommitTimestamps"
-PROTECTED_BEFORE_PROPERTY = "delta.requireCheckpointProtectionBeforeVersion"
-DELTA_DOMAINS = frozenset({ROW_TRACKING, "delta.clustering"})
+_PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+_DELTA_DOMAINS = frozenset({ROW_TRACKING, "delta.clustering"})
+_FEATURE_RULES = {
+    features.CATALOG_MANAGED: "catalog-managed-gone",
+    features.IN_COMMIT_TIMESTAMP: "timestamps-gone",
+}
+_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What the catalog knows of a table at the version before; made for every commit."""
+class Turn(NamedTuple):
+    """The right of one transaction to commit to a table next, for a moment."""
+
+    txn_id: TxnId
+    until_ms: int
+
+
+# A named tuple: every commit makes some, and a frozen dataclass takes several times as long.
+class Head(NamedTuple):
+    """A managed table at its latest version."""
 
     table_id: TableId
     version: Version
     timestamp_ms: int
     protocol: Protocol
     metadata: Metadata
+    metadata_version: Version = Version(0)  # where protocol or metadata changed last
+    published: Version = Version(-1)
+    domains: tuple[DomainMetadata, ...] = ()
     row_id_high_water: int | None = None
+    files: FileTotals | None = None  # None: their number is not known
+    turn: Turn | None = None
 
 
 def judge(
     examined: Examined,
-    facts: Facts,
+    head: Head,
     *,
     now_ms: int,
     max_ahead_ms: int = MAX_AHEAD_MS,
     txn_id: TxnId,
     required: Iterable[str] = (),
 ) -> list[Violation]:
-    """List what keeps content from being the next version, beyond what it breaks by itself.
+    """List what keeps content from being the next version of a table.
 
-    Features that are `required` of tables stay active where they are.
-    Spec: AU-02, EN-01, CM-04, CM-36.
+    What the content violates by itself is in `examined.violations`. The features in `required`
+    must stay active where they are. Spec: AU-02, EN-01, CM-04, CM-36.
     """
     found = list(_txn_id_violations(examined, txn_id))
-    found.extend(_timestamp_violations(examined, facts.timestamp_ms, now_ms, max_ahead_ms))
-    protocol, metadata = facts.protocol, facts.metadata
+    found.extend(_timestamp_violations(examined, head.timestamp_ms, now_ms, max_ahead_ms))
+    protocol, metadata = head.protocol, head.metadata
     if examined.protocol is not None:
         protocol = examined.protocol
-        found.extend(_protocol_violations(facts.protocol, protocol))
+        found.extend(_protocol_violations(head.protocol, protocol))
     if examined.metadata is not None:
         metadata = examined.metadata
-        found.extend(_identity_violations(metadata, facts.table_id))
-        found.extend(_log_id_violations(metadata, facts))
-        found.extend(_schema_violations(protocol, metadata, facts.metadata))
-        found.extend(_metadata_violations(facts, protocol, metadata))
-        found.extend(_required_violations(facts, protocol, metadata, required))
-    found.extend(
-        _action_violations(
-            examined, protocol, metadata, Version(facts.version + 1), facts.row_id_high_water
-        )
-    )
+        found.extend(_identity_violations(metadata, head.table_id))
+        found.extend(_log_id_violations(metadata, head))
+        found.extend(_schema_violations(protocol, metadata, head.metadata))
+        found.extend(_metadata_violations(head, protocol, metadata))
+        found.extend(_required_violations(head, protocol, metadata, required))
+    version = Version(head.version + 1)
+    high_water = head.row_id_high_water
+    found.extend(_action_violations(examined, protocol, metadata, version, high_water))
     return found
 
 
@@ -96,16 +120,15 @@ def judge_first(
     found.extend(_timestamp_violations(examined, None, now_ms, max_ahead_ms))
     protocol, metadata = examined.protocol, examined.metadata
     if protocol is None:
-        found.append(Violation(rule="no-protocol", says="version 0 has no protocol"))
+        found.append(Violation("no-protocol", "version 0 has no protocol"))
     else:
         found.extend(_first_protocol_violations(protocol))
     if metadata is None:
-        found.append(Violation(rule="no-metadata", says="version 0 has no metaData"))
+        found.append(Violation("no-metadata", "version 0 has no metaData"))
     else:
         found.extend(_identity_violations(metadata, table_id))
     if examined.removes:
-        says = "version 0 removes files where none can be"
-        found.append(Violation(rule="remove-in-first", says=says))
+        found.append(Violation("remove-in-first", "version 0 removes files, and there are none"))
     if protocol is not None and metadata is not None:
         found.extend(_schema_violations(protocol, metadata, None))
         found.extend(_action_violations(examined, protocol, metadata, Version(0), None))
@@ -114,84 +137,87 @@ def judge_first(
 
 def _txn_id_violations(examined: Examined, txn_id: TxnId) -> Iterator[Violation]:
     if examined.txn_id is not None and examined.txn_id != txn_id:
-        says = f"commitInfo has txnId {examined.txn_id}, the proposal {txn_id}"
-        yield Violation(rule="txn-id-mismatch", says=says)
+        why = f"commitInfo has txnId {examined.txn_id}, the proposal {txn_id}"
+        yield Violation("txn-id-mismatch", why)
 
 
 def _timestamp_violations(
     examined: Examined, previous_ms: int | None, now_ms: int, max_ahead_ms: int
 ) -> Iterator[Violation]:
     stamp = examined.timestamp_ms
-    if stamp is None:  # inline: the catalog gives it
+    if stamp is None:  # inline: the catalog assigns it
         return
     if stamp < 0 or (previous_ms is not None and stamp <= previous_ms):
-        says = f"inCommitTimestamp {stamp} is not after {previous_ms}, that of the version before"
-        yield Violation(rule="timestamp-not-rising", says=says)
+        why = f"inCommitTimestamp {stamp} is not after {previous_ms}, that of the previous version"
+        yield Violation("timestamp-not-rising", why)
     if stamp > now_ms + max_ahead_ms:
-        says = f"inCommitTimestamp {stamp} is more than {max_ahead_ms} ms ahead of {now_ms}"
-        yield Violation(rule=TIMESTAMP_AHEAD, says=says)
+        why = f"inCommitTimestamp {stamp} is more than {max_ahead_ms} ms ahead of {now_ms}"
+        yield Violation(TIMESTAMP_AHEAD, why)
 
 
-_LOST = {
-    features.CATALOG_MANAGED: "catalog-managed-gone",
-    features.IN_COMMIT_TIMESTAMP: "timestamps-gone",
-}
+# Protocol
 
 
 def _protocol_violations(before: Protocol, after: Protocol) -> Iterator[Violation]:
-    for problem in features.valid(after):
-        yield Violation(rule="protocol-malformed", says=f"in the protocol {problem}")
+    yield from _malformed_protocol(after)
     if (
         after.min_reader_version < before.min_reader_version
         or after.min_writer_version < before.min_writer_version
     ):
-        says = (
+        why = (
             f"the protocol goes down from {before.min_reader_version}/{before.min_writer_version}"
             f" to {after.min_reader_version}/{after.min_writer_version}"
         )
-        yield Violation(rule="protocol-downgrade", says=says)
+        yield Violation("protocol-downgrade", why)
     for name in features.drops(before, after):
-        says = f"feature {name} is taken away; dropping one is an operation of its own"
-        yield Violation(rule=_LOST.get(name, "feature-gone"), says=says)
-    for name in sorted(set(features.unreadable(after)).difference(features.unreadable(before))):
-        yield Violation(rule="unreadable-feature", says=f"{name} is unknown here to readers")
+        why = f"feature {name} is missing; a feature can only be dropped by DROP FEATURE"
+        yield Violation(_FEATURE_RULES.get(name, "feature-gone"), why)
+    yield from _unreadable(set(features.unreadable(after)).difference(features.unreadable(before)))
 
 
 def _first_protocol_violations(protocol: Protocol) -> Iterator[Violation]:
-    for problem in features.valid(protocol):
-        yield Violation(rule="protocol-malformed", says=f"in the protocol {problem}")
+    yield from _malformed_protocol(protocol)
     if not features.is_catalog_managed(protocol):
-        says = (
+        why = (
             f"a managed table has reader version {features.READER_WITH_FEATURES}, writer version"
             f" {features.WRITER_WITH_FEATURES} and {features.CATALOG_MANAGED} among the features"
             " of both"
         )
-        yield Violation(rule="not-catalog-managed", says=says)
+        yield Violation("not-catalog-managed", why)
     if not features.is_supported(protocol, features.IN_COMMIT_TIMESTAMP):
-        says = f"{features.IN_COMMIT_TIMESTAMP} is not supported"
-        yield Violation(rule="timestamps-gone", says=says)
-    for name in features.unreadable(protocol):
-        yield Violation(rule="unreadable-feature", says=f"{name} is unknown here to readers")
+        yield Violation("timestamps-gone", f"{features.IN_COMMIT_TIMESTAMP} is not supported")
+    yield from _unreadable(features.unreadable(protocol))
+
+
+def _malformed_protocol(protocol: Protocol) -> Iterator[Violation]:
+    for problem in features.valid(protocol):
+        yield Violation("protocol-malformed", f"in the protocol {problem}")
+
+
+def _unreadable(names: Iterable[str]) -> Iterator[Violation]:
+    for name in sorted(names):
+        yield Violation("unreadable-feature", f"{name} is not supported here for reading")
+
+
+# Metadata
 
 
 def _identity_violations(metadata: Metadata, table_id: TableId) -> Iterator[Violation]:
-    """Check what makes the table this one and no other, in any version."""
-    if (named := metadata.configuration.get(TABLE_ID_PROPERTY)) != table_id:
-        says = f"{TABLE_ID_PROPERTY} is {named!r}, the table's id {table_id}"
-        yield Violation(rule="table-id-differs", says=says)
+    """Check what the metadata of this table must have in every version."""
+    if (given := metadata.configuration.get(TABLE_ID_PROPERTY)) != table_id:
+        why = f"{TABLE_ID_PROPERTY} is {given!r}, but the table's id is {table_id}"
+        yield Violation("table-id-differs", why)
     if metadata.configuration.get(TIMESTAMPS_PROPERTY, "").strip().lower() != "true":
-        says = f"{TIMESTAMPS_PROPERTY} is not true"
-        yield Violation(rule="timestamps-off", says=says)
+        yield Violation("timestamps-off", f"{TIMESTAMPS_PROPERTY} is not true")
     if metadata.format.provider != "parquet":
-        says = f"data files are {metadata.format.provider!r}, not parquet"
-        yield Violation(rule="not-parquet", says=says)
+        yield Violation("not-parquet", f"data files are {metadata.format.provider!r}, not parquet")
 
 
-def _log_id_violations(metadata: Metadata, facts: Facts) -> Iterator[Violation]:
-    """Check that the log keeps the id it has for itself, which its first writer may have chosen."""
-    if metadata.id not in (facts.metadata.id, facts.table_id):
-        says = f"metaData.id is {metadata.id!r}, and was {facts.metadata.id!r}"
-        yield Violation(rule="metadata-id-differs", says=says)
+def _log_id_violations(metadata: Metadata, head: Head) -> Iterator[Violation]:
+    """Check that the log keeps its own id, which its first writer may have chosen."""
+    if metadata.id not in (head.metadata.id, head.table_id):
+        why = f"metaData.id is {metadata.id!r}, and was {head.metadata.id!r}"
+        yield Violation("metadata-id-differs", why)
 
 
 def _schema_violations(
@@ -201,80 +227,77 @@ def _schema_violations(
     if isinstance(struct, Violation):
         yield struct
         return
-    mode = features.mapping_mode(protocol, metadata)
+    is_mapped = features.mapping_mode(protocol, metadata) != "none"
     if (
         before is None
         or before.schema_string != metadata.schema_string
         or before.partition_columns != metadata.partition_columns
     ) and struct.fields:
-        is_mapped = mode != "none"
         for problem in checks.problems(
             struct, metadata.partition_columns, column_mapping=is_mapped
         ):
-            yield Violation(rule="schema-invalid", says=f"in the schema {problem}")
-    if mode != "none":
+            yield Violation("schema-invalid", f"in the schema {problem}")
+    if is_mapped:
         yield from _mapping_violations(struct, metadata)
 
 
 def _mapping_violations(struct: types.StructType, metadata: Metadata) -> Iterator[Violation]:
-    """Check that under column mapping every field has an id of its own and a physical name."""
+    """Check that with column mapping every field has an id of its own and a physical name."""
     greatest = _number(metadata, column_mapping.MAX_COLUMN_ID)
     seen: set[int] = set()
     for path, field in types.all_fields(struct):
-        name, number = ".".join(path), column_mapping.field_id(field)
+        number = column_mapping.field_id(field)
+        problem = None
         if number is None or not isinstance(field.metadata.get(column_mapping.MAPPING_NAME), str):
             problem = "has no id or no physical name"
         elif number in seen:
-            problem = f"has id {number}, which another column has"
+            problem = f"has id {number}, as another column has"
         elif greatest is None or number > greatest:
             problem = f"has id {number} above {column_mapping.MAX_COLUMN_ID} {greatest}"
-        else:
-            problem = None
         if problem is not None:
-            says = f"column {name!r} {problem}"
-            yield Violation(rule="column-mapping-malformed", says=says)
+            yield Violation("column-mapping-malformed", f"column {'.'.join(path)!r} {problem}")
         if number is not None:
             seen.add(number)
 
 
-def _metadata_violations(facts: Facts, protocol: Protocol, after: Metadata) -> Iterator[Violation]:
-    """Check what metadata must keep of the version before."""
-    before = facts.metadata
-    old, new = features.mapping_mode(facts.protocol, before), features.mapping_mode(protocol, after)
+def _metadata_violations(head: Head, protocol: Protocol, after: Metadata) -> Iterator[Violation]:
+    """Check what metadata must keep from the previous version."""
+    before = head.metadata
+    old, new = features.mapping_mode(head.protocol, before), features.mapping_mode(protocol, after)
     if old != new and (old, new) != ("none", "name"):
-        says = f"column mapping cannot go from {old} to {new}"
-        yield Violation(rule="column-mapping-changed", says=says)
+        why = f"column mapping cannot change from {old} to {new}"
+        yield Violation("column-mapping-changed", why)
     for key, rule in (
         (column_mapping.MAX_COLUMN_ID, "max-column-id-lowered"),
-        (PROTECTED_BEFORE_PROPERTY, "protection-lowered"),
+        (_PROTECTED_BEFORE, "protection-lowered"),
     ):
-        least = _number(before, key)
-        given = _number(after, key)
+        least, given = _number(before, key), _number(after, key)
         if least is not None and (given is None or given < least):
-            says = f"{key} goes down from {least} to {after.configuration.get(key)}"
-            yield Violation(rule=rule, says=says)
-    partitioned_by = _partition_names(facts.protocol, before)
+            why = f"{key} goes down from {least} to {after.configuration.get(key)}"
+            yield Violation(rule, why)
+    partitioned_by = _partition_names(head.protocol, before)
     if partitioned_by is not None and partitioned_by != _partition_names(protocol, after):
-        says = (
+        why = (
             f"partition columns change from {before.partition_columns} to {after.partition_columns}"
         )
-        yield Violation(rule=PARTITIONING_CHANGED, says=says)
+        yield Violation(PARTITIONING_CHANGED, why)
 
 
 def _required_violations(
-    facts: Facts, protocol: Protocol, after: Metadata, required: Iterable[str]
+    head: Head, protocol: Protocol, after: Metadata, required: Iterable[str]
 ) -> Iterator[Violation]:
     for name in required:
         condition = features.FEATURES[name].active_when
         if not isinstance(condition, features.Property) or condition.key == TIMESTAMPS_PROPERTY:
-            continue  # nothing that a property could turn off, or judged for every table
-        was_active = features.is_active(facts.protocol, facts.metadata, name)
+            continue  # no property can turn it off, or it is checked for every table
+        was_active = features.is_active(head.protocol, head.metadata, name)
         if was_active and not features.is_active(protocol, after, name):
-            says = (
-                f"tables here must have the feature {name}, and {condition.key} becomes "
-                f"{after.configuration.get(condition.key)!r}"
-            )
-            yield Violation(rule=REQUIRED_OFF, says=says)
+            value = after.configuration.get(condition.key)
+            why = f"feature {name} is required here, and {condition.key} becomes {value!r}"
+            yield Violation(REQUIRED_OFF, why)
+
+
+# Actions
 
 
 def _action_violations(
@@ -290,15 +313,15 @@ def _action_violations(
     if examined.adds and features.mapping_mode(protocol, metadata) != "none":
         yield from _unmapped_violations(examined, metadata)
     if "deletionVectors" not in supported:
-        for add, number in zip(examined.adds, examined.add_lines, strict=True):
+        for add, line in zip(examined.adds, examined.add_lines, strict=True):
             if add.deletion_vector is not None:
-                says = f"{add.path!r} has a deletion vector, which the table does not support"
-                yield Violation(rule="deletion-vectors-unsupported", says=says, line=number)
+                why = f"{add.path!r} has a deletion vector, which the table does not support"
+                yield Violation("deletion-vectors-unsupported", why, line)
     if examined.removes and features.is_active(protocol, metadata, "appendOnly"):
         for remove in examined.removes:
             if remove.data_change:
-                says = f"{remove.path!r} is removed from a table that is append-only"
-                yield Violation(rule="append-only", says=says)
+                why = f"{remove.path!r} is removed from a table that is append-only"
+                yield Violation("append-only", why)
     if examined.domains:
         yield from _domain_violations(examined, supported)
     if "rowTracking" in supported:
@@ -310,55 +333,52 @@ def _partition_violations(
 ) -> Iterator[Violation]:
     names = _partition_names(protocol, metadata)
     if names is None:
-        return  # the schema cannot be read, which is said elsewhere
-    wanted = set(names)
-    for add, number in zip(examined.adds, examined.add_lines, strict=True):
-        if add.partition_values.keys() != wanted:
-            says = (
-                f"{add.path!r} has partition values for {sorted(add.partition_values)}, not {names}"
-            )
-            yield Violation(rule="partition-values", says=says, line=number)
-    for cdc in examined.cdcs:
-        if cdc.partition_values.keys() != wanted:
-            says = (
-                f"{cdc.path!r} has partition values for {sorted(cdc.partition_values)}, not {names}"
-            )
-            yield Violation(rule="partition-values", says=says)
+        return  # the schema is malformed, which is another violation
+    expected = set(names)
+    files: Iterable[tuple[AddFile | AddCdcFile, int | None]] = itertools.chain(
+        zip(examined.adds, examined.add_lines, strict=True),
+        ((cdc, None) for cdc in examined.cdcs),
+    )
+    for file, line in files:
+        if file.partition_values.keys() != expected:
+            given = sorted(file.partition_values)
+            why = f"{file.path!r} has partition values for {given}, not {names}"
+            yield Violation("partition-values", why, line)
 
 
 def _unmapped_violations(examined: Examined, metadata: Metadata) -> Iterator[Violation]:
-    """Look for new files whose columns go by the table's own names: all would be read as null.
+    """Find a new file whose columns have logical names: all of them would be read as null.
 
-    DuckDB 1.5.5 writes such files. A writer writes all of its files alike, so one is looked at.
+    DuckDB 1.5.5 writes such files. A writer writes all its files alike, so one is checked.
     """
     struct = _schema_of(metadata)
     if isinstance(struct, Violation):
-        return  # which is said elsewhere
+        return  # which is another violation
     physical = {column_mapping.physical_name(field) for field in struct.fields}
     unknown = {field.name for field in struct.fields} - physical
-    # A file that only gets another deletion vector may know columns that were dropped since.
+    # A file that only gets another deletion vector may have columns that were dropped since.
     old = {normal_path(file.path) for file in examined.removes}
-    for add, number in zip(examined.adds, examined.add_lines, strict=True):
+    for add, line in zip(examined.adds, examined.add_lines, strict=True):
         if add.stats is not None and normal_path(add.path) not in old:
-            told = parse_statistics(add.stats)
-            names = {*(told.min_values or ()), *(told.null_count or ())} & unknown
+            statistics = parse_statistics(add.stats)
+            names = {*(statistics.min_values or ()), *(statistics.null_count or ())} & unknown
             if names:
-                says = f"{add.path!r} has column {min(names)!r}, whose physical name is another"
-                yield Violation(rule="column-mapping-ignored", says=says, line=number)
+                why = f"{add.path!r} has column {min(names)!r}, whose physical name is another"
+                yield Violation("column-mapping-ignored", why, line)
             return
 
 
 def _domain_violations(examined: Examined, supported: frozenset[str]) -> Iterator[Violation]:
     for domain in examined.domains:
+        name = domain.domain
         if "domainMetadata" not in supported:
-            says = f"domain {domain.domain!r} is set and domainMetadata is not supported"
-            yield Violation(rule="domains-unsupported", says=says)
-        elif domain.domain.startswith("delta.") and domain.domain not in DELTA_DOMAINS:
-            says = f"domain {domain.domain!r} is Delta's and unknown here"
-            yield Violation(rule="unknown-domain", says=says)
-        elif domain.domain == ROW_TRACKING and row_ids.mark_in(domain) is None:
-            says = f"domain {ROW_TRACKING} is removed or has no rowIdHighWaterMark"
-            yield Violation(rule="row-id-high-water", says=says)
+            why = f"domain {name!r} is set and domainMetadata is not supported"
+            yield Violation("domains-unsupported", why)
+        elif name.startswith("delta.") and name not in _DELTA_DOMAINS:
+            yield Violation("unknown-domain", f"domain {name!r} is reserved for Delta and unknown")
+        elif name == ROW_TRACKING and row_ids.mark_in(domain) is None:
+            why = f"domain {ROW_TRACKING} is removed or has no rowIdHighWaterMark"
+            yield Violation("row-id-high-water", why)
 
 
 # Row tracking
@@ -369,59 +389,68 @@ def _row_id_violations(
 ) -> Iterator[Violation]:
     used = -1 if row_id_high_water is None else row_id_high_water
     removed = {normal_path(file.path): file.base_row_id for file in examined.removes}
-    # Who gives out ids says up to which. One that stayed behind may say what was reached already,
-    # so files that bring old ids are believed to be old where nothing, or more than that, is said.
+    # A writer that assigns ids writes a higher mark. Without one, or with one that was based on an
+    # older version, files that have old ids are taken as restored.
     marks = [mark for mark in map(row_ids.mark_in, examined.domains) if mark is not None]
     may_restore = not examined.is_inline and (not marks or max(marks) > used)
     ranges: list[tuple[int, int]] = []
-    given = 0  # by the catalog
-    for add, number, bounds in zip(examined.adds, examined.add_lines, examined.bounds, strict=True):
-        rule = problem = None
+    assigned = 0  # ids, by the catalog
+    for add, line, bounds in zip(examined.adds, examined.add_lines, examined.bounds, strict=True):
         path = normal_path(add.path)
-        # A file added again has ids already, unless it is older than row tracking here.
+        # A file that is added again has ids already, unless it is older than row tracking here.
         is_again = (
             path in removed
             or not add.data_change
             or (may_restore and _had_ids_before(add, bounds.num_records, version, used))
         )
+        found = None
         if is_again and add.base_row_id is not None and add.base_row_id <= used:
             if removed.get(path) not in (None, add.base_row_id):
-                rule, problem = "row-ids-changed", "is added again with other row ids"
+                found = "row-ids-changed", "is added again with other row ids"
             elif add.default_row_commit_version is None:
-                rule, problem = "no-row-ids", "is added again without its rows' version"
+                found = "no-row-ids", "is added again without defaultRowCommitVersion"
         elif removed.get(path) is not None:
-            rule, problem = "row-ids-changed", "is added again and loses its row ids"
-        elif bounds.num_records is None:
-            rule, problem = "no-num-records", "has no numRecords, which row tracking needs"
-        elif examined.is_inline:
-            if add.base_row_id is not None or add.default_row_commit_version is not None:
-                rule, problem = "row-ids-given", "brings row ids, which the catalog gives"
-            given += max(bounds.num_records, 0)
-        elif add.base_row_id is None or add.default_row_commit_version is None:
-            rule, problem = "no-row-ids", "has no row ids, which the table tracks"
-        elif add.base_row_id <= used:
-            rule, problem = (
-                "row-ids-taken",
-                f"has row ids from {add.base_row_id}, used up to {used}",
-            )
-        elif add.default_row_commit_version != version:
-            rule, problem = "row-version-differs", f"has not {version} as its rows' version"
+            found = "row-ids-changed", "is added again without its row ids"
         else:
-            ranges.append((add.base_row_id, add.base_row_id + max(bounds.num_records, 0)))
-        if rule is not None:
-            yield Violation(rule=rule, says=f"{add.path!r} {problem}", line=number)
-    if max(used + given, *(end - 1 for _, end in ranges), 0) > row_ids.GREATEST:
-        says = "the rows need row ids of more than 64 bits"
-        yield Violation(rule="row-ids-exhausted", says=says)
-    yield from _range_violations(examined, sorted(ranges))
+            found = _new_id_problem(examined, add, bounds, version, used)
+            records = max(bounds.num_records or 0, 0)
+            if examined.is_inline:
+                assigned += records
+            elif found is None and add.base_row_id is not None:
+                ranges.append((add.base_row_id, add.base_row_id + records))
+        if found is not None:
+            rule, problem = found
+            yield Violation(rule, f"{add.path!r} {problem}", line)
+    if max(used + assigned, *(end - 1 for _, end in ranges), 0) > row_ids.GREATEST:
+        yield Violation("row-ids-exhausted", "the rows need row ids of more than 64 bits")
+    yield from _range_violations(sorted(ranges), marks)
     for mark in marks:
         if mark < used:
-            says = f"the high-water mark of row ids goes back from {used} to {mark}"
-            yield Violation(rule="row-id-high-water", says=says)
+            why = f"the high-water mark of row ids goes back from {used} to {mark}"
+            yield Violation("row-id-high-water", why)
+
+
+def _new_id_problem(
+    examined: Examined, add: AddFile, bounds: Bounds, version: Version, used: int
+) -> tuple[str, str] | None:
+    """Return the rule that the row ids of a new file violate, and how."""
+    if bounds.num_records is None:
+        return "no-num-records", "has no numRecords, which row tracking needs"
+    if examined.is_inline:
+        if add.base_row_id is not None or add.default_row_commit_version is not None:
+            return "row-ids-given", "has row ids, which the catalog assigns"
+        return None
+    if add.base_row_id is None or add.default_row_commit_version is None:
+        return "no-row-ids", "has no row ids, and the table has row tracking"
+    if add.base_row_id <= used:
+        return "row-ids-taken", f"has row ids from {add.base_row_id}, which are used up to {used}"
+    if add.default_row_commit_version != version:
+        return "row-version-differs", f"has a defaultRowCommitVersion other than {version}"
+    return None
 
 
 def _had_ids_before(add: AddFile, records: int | None, version: Version, used: int) -> bool:
-    """Say whether a file's rows got their ids in an earlier version: it is restored."""
+    """Return True if a file's rows got their ids in an earlier version: it is restored."""
     return (
         add.base_row_id is not None
         and add.default_row_commit_version is not None
@@ -430,28 +459,27 @@ def _had_ids_before(add: AddFile, records: int | None, version: Version, used: i
     )
 
 
-def _range_violations(examined: Examined, ranges: Many[tuple[int, int]]) -> Iterator[Violation]:
+def _range_violations(ranges: list[tuple[int, int]], marks: list[int]) -> Iterator[Violation]:
     if any(end > start for (_, end), (start, _) in itertools.pairwise(ranges)):
-        yield Violation(rule="row-ids-overlap", says="two files share row ids")
-    marks = [row_ids.mark_in(domain) for domain in examined.domains]
+        yield Violation("row-ids-overlap", "two files share row ids")
     last = max((end - 1 for _, end in ranges), default=None)
-    if last is not None and not any(mark is not None and mark >= last for mark in marks):
-        says = f"row ids go up to {last} and domain {ROW_TRACKING} does not say so"
-        yield Violation(rule="row-id-high-water", says=says)
+    if last is not None and (not marks or max(marks) < last):
+        why = f"row ids go up to {last}, above the mark in domain {ROW_TRACKING}"
+        yield Violation("row-id-high-water", why)
 
 
-# What metadata says
+# Parts of metadata
 
 
 def _schema_of(metadata: Metadata) -> types.StructType | Violation:
     try:
         return types.from_json(metadata.schema_string)
     except HeadgateError as error:
-        return Violation(rule="schema-malformed", says=error.message.rstrip("."))
+        return Violation("schema-malformed", error.message.rstrip("."))
 
 
 def _partition_names(protocol: Protocol, metadata: Metadata) -> list[str] | None:
-    """Give the names partition values go by; None if the schema cannot be read."""
+    """Return the physical names of the partition columns; None if the schema is malformed."""
     if not metadata.partition_columns or features.mapping_mode(protocol, metadata) == "none":
         return metadata.partition_columns
     struct = _schema_of(metadata)
@@ -464,6 +492,3 @@ def _partition_names(protocol: Protocol, metadata: Metadata) -> list[str] | None
 def _number(metadata: Metadata, key: str) -> int | None:
     text = metadata.configuration.get(key, "").strip()
     return int(text) if _DIGITS.fullmatch(text) is not None else None
-
-
-_DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)

@@ -1,7 +1,7 @@
-"""Our changes against the winners': conflicts, or none and then the attempt may be rebased.
+"""Find conflicts between a transaction and its winners; without any, it may be rebased.
 
-Everything is compared as values: `Changes` sums up a commit, `Scan` says what a transaction read.
-A name that came to mean another table, and a table that is gone, are the registry's to see.
+`Changes` sums up a commit, and a `Scan` describes what a transaction read. That a table was renamed
+or dropped is not a conflict here: the catalog checks it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from headgate.protocol.expressions.pruner import Pruner
 from headgate.protocol.schema.types import StructType
 from headgate.protocol.statistics import NOT_GIVEN, Bounds, bounds_of, parse_values
 
-MOST_FILES = 10_000  # files a summary keeps by name; of more than these any may match
-# Domains two commits may both change: the catalog takes the maximum and numbers again.
+MOST_FILES = 10_000  # that a summary lists; with more, any file may match
+# Domains that two commits may both change: the catalog merges them.
 MERGEABLE_DOMAINS = frozenset({ROW_TRACKING})
 
-# Properties that change neither what rows mean nor how they are written.
+# Properties that affect neither the meaning of rows nor how they are written.
 NEUTRAL_PROPERTIES = frozenset(
     {
         "comment",
@@ -60,55 +60,55 @@ class Isolation(enum.Enum):
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a statement read of one table. No predicate means all of it."""
+    """What a statement read from a table; without a predicate, all of it."""
 
     table_id: TableId
     version: Version
     predicate: Predicate | None = None
-    files: tuple[str, ...] | None = None  # paths kept after pruning; None: derive by the predicate
+    files: tuple[str, ...] | None = None  # paths left after pruning; None: see the predicate
     fed: bool = True  # the read fed a write
-    validating: bool = False  # it checked existing rows for a new constraint
+    validating: bool = False  # it checked existing rows against a new constraint
 
 
 class FileSummary(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
 ):
-    """An added file as far as a predicate can judge it."""
+    """An added file, with what a predicate can be evaluated on."""
 
     path: str
     partition_values: dict[str, str | None] = {}
-    min_values: msgspec.Raw = NOT_GIVEN  # by physical names, as the statistics have them
+    min_values: msgspec.Raw = NOT_GIVEN  # by physical names, as in the statistics
     max_values: msgspec.Raw = NOT_GIVEN
 
 
 class Changes(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
 ):
-    """What a commit did, as far as others can collide with it."""
+    """What a commit changed, as far as other transactions may conflict with it."""
 
     protocol: bool = False
     metadata: bool = False
-    neutral: bool = False  # of a metadata change: nobody's rows depend on it
+    neutral: bool = False  # of a metadata change: it does not affect rows
     app_ids: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
-    added: tuple[FileSummary, ...] | None = ()  # None: too many to keep, so any may match
+    added: tuple[FileSummary, ...] | None = ()  # None: too many to list, so any may match
     removed: tuple[FileKey, ...] | None = ()
     data_change: bool = False
     blind: bool = False
 
     @property
     def has_files(self) -> bool:
-        """Whether any file came or went."""
+        """Whether any file was added or removed."""
         return self.added != () or self.removed != ()
 
     @property
     def rearranges(self) -> bool:
-        """Whether files came and went and no row did: compaction, clustering."""
+        """Whether it changed files but no rows, as compaction and clustering do."""
         return self.has_files and not self.data_change
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A rule, and the winner that broke it."""
+    """A conflict rule, and the winner that it applies to."""
 
     rule: str
     table_id: TableId
@@ -137,21 +137,20 @@ class Winner:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a transaction did with one table since its base: wrote it, read it, or both."""
+    """What a transaction did to one table since its base: it wrote it, read it, or both."""
 
     table_id: TableId
     base: Version
     changes: Changes = UNCHANGED
-    removed: frozenset[str] = frozenset()  # paths it removes or puts a deletion vector on, all
+    removed: frozenset[str] = frozenset()  # all paths it removes or adds a deletion vector to
     scans: tuple[Scan, ...] = ()
-    isolation: Isolation = Isolation.WRITE_SERIALIZABLE  # as `level` gives it
+    isolation: Isolation = Isolation.WRITE_SERIALIZABLE  # as returned by `level`
     is_written: bool = True
-    looked_up: frozenset[str] = frozenset()  # application ids whose progress it asked for
-    # To read predicates by, with column mapping's names where it is on. None: any file may match.
+    # To evaluate predicates, with physical names if column mapping is active. None: any may match.
     schema: StructType | None = None
 
 
-# What a commit did
+# Changes
 
 
 def summarize(
@@ -168,9 +167,9 @@ def summarize(
 ) -> Changes:
     """Sum up a commit.
 
-    `blind` is what the content allows and the writer says; what the transaction read in this and
-    other tables is not in a commit: `is_blind` adds it. `bounds` are those of the adds, where they
-    have been read already; `only_these`: there are no other actions, `commitInfo` aside.
+    `says_blind` is the writer's own flag; `is_blind` also takes into account what the transaction
+    read. `bounds` are those of the adds, if they were parsed already. `only_these` means that there
+    are no other actions except `commitInfo`.
     """
     if len(adds) > MOST_FILES:
         added = None
@@ -208,22 +207,22 @@ def _summary(file: AddFile, bounds: Bounds) -> FileSummary:
 
 
 def is_blind(parts: Iterable[Changes], scans: Iterable[Scan]) -> bool:
-    """Say whether a transaction only appends and read nothing that fed it, in any table."""
+    """Return True if a transaction only appends, and what it read was not used for that."""
     return all(part.blind for part in parts) and not any(scan.fed for scan in scans)
 
 
 def is_neutral(before: Metadata, after: Metadata) -> bool:
-    """Say whether a change of metadata leaves schema, partitioning, id and meaning as they were."""
+    """Return True if a change of metadata does not affect how rows are read or written."""
     return (
         before.id == after.id
         and before.format == after.format
         and before.partition_columns == after.partition_columns
         and before.schema_string == after.schema_string
-        and _weighty(before) == _weighty(after)
+        and _relevant(before) == _relevant(after)
     )
 
 
-def _weighty(metadata: Metadata) -> dict[str, str]:
+def _relevant(metadata: Metadata) -> dict[str, str]:
     return {
         key: value
         for key, value in metadata.configuration.items()
@@ -231,20 +230,20 @@ def _weighty(metadata: Metadata) -> dict[str, str]:
     }
 
 
-# How it stands to the winners
+# Conflicts
 
 
 def level(isolation: Isolation, metadata: Metadata | None) -> Isolation:
-    """Give the level that holds for a table: the transaction's or the table's, if stronger."""
-    asked = "" if metadata is None else metadata.configuration.get("delta.isolationLevel", "")
-    return Isolation.SERIALIZABLE if asked.strip().lower() == "serializable" else isolation
+    """Return the isolation level for a table: the stronger of the transaction's and its own."""
+    own = "" if metadata is None else metadata.configuration.get("delta.isolationLevel", "")
+    return Isolation.SERIALIZABLE if own.strip().lower() == "serializable" else isolation
 
 
 def conflicts(attempt: Attempt, winners: Iterable[Winner]) -> list[Conflict]:
-    """List every reason why the attempt cannot be moved past the winners; none means it can.
+    """List the conflicts of an attempt with its winners; without any, it can be rebased.
 
-    Scans of other tables are passed over. A winner counts for a write from the base on, for a scan
-    from the version it read.
+    Scans of other tables are ignored. A write conflicts with winners after its base, a scan with
+    winners after the version it read.
     """
     scans = [
         scan
@@ -255,11 +254,11 @@ def conflicts(attempt: Attempt, winners: Iterable[Winner]) -> list[Conflict]:
     for winner in winners:
         theirs = winner.changes
         ran_before = [scan for scan in scans if scan.version < winner.version]
-        hits = list(_reads_disturbed(attempt, ran_before, winner))
+        hits = list(_read_conflicts(attempt, ran_before, winner))
         if ran_before or (attempt.is_written and attempt.base < winner.version):
-            hits.extend(_ground_moved(attempt, theirs))
+            hits.extend(_definition_conflicts(attempt, theirs))
         if attempt.base < winner.version:
-            hits.extend(_writes_collide(attempt, theirs))
+            hits.extend(_write_conflicts(attempt, theirs))
         found.extend(
             Conflict(
                 rule=hit.rule,
@@ -282,46 +281,46 @@ class _Hit:
     files: Set[str] = frozenset()
 
 
-def _ground_moved(attempt: Attempt, theirs: Changes) -> Iterator[_Hit]:
+def _definition_conflicts(attempt: Attempt, theirs: Changes) -> Iterator[_Hit]:
     if theirs.protocol:
         yield _Hit("R1", "changed the protocol")
     if theirs.metadata and (attempt.changes.metadata or not theirs.neutral):
         yield _Hit("R2", "changed the table's metadata")
 
 
-def _writes_collide(attempt: Attempt, theirs: Changes) -> Iterator[_Hit]:
-    if ids := attempt.looked_up.union(attempt.changes.app_ids).intersection(theirs.app_ids):
-        yield _Hit("R3", f"moved application {_listed(ids)} on")
+def _write_conflicts(attempt: Attempt, theirs: Changes) -> Iterator[_Hit]:
+    if ids := set(attempt.changes.app_ids).intersection(theirs.app_ids):
+        yield _Hit("R3", f"updated application {_listed(ids)}")
     domains = set(attempt.changes.domains).intersection(theirs.domains)
     if domains := domains - MERGEABLE_DOMAINS:
         yield _Hit("R4", f"changed domain {_listed(domains)}")
     if attempt.removed and theirs.removed is None:
-        yield _Hit("R6", "removed so many files that ours may be among them")
+        yield _Hit("R6", "removed too many files to list, perhaps some that we remove")
     elif gone := _paths_removed(theirs).intersection(map(normal_path, attempt.removed)):
         yield _Hit("R6", "removed files that we remove", gone)
 
 
-def _reads_disturbed(attempt: Attempt, scans: Many[Scan], winner: Winner) -> Iterator[_Hit]:
+def _read_conflicts(attempt: Attempt, scans: Many[Scan], winner: Winner) -> Iterator[_Hit]:
     theirs = winner.changes
     if attempt.changes.rearranges or not theirs.data_change:
-        return  # no row changes on one side: what was read still holds
+        return  # one side changes no rows, so what was read is still true
     reading = [scan for scan in scans if scan.files != ()]
     if reading and theirs.removed is None:
-        yield _Hit("R5", "removed so many files that some we read may be among them")
+        yield _Hit("R5", "removed too many files to list, perhaps some that we read")
     elif gone := {path for scan in reading for path in _read_and_gone(scan, theirs)}:
         yield _Hit("R5", "removed files that we read", gone)
-    is_taken_out = winner.version <= attempt.base and _removes_new_files(attempt, theirs)
-    seeing = [scan for scan in scans if is_taken_out or _counts_new_files(scan, attempt, theirs)]
+    is_removed = winner.version <= attempt.base and _removes_new_files(attempt, theirs)
+    seeing = [scan for scan in scans if is_removed or _counts_new_files(scan, attempt, theirs)]
     if seeing and theirs.added is None:
-        yield _Hit("R7", "added so many files that we would have read some")
-    elif came := {
+        yield _Hit("R7", "added too many files to list, perhaps some that we would have read")
+    elif added := {
         path for scan in seeing for path in _may_match(scan, theirs.added or (), attempt.schema)
     }:
-        yield _Hit("R7", "added files that we would have read", came)
+        yield _Hit("R7", "added files that we would have read", added)
 
 
 def _is_checked(scan: Scan, isolation: Isolation) -> bool:
-    """Say whether a scan must still hold when the transaction is decided."""
+    """Return True if the result of a scan must still be valid when the transaction is decided."""
     match isolation:
         case Isolation.SERIALIZABLE:
             return True
@@ -332,10 +331,10 @@ def _is_checked(scan: Scan, isolation: Isolation) -> bool:
 
 
 def _counts_new_files(scan: Scan, attempt: Attempt, theirs: Changes) -> bool:
-    """Say whether files the winner added count for a scan that is checked.
+    """Return True if files that the winner added matter for a scan that is checked.
 
-    A blind append may be put after the attempt: it read nothing of it. Not so when the attempt
-    validated every row, or changes what rows mean.
+    A blind append can be ordered after the attempt since it read nothing, unless the attempt
+    validated every row or changes the meaning of rows.
     """
     return (
         not theirs.blind
@@ -346,10 +345,10 @@ def _counts_new_files(scan: Scan, attempt: Attempt, theirs: Changes) -> bool:
 
 
 def _removes_new_files(attempt: Attempt, theirs: Changes) -> bool:
-    """Say whether the attempt takes out a file that the winner added, and so came after it.
+    """Return True if the attempt removes a file that the winner added.
 
-    It is built on the winner, and reads of before the winner feed it: an overwrite with rows that
-    were computed meanwhile.
+    Such an attempt is based on the winner but uses older reads, as an overwrite with rows that were
+    computed before the winner.
     """
     if theirs.added is None:
         return bool(attempt.removed)
@@ -359,19 +358,18 @@ def _removes_new_files(attempt: Attempt, theirs: Changes) -> bool:
 
 def _read_and_gone(scan: Scan, theirs: Changes) -> set[str]:
     gone = _paths_removed(theirs)
-    # A list too long to send names no file, and nobody keeps the bounds of one that is gone: each
-    # may have been read.
+    # Without a list any file may have been read: the bounds of removed files are not kept.
     return gone if scan.files is None else gone.intersection(map(normal_path, scan.files))
 
 
 def _paths_removed(theirs: Changes) -> set[str]:
-    # By path alone: a new deletion vector removes the file with the old one.
-    # In normal form, which summaries of older releases do not have.
+    # By path only, since a new deletion vector removes the file with the old one. Summaries of
+    # older releases do not have normal paths.
     return {normal_path(path) for path, _ in theirs.removed or ()}
 
 
 def _may_match(scan: Scan, files: Many[FileSummary], schema: StructType | None) -> Iterator[str]:
-    """Give the paths of the files in which a row may be that the scan would have read."""
+    """Yield the paths of the files that may have a row the scan would have read."""
     if scan.predicate is None or schema is None:
         yield from [file.path for file in files]
         return

@@ -1,4 +1,4 @@
-"""The three ways in which the content of a commit reaches a catalog."""
+"""The content of a commit, as it is proposed to a catalog."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ class Way(enum.Enum):
 class Inline(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="inline", tag_field="way"
 ):
-    """Content sent to the catalog, which writes the `commitInfo` line itself."""
+    """Content sent to the catalog, which adds the `commitInfo` line."""
 
     commit_info: dict[str, object]
-    actions: bytes  # every other line, each ended by a newline
+    actions: bytes  # all other lines, each with its newline
 
 
 class Staged(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag="staged", tag_field="way"
 ):
-    """Content that lies in a staged file, named without its folder. Spec: CM-01, CM-02."""
+    """Content in a staged file, named without its folder. Spec: CM-01, CM-02."""
 
     file_name: str
     size: int
 
     @property
     def commit(self) -> StagedCommit | None:
-        """The file's name, understood."""
         return parse_staged_name(self.file_name)
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True, tag="put-if-absent", tag_field="way"):
-    """Content, `commitInfo` included, for a catalog that ratifies by putting the file itself."""
+    """All content, for a catalog that ratifies by writing the published file itself."""
 
     content: bytes

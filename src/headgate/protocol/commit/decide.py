@@ -1,6 +1,6 @@
 """Decide a proposal: ratify every part of it, or none and report what stands in the way.
 
-`decide` is a function of values. Its caller loads the facts, carries the decision out in the same
+`decide` is a pure function. Its caller loads the facts, carries the decision out in the same
 transaction of the database, and calls it again with more facts when the decision is a need.
 Spec: CM-10, CM-11, MT-01.
 """
@@ -25,36 +25,28 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.protocol import features
-from headgate.protocol.actions import (
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    Sequence,
-    TableId,
-    TxnId,
-    Unknown,
-    Version,
-)
+from headgate.protocol.actions import Sequence, TableId, TxnId, Unknown, Version
 from headgate.protocol.commit import admission, conflicts, inline_content, row_ids
+from headgate.protocol.commit.admission import Head, Turn
 from headgate.protocol.commit.conflicts import Changes, Conflict, Isolation, Scan, Winner
 from headgate.protocol.commit.content import Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log import checksums, timestamps
-from headgate.protocol.log.checksums import FileTotals
 from headgate.protocol.schema import types
 from headgate.protocol.table_states import TableKind, TableStatus
 
 _UUID7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-# Violations that depend on the moment, the settings or files of the past: a commit that is in the
-# log was checked for them when it was ratified first.
+# Violations that depend on the present, the settings or earlier files: a commit that is in the
+# log already was checked for them when it was ratified.
 _CHECKED_BEFORE = frozenset(
     {admission.PARTITIONING_CHANGED, admission.TIMESTAMP_AHEAD, admission.REQUIRED_OFF}
 )
 _NO_INTENT = hashlib.sha256().digest()
 
-# What is proposed. Named tuples: every commit makes some, and a frozen dataclass costs several
-# times as much to make.
+# Named tuples: every commit makes some, and a frozen dataclass takes several times as long.
+
+# What is proposed
 
 
 class ExaminedPart(NamedTuple):
@@ -68,15 +60,18 @@ class ExaminedPart(NamedTuple):
     size: int = 0  # of content that is a file already, with its hash and time
     sha256: bytes = b""
     modified_ms: int | None = None
-    content: bytes | None = None  # of a file whose bytes are kept until they are published
+    content: bytes | None = None  # of a file, if the catalog keeps it until it is published
 
     @property
     def is_movable(self) -> bool:
         """Whether the catalog may move the part to another version by itself. Spec: IN-02."""
         examined = self.examined
-        is_known = not any(isinstance(line.action, Unknown) for line in examined.lines)
-        is_inline = self.way is Way.INLINE
-        return is_inline and is_known and examined.metadata is None and examined.protocol is None
+        return (
+            self.way is Way.INLINE
+            and examined.metadata is None
+            and examined.protocol is None
+            and not any(isinstance(line.action, Unknown) for line in examined.lines)
+        )
 
 
 class ExaminedProposal(NamedTuple):
@@ -87,12 +82,18 @@ class ExaminedProposal(NamedTuple):
     proposed_ms: int
     scans: tuple[Scan, ...] = ()
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
-    # Only a taken version stands in its way: its sender looks for conflicts itself.
+    # Only a taken version can prevent it: its sender checks for conflicts itself.
     by_version: bool = False
 
     @property
+    def staged_timestamp_ms(self) -> int | None:
+        """The timestamp that its staged parts have; None without staged parts."""
+        stamps = (part.examined.timestamp_ms for part in self.parts)
+        return next((stamp for stamp in stamps if stamp is not None), None)
+
+    @property
     def intent(self) -> bytes:
-        """A hash of what the whole proposal does, whatever versions it gets."""
+        """A hash of the proposal's content, which does not depend on its versions."""
         digest = hashlib.sha256()
         for part in sorted(self.parts, key=lambda part: part.table_id):
             digest.update(part.table_id.encode())
@@ -103,31 +104,8 @@ class ExaminedProposal(NamedTuple):
 # What deciding depends on
 
 
-class Turn(NamedTuple):
-    """The right of one transaction to commit to a table next, for a moment."""
-
-    txn_id: TxnId
-    until_ms: int
-
-
-class Head(NamedTuple):
-    """A managed table at its latest version."""
-
-    table_id: TableId
-    version: Version
-    timestamp_ms: int
-    published: Version
-    protocol: Protocol
-    metadata: Metadata
-    metadata_version: Version  # where protocol or metadata changed last
-    domains: tuple[DomainMetadata, ...] = ()
-    row_id_high_water: int | None = None
-    files: FileTotals | None = None  # None: their number is not known
-    turn: Turn | None = None
-
-
 class Closed(NamedTuple):
-    """A table that takes no commits: external, or not active."""
+    """A table that accepts no commits: external, or not active."""
 
     table_id: TableId
     kind: TableKind
@@ -148,9 +126,9 @@ class Rejection(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """What was found out outside of the database transaction that decides."""
+    """Facts that are loaded outside of the database transaction that decides."""
 
-    # Winners up to these versions were compared; what they conflict with is final.
+    # Winners up to these versions were compared; their conflicts are final.
     compared: Mapping[TableId, Version] = MappingProxyType({})
     conflicts: tuple[Conflict, ...] = ()
     # Tables whose old files are all removed by the proposal; None: not looked up yet.
@@ -164,9 +142,9 @@ class Facts(NamedTuple):
     now_ms: int
     sequence: Sequence  # the catalog's last
     clock_ms: int
-    recorded: Ratification | Rejection | None  # what became of the txnId before
+    recorded: Ratification | Rejection | None  # the earlier decision on the txnId
     tables: Mapping[TableId, Head | Closed]
-    abandoned: Collection[str] = ()  # names of proposed staged files that were given up
+    abandoned: Collection[str] = ()  # names of proposed staged files that were abandoned
     lost: int = 0  # how often in a row the proposal found its version taken
     gathered: Gathered = Gathered()
     winners: Mapping[TableId, Many[Winner]] = MappingProxyType({})  # loaded so far
@@ -198,7 +176,7 @@ class NextCommit(NamedTuple):
     changes: Changes
     size: int
     sha256: bytes
-    content: bytes | None  # to be kept with the commit
+    content: bytes | None  # to be stored with the commit
 
 
 class Ratify(NamedTuple):
@@ -211,20 +189,20 @@ class Ratify(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """The proposal lost for good."""
+    """The proposal is rejected, which is final."""
 
     conflicts: tuple[Conflict, ...] = ()
     violations: tuple[Violation, ...] = ()
 
 
 class Restage(NamedTuple):
-    """A version is taken and nothing else is wrong: propose again above the latest one."""
+    """A version is taken and nothing else is wrong: propose again after the latest one."""
 
-    turn: Turn | None  # it lost so often that it goes next
+    turn: Turn | None  # granted because it lost often
 
 
 class Replay(NamedTuple):
-    """The proposal was decided before: give the first answer."""
+    """The proposal was decided before: return the first answer."""
 
 
 class Refuse(NamedTuple):
@@ -240,19 +218,19 @@ class NeedWinners(NamedTuple):
 
 
 class NeedReplaced(NamedTuple):
-    """It is needed whether the proposal removes every file of these tables."""
+    """The caller must check whether the proposal removes every file of these tables."""
 
     tables: tuple[TableId, ...]
 
 
 class NeedPublishing(NamedTuple):
-    """So much of a table is unpublished that its writers wait for the publisher."""
+    """A table has so many unpublished commits that its writers must wait."""
 
     head: Head
 
 
 class NeedTurn(NamedTuple):
-    """Another transaction goes next."""
+    """Another transaction has the turn."""
 
 
 Need = NeedWinners | NeedReplaced | NeedPublishing
@@ -272,12 +250,9 @@ def decide(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Decision:
         return Refuse(error)
     if gone := _gone(facts, proposal):
         return Reject(conflicts=gone)
-    heads: dict[TableId, Head] = {}
-    for table_id in concerned(proposal):
-        head = facts.tables.get(table_id)
-        if not isinstance(head, Head):
-            return Refuse(_closed(table_id, head))
-        heads[table_id] = head
+    heads = _heads(facts, proposal)
+    if isinstance(heads, Refuse):
+        return heads
     if (need := _waits(heads, proposal, facts, rules)) is not None:
         return need
     if facts.gathered.conflicts:
@@ -303,12 +278,9 @@ def decide(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Decision:
 
 def adopt(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Ratify | Reject | Refuse:
     """Ratify commits that are in the logs already, unless they cannot be the next versions."""
-    heads: dict[TableId, Head] = {}
-    for table_id in concerned(proposal):
-        head = facts.tables.get(table_id)
-        if not isinstance(head, Head):
-            return Refuse(_closed(table_id, head))
-        heads[table_id] = head
+    heads = _heads(facts, proposal)
+    if isinstance(heads, Refuse):
+        return heads
     violations = tuple(
         violation
         for _, violation in _violations(heads, proposal, facts, rules)
@@ -318,7 +290,7 @@ def adopt(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Ratify | Re
 
 
 def compare(facts: Facts, proposal: ExaminedProposal) -> Iterator[Conflict]:
-    """List what the loaded winners did that the proposal cannot be moved past, in every table."""
+    """List the conflicts of the proposal with the loaded winners, in every table."""
     for table_id, claim in _claims(facts.tables, proposal).items():
         winners, head = facts.winners.get(table_id), facts.tables[table_id]
         if not winners or not isinstance(head, Head):
@@ -343,14 +315,14 @@ def compare(facts: Facts, proposal: ExaminedProposal) -> Iterator[Conflict]:
 
 
 def _replay(recorded: Ratification | Rejection, proposal: ExaminedProposal) -> Replay | Refuse:
-    """Give the first answer, or refuse a txnId that comes with another intent. Spec: CM-42."""
+    """Return the first answer, or refuse a txnId with another intent. Spec: CM-42."""
     txn_id = proposal.txn_id
     match recorded:
         case Ratification(intents):
             if intents.keys() != {part.table_id for part in proposal.parts}:
                 problem = "was ratified for other tables"
-            # Engines that propose files by version are answered by version and name; what they
-            # write again under the same txnId may differ in more than a rebase changes.
+            # The content that such engines stage again under a txnId may differ by more than a
+            # rebase.
             elif not proposal.by_version and any(
                 bytes.fromhex(part.examined.intent) != intents[part.table_id]
                 for part in proposal.parts
@@ -371,7 +343,7 @@ def _replay(recorded: Ratification | Rejection, proposal: ExaminedProposal) -> R
 def _is_expired(txn_id: TxnId, oldest_ms: int) -> bool:
     """Return whether an id is so old that its rejection may be deleted. Spec: CM-47."""
     if _UUID7.fullmatch(txn_id) and int(txn_id[:8] + txn_id[9:13], 16) >= oldest_ms:
-        return False  # nearly all are such, and parsing a UUID takes as long as judging a file
+        return False  # the usual case, and parsing a UUID is slow
     try:
         parsed = UUID(txn_id)
     except ValueError:
@@ -388,8 +360,18 @@ def concerned(proposal: ExaminedProposal) -> Iterable[TableId]:
     return dict.fromkeys(written + [scan.table_id for scan in proposal.scans])
 
 
+def _heads(facts: Facts, proposal: ExaminedProposal) -> dict[TableId, Head] | Refuse:
+    heads: dict[TableId, Head] = {}
+    for table_id in concerned(proposal):
+        head = facts.tables.get(table_id)
+        if not isinstance(head, Head):
+            return Refuse(_closed(table_id, head))
+        heads[table_id] = head
+    return heads
+
+
 def _gone(facts: Facts, proposal: ExaminedProposal) -> tuple[Conflict, ...]:
-    """List the tables that were dropped; the answer stays, also if one is undropped later."""
+    """List the tables that were dropped; the answer stays, even if one is undropped later."""
     return tuple(
         Conflict(
             rule="R9",
@@ -407,9 +389,7 @@ def _closed(table_id: TableId, table: Closed | None) -> HeadgateError:
     if table is None or table.status is not TableStatus.ACTIVE:
         status = "unknown" if table is None else table.status.value
         return NotFoundError(f"Table {table_id} is {status}: nothing can be committed to it.")
-    return InvalidArgumentError(
-        f"Table {table_id} is external: nothing is committed to it through a catalog."
-    )
+    return InvalidArgumentError(f"Table {table_id} is external: a catalog cannot commit to it.")
 
 
 def _waits(
@@ -420,7 +400,7 @@ def _waits(
         turn = head.turn
         if turn is None or turn.txn_id == proposal.txn_id:
             continue
-        # More than a turn's time is left when the clock was set back: it counts as lapsed.
+        # If more than a turn's time is left, the clock was set back: the turn has expired.
         if 0 < turn.until_ms - facts.now_ms <= rules.turn_ms:
             return NeedTurn()
     for part in proposal.parts:
@@ -444,7 +424,7 @@ def _waits(
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What a proposal does with one table: writes it, has read it, or both."""
+    """What a proposal does to one table: it writes it, has read it, or both."""
 
     part: ExaminedPart | None
     scans: tuple[Scan, ...]
@@ -459,7 +439,7 @@ class _Claim:
 
     @property
     def is_append(self) -> bool:
-        """Whether it does nothing but add files."""
+        """Whether it only adds files."""
         if self.part is None or self.scans:
             return False
         examined = self.part.examined
@@ -469,9 +449,9 @@ class _Claim:
 def _claims(
     tables: Mapping[TableId, Head | Closed], proposal: ExaminedProposal
 ) -> dict[TableId, _Claim]:
-    """Group a proposal by table; there may be many tables and many scans.
+    """Group a proposal by table.
 
-    Nothing is claimed of winners if it only writes, and every version it proposes is the next.
+    Empty if it has no winners to be compared with: it only writes, and only next versions.
     """
     is_behind = any(part.version <= tables[part.table_id].version for part in proposal.parts)
     if not is_behind and not proposal.scans:
@@ -495,7 +475,7 @@ def missing_winners(facts: Facts, proposal: ExaminedProposal) -> dict[TableId, V
             continue
         compared = max(claim.base, facts.gathered.compared.get(table_id, Version(-1)))
         # Only a change of protocol or metadata can conflict with an append, and the head has the
-        # version of the last one: a late append costs no more than any other.
+        # version of the last one, so an append seldom needs winners.
         is_safe = claim.is_append and head.metadata_version <= compared
         if compared < head.version and not is_safe and table_id not in facts.winners:
             missing[table_id] = compared
@@ -508,8 +488,7 @@ def _must_restage(heads: Mapping[TableId, Head], proposal: ExaminedProposal) -> 
     Its version is taken and its content belongs to that version; or the proposal has a staged part,
     whose timestamp is that of all parts, and the part's table is past that timestamp.
     """
-    stamps = (part.examined.timestamp_ms for part in proposal.parts)
-    stamp = next((stamp for stamp in stamps if stamp is not None), None)
+    stamp = proposal.staged_timestamp_ms
     for part in proposal.parts:
         head = heads[part.table_id]
         if part.version <= head.version and not part.is_movable:
@@ -535,32 +514,24 @@ def _violations(
     parts = proposal.parts
     for part in parts:
         if part.file_name is not None and part.file_name in facts.abandoned:  # Spec: MN-02
-            says = f"{part.file_name} was given up because it was not proposed for a long time"
-            yield part, Violation(rule="staged-given-up", says=says)
+            why = f"{part.file_name} was abandoned because it was not proposed for a long time"
+            yield part, Violation("staged-given-up", why)
     # When the clock was set back, the least timestamp that rises may be far ahead of it.
     least_ms = max(heads[part.table_id].timestamp_ms for part in parts) + 1
     max_ahead_ms = max(rules.max_ahead_ms, least_ms - facts.now_ms)
     if len({part.examined.timestamp_ms for part in parts} - {None}) > 1:
-        says = "staged parts bring different timestamps"
-        yield parts[0], Violation(rule="timestamps-differ", says=says)
+        yield parts[0], Violation("timestamps-differ", "staged parts have different timestamps")
     for part in parts:
         head = heads[part.table_id]
         if part.version > head.version + 1:
-            says = f"version {part.version} is proposed while {head.version} is the latest"
-            yield part, Violation(rule="version-gap", says=says)
+            why = f"version {part.version} is proposed while {head.version} is the latest"
+            yield part, Violation("version-gap", why)
             continue
         for violation in part.examined.violations:
             yield part, violation
         for violation in admission.judge(
             part.examined,
-            admission.Facts(
-                table_id=head.table_id,
-                version=head.version,
-                timestamp_ms=head.timestamp_ms,
-                protocol=head.protocol,
-                metadata=head.metadata,
-                row_id_high_water=head.row_id_high_water,
-            ),
+            head,
             now_ms=facts.now_ms,
             max_ahead_ms=max_ahead_ms,
             txn_id=proposal.txn_id,
@@ -577,15 +548,12 @@ def _violations(
 def _ratify(
     heads: Mapping[TableId, Head], proposal: ExaminedProposal, facts: Facts, rules: Rules
 ) -> Ratify:
-    """Take the next sequence, and make every part the next version of its table."""
+    """Make every part the next version of its table, at the next sequence."""
     parts = proposal.parts
-    stamps = (part.examined.timestamp_ms for part in parts)
-    staged_ms = next((stamp for stamp in stamps if stamp is not None), None)
-    if staged_ms is None:
+    timestamp_ms = proposal.staged_timestamp_ms
+    if timestamp_ms is None:
         newest = [heads[part.table_id].timestamp_ms for part in parts]
         timestamp_ms = timestamps.next_timestamp(facts.now_ms, facts.clock_ms, newest)
-    else:
-        timestamp_ms = staged_ms
     is_blind = conflicts.is_blind([part.examined.changes for part in parts], proposal.scans)
     return Ratify(
         sequence=Sequence(facts.sequence + 1),
@@ -633,7 +601,7 @@ def _next_commit(
         protocol=protocol,
         metadata=metadata,
         metadata_version=version if is_changed else head.metadata_version,
-        domains=merged_domains(head.domains, domains),
+        domains=checksums.merged_domains(head.domains, domains),
         row_id_high_water=high_water,
         files=files,
         turn=None,
@@ -663,15 +631,3 @@ def _changes(head: Head, examined: Examined, is_blind: bool) -> Changes:
         is_neutral = conflicts.is_neutral(head.metadata, examined.metadata)
         changes = replaced(changes, neutral=is_neutral)
     return changes if changes.blind == is_blind else replaced(changes, blind=is_blind)
-
-
-def merged_domains(
-    before: tuple[DomainMetadata, ...], written: Iterable[DomainMetadata]
-) -> tuple[DomainMetadata, ...]:
-    """Return a table's metadata domains after a commit that wrote some."""
-    merged = {domain.domain: domain for domain in before}
-    added = {domain.domain: domain for domain in written}
-    if not added:
-        return before
-    merged |= added
-    return tuple(domain for domain in merged.values() if not domain.removed)

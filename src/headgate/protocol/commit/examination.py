@@ -1,7 +1,7 @@
-"""What a commit's content says by itself, and all that is wrong with it already.
+"""Parse the content of a commit, and find all violations that the content alone shows.
 
-Read once per proposal, outside of any lock, and not held against anything: that is `admission`'s
-part. Content that cannot be read at all is `MalformedError`; everything else a `Violation`.
+This is done once per proposal, outside of any lock. `admission` compares the result with the table.
+Content that cannot be parsed at all is `MalformedError`; everything else is a `Violation`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from headgate.protocol.actions import (
     CommitInfo,
     DeletionVector,
     DomainMetadata,
-    Line,
     Metadata,
     Protocol,
     RemoveFile,
@@ -35,19 +34,13 @@ from headgate.protocol.commit import strict_json
 from headgate.protocol.commit.conflicts import Changes, summarize
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
-from headgate.protocol.commit.strict_json import (
-    COMMIT_INFO,
-    DEFAULT_LIMITS,
-    Limits,
-    Row,
-    UnreadableError,
-)
+from headgate.protocol.commit.strict_json import DEFAULT_LIMITS, Limits, Line, UnreadableError
 from headgate.protocol.data_paths import normal_path
 from headgate.protocol.paths import LOG
 from headgate.protocol.statistics import NO_BOUNDS, UNREADABLE, Bounds, decode_bounds
 
 
-class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Violation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A rule that content breaks, and where."""
 
     rule: str
@@ -58,67 +51,84 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.says if self.line is None else f"line {self.line}: {self.says}"
 
 
+# A Struct since every commit makes one: a frozen dataclass of this size takes longer to create than
+# its line takes to parse.
 class Examined(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Content understood by itself: what it says, and all that is wrong with it already.
-
-    It travels nowhere. It is a Struct because every commit makes one, and a frozen dataclass of
-    this size takes longer to make than the rest of its line takes to read.
-    """
+    """The parsed content of a commit, and its violations."""
 
     is_inline: bool
-    lines: tuple[Line, ...]  # every line but `commitInfo`
+    lines: tuple[Line, ...]  # without `commitInfo`
     commit_info: Mapping[str, object]
-    commit_info_rest: bytes  # inline: encoded, without what the catalog puts in
-    timestamp_ms: int | None  # in a file: `inCommitTimestamp`; inline the catalog gives it
+    commit_info_rest: bytes  # inline: encoded, without what the catalog adds
+    timestamp_ms: int | None  # `inCommitTimestamp` of a file; the catalog assigns an inline one
     txn_id: TxnId | None
     metadata: Metadata | None
     protocol: Protocol | None
     adds: tuple[AddFile, ...]
-    add_lines: tuple[int, ...]  # where each add stands
+    add_lines: tuple[int, ...]  # the line number of each add
     bounds: tuple[Bounds, ...]  # of each add
     removes: tuple[RemoveFile, ...]
     cdcs: tuple[AddCdcFile, ...]
     txns: tuple[SetTransaction, ...]
     domains: tuple[DomainMetadata, ...]
     changes: Changes
-    intent: str  # hash of all that does not depend on the version: the same over every rebase
+    intent: str  # hash of all that does not depend on the version: the same after every rebase
     violations: tuple[Violation, ...]
 
 
 def examine(content: Inline, limits: Limits = DEFAULT_LIMITS) -> Examined:
-    """Read an inline commit. Spec: AU-02, CM-09."""
+    """Examine an inline commit. Spec: AU-02, CM-09."""
     info = _given_info(content.commit_info, limits)
-    rows = strict_json.read(content.actions, limits)
-    found: list[Violation] = []
-    for row in rows:
-        if row.name == COMMIT_INFO:
-            says = "the catalog writes the commitInfo of an inline commit, so no line may be one"
-            found.append(Violation(rule="two-commit-infos", says=says, line=row.number))
-    return _understand(rows, info, found)
+    lines = strict_json.read(content.actions, limits)
+    why = "the catalog writes the commitInfo of an inline commit, so no line may be one"
+    return _examined(
+        lines,
+        info,
+        [
+            Violation("two-commit-infos", why, line.number)
+            for line in lines
+            if isinstance(line.action, CommitInfo)
+        ],
+    )
 
 
 def examine_file(
     content: bytes, declared_size: int | None = None, limits: Limits = DEFAULT_LIMITS
 ) -> Examined:
-    """Read a commit as it lies, or will lie, in a file. Spec: AU-02, CM-04, CM-36."""
+    """Examine a commit that is, or will be, a file. Spec: AU-02, CM-04, CM-36."""
     found: list[Violation] = []
     if declared_size is not None and declared_size != len(content):
-        says = f"the file has {len(content)} bytes and {declared_size} were declared"
-        found.append(Violation(rule="size-differs", says=says))
+        why = f"the file has {len(content)} bytes and {declared_size} were declared"
+        found.append(Violation("size-differs", why))
     if not content:
         raise MalformedError("The commit is empty.")
     if declared_size is None and not content.endswith(b"\n"):
-        # Nothing else tells a whole file from one cut off. Some writers put no newline after the
-        # last line; where the size is known that does no harm.
-        found.append(Violation(rule="no-last-newline", says="the last line has no end"))
-    rows = strict_json.read(content, limits)
-    infos = [row for row in rows if row.name == COMMIT_INFO]
-    found.extend(_info_violations(infos))
-    return _understand(rows, _info_of(infos[0]) if infos else _NO_INFO, found)
+        # The file may be truncated. Some writers do not end the last line with a newline, which is
+        # harmless if the size is declared.
+        found.append(Violation("no-last-newline", "the last line does not end with a newline"))
+    lines = strict_json.read(content, limits)
+    infos = [line for line in lines if isinstance(line.action, CommitInfo)]
+    if not infos:
+        found.append(Violation("no-commit-info", "there is no commitInfo"))
+        return _examined(lines, _Info(False, {}), found)
+    first = infos[0]
+    info = _file_info(first)
+    if first.number != 1:
+        why = "commitInfo is not the first line"
+        found.append(Violation("commit-info-not-first", why, first.number))
+    for other in infos[1:]:
+        why = "there is a second commitInfo"
+        found.append(Violation("two-commit-infos", why, other.number))
+    if info.txn_id is None:
+        found.append(Violation("no-txn-id", "commitInfo has no txnId", first.number))
+    if info.timestamp_ms is None:
+        why = "commitInfo has no inCommitTimestamp"
+        found.append(Violation("no-timestamp", why, first.number))
+    return _examined(lines, info, found)
 
 
 class _Info(msgspec.Struct, frozen=True, gc=False):
-    """What `commitInfo` says, in a file or beside an inline commit."""
+    """The `commitInfo` of a file or an inline commit."""
 
     is_inline: bool
     body: Mapping[str, object]
@@ -128,43 +138,23 @@ class _Info(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def says_blind(self) -> bool:
-        said = self.body.get("isBlindAppend")
-        # Of a file nothing is known but what its writer says; inline the scans come with it.
-        return said is not False if self.is_inline else said is True
+        given = self.body.get("isBlindAppend")
+        # A proposal with an inline commit has its scans; of a file only this flag is known.
+        return given is not False if self.is_inline else given is True
 
 
-_NO_INFO = _Info(False, {})
-_CATALOGS_KEYS = ("inCommitTimestamp", "txnId")  # of an inline commit the catalog's to write
+_ASSIGNED_KEYS = ("inCommitTimestamp", "txnId")  # of an inline commit, by the catalog
 
 
-def _info_violations(infos: Many[Row]) -> Iterator[Violation]:
-    if not infos:
-        yield Violation(rule="no-commit-info", says="there is no commitInfo")
-        return
-    if infos[0].number != 1:
-        says = "commitInfo is not the first line"
-        yield Violation(rule="commit-info-not-first", says=says, line=infos[0].number)
-    for other in infos[1:]:
-        says = "commitInfo is there a second time"
-        yield Violation(rule="two-commit-infos", says=says, line=other.number)
-    info = _info_of(infos[0])
-    if info.txn_id is None:
-        says = "commitInfo has no txnId"
-        yield Violation(rule="no-txn-id", says=says, line=infos[0].number)
-    if info.timestamp_ms is None:
-        says = "commitInfo has no inCommitTimestamp"
-        yield Violation(rule="no-timestamp", says=says, line=infos[0].number)
-
-
-def _info_of(row: Row) -> _Info:
-    info = row.line.action
+def _file_info(line: Line) -> _Info:
+    info = line.action
     if not isinstance(info, CommitInfo):
-        raise InvariantError(f"A {row.name} was taken for a commitInfo.")
+        raise InvariantError(f"A {line.name} is not a commitInfo.")
     txn_id = TxnId(info.txn_id) if info.txn_id else None
-    return _Info(False, row.body or {}, b"", txn_id, info.in_commit_timestamp)
+    return _Info(False, line.body or {}, b"", txn_id, info.in_commit_timestamp)
 
 
-def _understand(rows: Many[Row], info: _Info, found: list[Violation]) -> Examined:
+def _examined(lines: Many[Line], info: _Info, found: list[Violation]) -> Examined:
     adds: list[AddFile] = []
     add_lines: list[int] = []
     removes: list[RemoveFile] = []
@@ -174,50 +164,49 @@ def _understand(rows: Many[Row], info: _Info, found: list[Violation]) -> Examine
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     are_all_known = True
-    for row in rows:
-        match row.line.action:
+    for line in lines:
+        match line.action:
             case AddFile() as add:
                 adds.append(add)
-                add_lines.append(row.number)
-                if (violation := _path_violation(add.path, row.number)) is not None:
-                    found.append(violation)
+                add_lines.append(line.number)
+                found.extend(_path_violations(add.path, line.number))
             case RemoveFile() as remove:
                 removes.append(remove)
-                if (violation := _path_violation(remove.path, row.number)) is not None:
-                    found.append(violation)
+                found.extend(_path_violations(remove.path, line.number))
             case SetTransaction() as txn:
                 txns.append(txn)
             case DomainMetadata() as domain:
                 domains.append(domain)
             case Metadata() as given:
                 if metadata is not None:
-                    says = "metaData is there a second time"
-                    found.append(Violation(rule="two-metadata", says=says, line=row.number))
+                    found.append(
+                        Violation("two-metadata", "there is a second metaData", line.number)
+                    )
                 metadata = given
             case Protocol() as given_protocol:
                 if protocol is not None:
-                    says = "protocol is there a second time"
-                    found.append(Violation(rule="two-protocols", says=says, line=row.number))
+                    found.append(
+                        Violation("two-protocols", "there is a second protocol", line.number)
+                    )
                 protocol = given_protocol
             case AddCdcFile() as cdc:
                 cdcs.append(cdc)
                 are_all_known = False
-                if (violation := _path_violation(cdc.path, row.number)) is not None:
-                    found.append(violation)
+                found.extend(_path_violations(cdc.path, line.number))
             case SidecarFile() | CheckpointMetadata():
-                says = f"{row.name} belongs into a checkpoint, not into a commit"
-                found.append(Violation(rule="checkpoint-action", says=says, line=row.number))
+                why = f"{line.name} is for checkpoints only"
+                found.append(Violation("checkpoint-action", why, line.number))
             case CommitInfo():
                 pass
             case Unknown():
                 are_all_known = False
     bounds = [_judge_file(add, number, found) for add, number in zip(adds, add_lines, strict=True)]
     if len(adds) + len(removes) > 1 or len(txns) > 1 or len(domains) > 1:
-        found.extend(_repetitions(rows, adds, removes, txns, domains))
-    lines = tuple([row.line for row in rows if row.name != COMMIT_INFO])
+        found.extend(_repetitions(lines, adds, removes, txns, domains))
+    kept = tuple([line for line in lines if not isinstance(line.action, CommitInfo)])
     return Examined(
         is_inline=info.is_inline,
-        lines=lines,
+        lines=kept,
         commit_info=info.body,
         commit_info_rest=info.rest,
         timestamp_ms=info.timestamp_ms,
@@ -242,26 +231,26 @@ def _understand(rows: Many[Row], info: _Info, found: list[Violation]) -> Examine
             only_these=are_all_known,
             says_blind=info.says_blind,
         ),
-        intent=_intent(lines, removes),
+        intent=_intent(kept, removes),
         violations=tuple(found),
     )
 
 
 def _intent(lines: Many[Line], removes: Many[RemoveFile]) -> str:
-    """Hash what the writer means: all but `commitInfo` and what moving to a version changes."""
+    """Hash all content but `commitInfo` and what a rebase changes."""
     removed = {normal_path(file.path) for file in removes}
-    said = []
+    hashed = []
     for line in lines:
         match line.action:
             case AddFile(base_row_id=None, default_row_commit_version=None):
-                said.append(line.raw)
+                hashed.append(line.raw)
             case AddFile(path=path) if normal_path(path) not in removed:
-                said.append(_without_row_ids(line.raw))
+                hashed.append(_without_row_ids(line.raw))
             case DomainMetadata(domain=domain) if domain == ROW_TRACKING:
                 pass
             case _:
-                said.append(line.raw)
-    return hashlib.sha256(b"\n".join(said)).hexdigest()
+                hashed.append(line.raw)
+    return hashlib.sha256(b"\n".join(hashed)).hexdigest()
 
 
 def _without_row_ids(raw: bytes) -> bytes:
@@ -277,8 +266,8 @@ _objects = msgspec.json.Decoder(dict[str, object])
 
 
 def _given_info(given: Mapping[str, object], limits: Limits) -> _Info:
-    """Read the `commitInfo` of an inline commit, which comes decoded."""
-    rest = {key: value for key, value in given.items() if key not in _CATALOGS_KEYS}
+    """Validate the `commitInfo` of an inline commit, which is decoded already."""
+    rest = {key: value for key, value in given.items() if key not in _ASSIGNED_KEYS}
     try:
         raw = msgspec.json.encode(rest)
         strict_json.check(raw, _objects.decode(raw), limits.max_depth - 1)
@@ -288,35 +277,36 @@ def _given_info(given: Mapping[str, object], limits: Limits) -> _Info:
         raise MalformedError(f"The commitInfo cannot be read: {str(error).rstrip('.')}.") from None
     txn_id = given.get("txnId")
     if txn_id is not None and not isinstance(txn_id, str):
-        raise MalformedError("The commitInfo cannot be read: its txnId is not text.")
+        raise MalformedError("The commitInfo cannot be read: its txnId is not a string.")
     return _Info(True, given, raw, TxnId(txn_id) if txn_id else None)
 
 
-# What a file may be
+# Files
 
 
 def _judge_file(add: AddFile, number: int, found: list[Violation]) -> Bounds:
+    """Parse the bounds of an added file, and check its statistics and deletion vector."""
     bounds = NO_BOUNDS
     if add.stats is not None:
         try:
             bounds = decode_bounds(add.stats)
         except UNREADABLE as error:
-            says = f"the statistics of {add.path!r} cannot be read: {error}"
-            found.append(Violation(rule="stats-malformed", says=says, line=number))
+            why = f"the statistics of {add.path!r} cannot be parsed: {error}"
+            found.append(Violation("stats-malformed", why, number))
     records = bounds.num_records
     if records is not None and records > _GREATEST:
-        says = f"the number of records of {add.path!r} has more than 64 bits"
-        found.append(Violation(rule="stats-malformed", says=says, line=number))
+        why = f"the number of records of {add.path!r} has more than 64 bits"
+        found.append(Violation("stats-malformed", why, number))
     if add.size < 0 or (records is not None and records < 0):
-        says = f"{add.path!r} has a negative size or number of records"
-        found.append(Violation(rule="negative-size", says=says, line=number))
+        why = f"{add.path!r} has a negative size or number of records"
+        found.append(Violation("negative-size", why, number))
     if add.deletion_vector is not None:
         if records is None:
-            says = f"{add.path!r} has a deletion vector and no numRecords"
-            found.append(Violation(rule="no-num-records", says=says, line=number))
+            why = f"{add.path!r} has a deletion vector and no numRecords"
+            found.append(Violation("no-num-records", why, number))
         if (problem := _vector_problem(add.deletion_vector, records)) is not None:
-            says = f"the deletion vector of {add.path!r} {problem}"
-            found.append(Violation(rule="deletion-vector-malformed", says=says, line=number))
+            why = f"the deletion vector of {add.path!r} {problem}"
+            found.append(Violation("deletion-vector-malformed", why, number))
     return bounds
 
 
@@ -331,25 +321,25 @@ def _vector_problem(vector: DeletionVector, records: int | None) -> str | None:
     if not 0 <= vector.size_in_bytes < _INT32 or not 0 <= (vector.offset or 0) < _INT32:
         return "has a size or offset out of range"
     if vector.cardinality < 0 or (records is not None and vector.cardinality > records):
-        return f"takes {vector.cardinality} rows away from {records}"
+        return f"deletes {vector.cardinality} rows of {records}"
     match vector.storage_type:
         case "u":
             prefix, encoded = where[:-_UUID_LETTERS], where[-_UUID_LETTERS:]
             if len(encoded) < _UUID_LETTERS or _Z85.fullmatch(encoded) is None:
-                return "names no UUID"
+                return "does not name a UUID"
             if prefix and _PLAIN.fullmatch(prefix) is None:
-                return "has a prefix that is no plain folder"
+                return "has a prefix that is not a plain folder"
         case "i":
             if vector.offset is not None or _Z85.fullmatch(where) is None:
-                return "is inline and yet has an offset or other letters than base 85"
+                return "is inline and has an offset, or is not Z85"
         case "p":
-            return "lies at an absolute path, perhaps outside of the table"
+            return "has an absolute path, perhaps outside of the table"
         case other:
-            return f"is of the unknown kind {other!r}"
+            return f"has the unknown storage type {other!r}"
     return None
 
 
-# Nearly every path is of this form and needs no second look.
+# Nearly every path has this form and needs no further check.
 _PLAIN = re.compile(r"(?!(?i:_delta_log))[\w=-][\w=.-]*+(?:/[\w=-][\w=.-]*+)*+", re.ASCII)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")
 _SCHEME_WITHIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:[/\\]")
@@ -358,22 +348,18 @@ _NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ODD = re.compile(r"[\x00-\x1f\x7f?#]")
 
 
-def _path_violation(path: str, number: int) -> Violation | None:
-    if _PLAIN.fullmatch(path) is not None:
-        return None
-    problem = _path_problem(path)
-    if problem is None:
-        return None
-    rule, why = problem
-    return Violation(rule=rule, says=f"path {path[:200]!r} {why}", line=number)
+def _path_violations(path: str, number: int) -> Iterator[Violation]:
+    if _PLAIN.fullmatch(path) is None and (problem := _path_problem(path)) is not None:
+        rule, why = problem
+        yield Violation(rule, f"path {path[:200]!r} {why}", number)
 
 
 def _path_problem(path: str) -> tuple[str, str] | None:
-    """Say why a path, a relative URI, cannot be a data file of the table."""
+    """Return the rule that the path of a data file, a relative URI, violates, and how."""
     if not path:
         return "path-malformed", "is empty"
     if _ODD.search(path) is not None or _NO_ESCAPE.search(path) is not None:
-        return "path-malformed", "is no URI"
+        return "path-malformed", "is not a URI"
     if _SCHEME.match(path) is not None:
         return "path-outside", "is absolute"
     try:
@@ -381,30 +367,30 @@ def _path_problem(path: str) -> tuple[str, str] | None:
     except UnicodeDecodeError:
         return "path-malformed", "does not decode to UTF-8"
     if "\0" in once:
-        return "path-malformed", "has a NUL"
+        return "path-malformed", "contains a NUL"
     for text in (path, once):
         parts = _SEPARATOR.split(text)
-        # Everybody decodes once; whoever does it once too often must not be led out either.
+        # The path must also be safe for a reader that decodes it twice.
         plain = [unquote(part) for part in parts]
         if ".." in plain:
             return "path-outside", "leads out of the table"
         if not parts[0] or _SCHEME_WITHIN.match(text) is not None:
             return "path-outside", "is absolute"
         if plain[0].casefold() == LOG:
-            return "path-in-log", "lies in the log"
+            return "path-in-log", "is in the log"
     if "" in once.split("/") or "." in once.split("/"):
         return "path-malformed", "has an empty part or a dot, so the file has two spellings"
     return None
 
 
 def _repetitions(
-    rows: Many[Row],
+    lines: Many[Line],
     adds: Many[AddFile],
     removes: Many[RemoveFile],
     txns: Many[SetTransaction],
     domains: Many[DomainMetadata],
 ) -> Iterator[Violation]:
-    """Find what a commit says twice, so that the order of its lines would matter."""
+    """Find duplicates, for which the order of the lines would matter."""
     if (
         len({normal_path(file.path) for file in adds}) < len(adds)
         or len({normal_path(file.path) for file in removes}) < len(removes)
@@ -412,24 +398,23 @@ def _repetitions(
         or len({domain.domain for domain in domains}) < len(domains)
     ):
         seen: set[tuple[str, str]] = set()
-        for row in rows:
-            match row.line.action:
+        for line in lines:
+            match line.action:
                 case AddFile(path=name):
-                    rule, what = "added-twice", "is added"
+                    rule, what, key = "added-twice", "is added", normal_path(name)
                 case RemoveFile(path=name):
-                    rule, what = "removed-twice", "is removed"
+                    rule, what, key = "removed-twice", "is removed", normal_path(name)
                 case SetTransaction(app_id=name):
-                    rule, what = "two-txns", "has its txn set"
+                    rule, what, key = "two-txns", "has its txn set", name
                 case DomainMetadata(domain=name):
-                    rule, what = "two-domains", "has its domainMetadata set"
+                    rule, what, key = "two-domains", "has its domainMetadata set", name
                 case _:
                     continue
-            key = normal_path(name) if isinstance(row.line.action, AddFile | RemoveFile) else name
             if (rule, key) in seen:
-                yield Violation(rule=rule, says=f"{name!r} {what} twice", line=row.number)
+                yield Violation(rule, f"{name!r} {what} twice", line.number)
             seen.add((rule, key))
     if not removes or not adds:
         return
     both = {file.key for file in removes}.intersection([file.key for file in adds])
     for path, _ in sorted(both, key=repr):
-        yield Violation(rule="added-and-removed", says=f"{path!r} is both added and removed")
+        yield Violation("added-and-removed", f"{path!r} is both added and removed")

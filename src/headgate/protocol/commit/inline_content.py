@@ -1,7 +1,4 @@
-"""Writing what is stored of an inline commit, once its version and time are known.
-
-The catalog writes the `commitInfo` line; all other lines pass byte for byte, but for row ids.
-"""
+"""Compose the stored content of an inline commit, once its version and timestamp are known."""
 
 from __future__ import annotations
 
@@ -21,13 +18,14 @@ def compose(
     version: Version,
     row_id_high_water: int | None,
 ) -> tuple[bytes, int | None]:
-    """Write the content of an inline commit for a version; give the new high-water mark too.
+    """Compose the content of an inline commit for a version; also return the new high-water mark.
 
-    The `commitInfo` line is ours, all others pass byte for byte; on a table that tracks rows
-    (`row_id_high_water` given, -1 if there are none yet) new files get their row ids. Spec: CM-41.
+    The catalog writes the `commitInfo` line; all others are stored byte for byte. On a table with
+    row tracking (`row_id_high_water` is given, -1 if there are no ids yet) new files get row ids.
+    Spec: CM-41.
     """
     if not examined.is_inline:
-        raise InvariantError("The content of a file is stored as it is.")
+        raise InvariantError("Only the content of an inline commit is composed.")
     first = _info_line(examined, txn_id, timestamp_ms)
     if row_id_high_water is None:
         return join([first, *[line.raw for line in examined.lines]]), None
@@ -40,7 +38,7 @@ def _info_line(examined: Examined, txn_id: TxnId, timestamp_ms: int) -> bytes:
     if "timestamp" not in examined.commit_info:
         own["timestamp"] = timestamp_ms
     head, rest = msgspec.json.encode(own), examined.commit_info_rest
-    # Both are objects and share no key, so their members can stand in one.
+    # Both are objects without a common key, so their members can be joined.
     return b'{"commitInfo":%b%b%b}' % (head[:-1], b"," if len(rest) > len(b"{}") else b"", rest[1:])
 
 
@@ -61,7 +59,7 @@ def _with_row_ids(examined: Examined, version: Version, mark: int) -> tuple[list
                 mark += records
                 is_marked = True
             case DomainMetadata(domain=domain) if domain == row_ids.DOMAIN:
-                is_marked = True  # written anew below
+                is_marked = True  # replaced below
             case _:
                 lines.append(line.raw)
     if is_marked:
@@ -71,7 +69,7 @@ def _with_row_ids(examined: Examined, version: Version, mark: int) -> tuple[list
 
 def _with_fields(raw: bytes, base_row_id: int, version: Version) -> bytes:
     body = _line_of_raws.decode(raw)
-    # Values pass as they are spelled; of an object as a whole only blanks between them may go.
+    # Values keep their spelling; only blanks between the members may be lost.
     body["add"]["baseRowId"] = msgspec.Raw(b"%d" % base_row_id)
     body["add"]["defaultRowCommitVersion"] = msgspec.Raw(b"%d" % version)
     return msgspec.json.encode(body)

@@ -1,4 +1,4 @@
-"""Row tracking's high-water mark: the last row id given out, kept in a metadata domain."""
+"""The high-water mark of row tracking: the last row id assigned, kept in a metadata domain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _mark = msgspec.json.Decoder(_Mark)
 
 
 def mark_in(domain: DomainMetadata) -> int | None:
-    """Read the mark; None if this domain holds none, or nothing that can be read."""
+    """Parse the mark; None if this is another domain, removed or malformed."""
     if domain.domain != DOMAIN or domain.removed:
         return None
     try:
@@ -31,12 +31,12 @@ def mark_in(domain: DomainMetadata) -> int | None:
 
 
 def newest_mark(before: int | None, domains: Iterable[DomainMetadata]) -> int | None:
-    """Give the mark after a commit that wrote these domains."""
+    """Return the mark after a commit that wrote these domains."""
     marks = [mark for mark in (before, *map(mark_in, domains)) if mark is not None]
     return max(marks, default=None)
 
 
 def domain_for(mark: int) -> DomainMetadata:
-    """Write the mark."""
+    """Return the domain for a mark."""
     configuration = msgspec.json.encode(_Mark(mark)).decode()
     return DomainMetadata(domain=DOMAIN, configuration=configuration, removed=False)

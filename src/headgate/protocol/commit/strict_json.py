@@ -1,42 +1,32 @@
-"""Reading a commit's lines more strictly than msgspec does.
+"""Parse the lines of a commit more strictly than msgspec does.
 
-msgspec lets duplicate keys, huge integers and bad text in skipped fields pass; two readers would
-then understand two things. Every line of every commit comes by here, so it has to be quick.
+msgspec accepts duplicate keys, huge integers and malformed text in fields it skips; two readers
+could then understand two things. Every line of every commit is checked here, so it has to be fast.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from headgate.errors import MalformedError
 from headgate.protocol.actions import (
-    AddCdcFile,
-    AddFile,
-    CheckpointMetadata,
+    KINDS,
     CommitInfo,
-    DomainMetadata,
     Known,
-    Line,
     Metadata,
     Protocol,
-    RemoveFile,
-    SetTransaction,
-    SidecarFile,
     Unknown,
     with_unknown,
 )
 
-COMMIT_INFO = "commitInfo"
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much content is looked at before it is refused."""
+    """The size of content that is accepted."""
 
     max_bytes: int = 64 << 20
     max_line_bytes: int = 16 << 20
@@ -47,27 +37,14 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """A line as far as everybody reads it alike."""
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """One action with the bytes it was read from."""
 
     number: int
     name: str
-    line: Line
-    body: dict[str, object] | None = None  # decoded; kept of `commitInfo` alone
-
-
-_KINDS: Mapping[str, type[Known]] = {
-    "add": AddFile,
-    "remove": RemoveFile,
-    "metaData": Metadata,
-    "protocol": Protocol,
-    "txn": SetTransaction,
-    "domainMetadata": DomainMetadata,
-    COMMIT_INFO: CommitInfo,
-    "cdc": AddCdcFile,
-    "sidecar": SidecarFile,
-    "checkpointMetadata": CheckpointMetadata,
-}
+    raw: bytes
+    action: Known | Unknown
+    body: dict[str, object] | None = None  # decoded; kept only for `commitInfo`
 
 
 _generic = msgspec.json.Decoder()
@@ -76,11 +53,11 @@ _LEAST, _GREATEST = -(2**63), 2**63 - 1
 
 
 class UnreadableError(Exception):
-    """Why a line cannot be read; whoever knows its number says it."""
+    """Why a line cannot be parsed; the caller adds its number."""
 
 
-def read(content: bytes, limits: Limits) -> list[Row]:
-    """Read every line, or say which one cannot be read and why."""
+def read(content: bytes, limits: Limits = DEFAULT_LIMITS) -> list[Line]:
+    """Parse every line of a commit."""
     if len(content) > limits.max_bytes:
         raise MalformedError(
             f"The commit has {len(content)} bytes, over the limit of {limits.max_bytes}."
@@ -94,26 +71,26 @@ def read(content: bytes, limits: Limits) -> list[Row]:
         raise MalformedError(
             f"The commit has {len(lines)} lines, over the limit of {limits.max_lines}."
         )
-    rows: list[Row] = []
+    parsed: list[Line] = []
     for number, raw in enumerate(lines, start=1):
         try:
             value = _decode(raw, limits)
             check(raw, value, limits.max_depth)
-            rows.append(_row(number, raw, value))
+            parsed.append(_line(number, raw, value))
         except UnreadableError as error:
             raise MalformedError(f"Line {number} of the commit cannot be read: {error}.") from None
-    return rows
+    return parsed
 
 
 def _decode(raw: bytes, limits: Limits) -> dict[str, object]:
     if len(raw) > limits.max_line_bytes:
         raise UnreadableError(f"it has {len(raw)} bytes, over the limit of {limits.max_line_bytes}")
     if b"\r" in raw:
-        raise UnreadableError("it has a carriage return; lines end with a newline alone")
+        raise UnreadableError("it has a carriage return; lines must end with a newline only")
     try:
         value: object = _generic.decode(raw)
     except RecursionError:
-        raise UnreadableError(f"it nests deeper than {limits.max_depth} levels") from None
+        raise UnreadableError(f"it is nested deeper than {limits.max_depth} levels") from None
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise UnreadableError(_reason(raw, error)) from None
     if not isinstance(value, dict) or len(value) != 1:
@@ -138,27 +115,26 @@ _LONE_SURROGATE = re.compile(
 )
 
 
-_SHAPE = bytes.maketrans(b"012345678[", b"999999999{")  # digits alike, and what opens a level
+_SHAPE = bytes.maketrans(b"012345678[", b"999999999{")  # every digit as 9, every bracket as {
 _LONG_RUN = b"9" * 19  # the fewest digits an integer beyond 64 bits can have
 
 
 def check(raw: bytes, value: dict[str, object], room: int) -> None:
-    """Refuse keys that stand twice, nesting deeper than `room` and integers beyond 64 bits.
+    """Refuse duplicate keys, nesting deeper than `room` and integers beyond 64 bits.
 
-    Every line of every commit comes by here, so first counting tells whether it can be at fault.
+    For speed, a line is only searched for them if counting characters shows that it may have one.
     """
     shape = raw.translate(_SHAPE)
     if shape.count(b"{") > room or _LONG_RUN in shape:
         _walk(value, room)
-    # Decoding kept one of two equal keys, and with it one of two colons. An escaped colon would be
-    # one more that is not in the text.
+    # Decoding drops one of two equal keys, and a colon with it. An escaped colon would hide that.
     if raw.count(b":") != _encode(value).count(b":") or b"\\u003" in raw:
         _refuse_duplicates(raw)
 
 
 def _walk(value: dict[str, object] | list[object], room: int) -> None:
     if not room:
-        raise UnreadableError("it nests too deep")
+        raise UnreadableError("it is nested too deeply")
     for item in value.values() if isinstance(value, dict) else value:
         if isinstance(item, (dict, list)):
             _walk(item, room - 1)
@@ -171,23 +147,24 @@ def _refuse_duplicates(raw: bytes) -> None:
         seen: set[str] = set()
         for key, _ in members:
             if key in seen:
-                raise UnreadableError(f"key {key[:100]!r} is there twice")
+                raise UnreadableError(f"it has the key {key[:100]!r} twice")
             seen.add(key)
 
     json.loads(raw, object_pairs_hook=check)
 
 
-def _row(number: int, raw: bytes, value: dict[str, object]) -> Row:
+def _line(number: int, raw: bytes, value: dict[str, object]) -> Line:
     ((name, body),) = value.items()
-    kind = _KINDS.get(name)
+    kind = KINDS.get(name)
     if kind is None:
-        return Row(number, name, Line(raw, Unknown(name)))
+        return Line(number, name, raw, Unknown(name))
     try:
         action: Known = msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
-        raise UnreadableError(f"{name} is not as the protocol says: {error}") from None
-    if isinstance(action, (Metadata, Protocol)) and isinstance(body, dict):
-        action = with_unknown(action, body)
-    if kind is CommitInfo and isinstance(body, dict):
-        return Row(number, name, Line(raw, action), body)
-    return Row(number, name, Line(raw, action))
+        raise UnreadableError(f"{name} is malformed: {error}") from None
+    if isinstance(body, dict):  # always, once it is converted
+        if isinstance(action, (Metadata, Protocol)):
+            action = with_unknown(action, body)
+        if kind is CommitInfo:
+            return Line(number, name, raw, action, body)
+    return Line(number, name, raw, action)

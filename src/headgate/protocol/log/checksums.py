@@ -52,7 +52,6 @@ class VersionChecksum(
 
 
 _decoder = msgspec.json.Decoder(VersionChecksum)
-_encoder = msgspec.json.Encoder()
 
 
 def parse(content: bytes) -> VersionChecksum:
@@ -64,11 +63,6 @@ def parse(content: bytes) -> VersionChecksum:
     if checksum.num_metadata != 1 or checksum.num_protocol != 1:
         raise MalformedError("A version checksum must count one metaData and one protocol.")
     return checksum
-
-
-def to_bytes(checksum: VersionChecksum) -> bytes:
-    """Write a `.crc` file."""
-    return _encoder.encode(checksum)
 
 
 def advance(
@@ -104,8 +98,8 @@ def advance(
         protocol=protocol,
         txn_id=txn_id,
         in_commit_timestamp_opt=timestamp_ms,
-        set_transactions=_transactions(before, txns),
-        domain_metadata=_domains(before, domains),
+        set_transactions=_transactions(before.set_transactions if before else (), txns),
+        domain_metadata=_domains(before.domain_metadata if before else (), domains),
         num_deleted_records_opt=deleted_records,
         num_deletion_vectors_opt=deletion_vectors,
     )
@@ -208,21 +202,26 @@ def _deletions(
 
 
 def _transactions(
-    before: VersionChecksum | None, txns: Iterable[SetTransaction]
+    before: tuple[SetTransaction, ...] | None, written: Iterable[SetTransaction]
 ) -> tuple[SetTransaction, ...] | None:
-    if before is not None and before.set_transactions is None:
+    if before is None:
         return None
-    live = {txn.app_id: txn for txn in (before.set_transactions or () if before else ())}
-    live.update((txn.app_id, txn) for txn in txns)
+    live = {txn.app_id: txn for txn in (*before, *written)}
     return tuple(live.values()) if len(live) <= _MAX_LISTED else None
 
 
 def _domains(
-    before: VersionChecksum | None, domains: Iterable[DomainMetadata]
+    before: tuple[DomainMetadata, ...] | None, written: Iterable[DomainMetadata]
 ) -> tuple[DomainMetadata, ...] | None:
-    if before is not None and before.domain_metadata is None:
+    if before is None:
         return None
-    live = {item.domain: item for item in (before.domain_metadata or () if before else ())}
-    live.update((item.domain, item) for item in domains)
-    kept = tuple(item for item in live.values() if not item.removed)
-    return kept if len(kept) <= _MAX_LISTED else None
+    live = merged_domains(before, written)
+    return live if len(live) <= _MAX_LISTED else None
+
+
+def merged_domains(
+    before: tuple[DomainMetadata, ...], written: Iterable[DomainMetadata]
+) -> tuple[DomainMetadata, ...]:
+    """Return a table's metadata domains after a commit that wrote some."""
+    merged = {domain.domain: domain for domain in (*before, *written)}
+    return tuple(domain for domain in merged.values() if not domain.removed)

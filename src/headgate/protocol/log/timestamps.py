@@ -32,14 +32,6 @@ def next_clock(clock_ms: int, timestamp_ms: int, now_ms: int, drift_ms: int = DR
     return max(clock_ms, min(timestamp_ms, now_ms + drift_ms))
 
 
-def is_acceptable(
-    timestamp_ms: int, previous_ms: int | None, now_ms: int, max_ahead_ms: int = MAX_AHEAD_MS
-) -> bool:
-    """Return True if a staged commit's own timestamp may be ratified. Spec: CM-36."""
-    is_rising = previous_ms is None or previous_ms < timestamp_ms
-    return is_rising and 0 <= timestamp_ms <= now_ms + max_ahead_ms
-
-
 @dataclass(frozen=True, slots=True)
 class Enablement:
     """The version at which an existing table got in-commit timestamps."""
@@ -60,25 +52,6 @@ def enablement(configuration: Mapping[str, str]) -> Enablement | None:
             f"{ENABLEMENT_VERSION} is {version!r} and {ENABLEMENT_TIMESTAMP} is {timestamp!r}:"
             " both must be integers."
         ) from None
-
-
-def timestamp_of(
-    version: Version,
-    in_commit_ms: int | None,
-    modified_ms: int | None,
-    enabled: Enablement | None = None,
-) -> int:
-    """Return a commit's in-commit timestamp, or its file's time if it precedes the enablement.
-
-    Spec: CM-38.
-    """
-    if enabled is not None and version < enabled.version:
-        if modified_ms is None:
-            raise MalformedError(f"Version {version} has neither a file time nor a timestamp.")
-        return modified_ms
-    if in_commit_ms is None:
-        raise MalformedError(f"Version {version} has no inCommitTimestamp.")
-    return in_commit_ms
 
 
 def moment(timestamp_ms: int) -> str:

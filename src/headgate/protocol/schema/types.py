@@ -372,19 +372,6 @@ def columns_with(schema: StructType, key: str) -> list[Path]:
     return [path for path, item in all_fields(schema) if key in item.metadata]
 
 
-def not_null_columns(schema: StructType) -> list[Path]:
-    """List the NOT NULL columns and the NOT NULL fields within structs."""
-    return list(_not_null(schema, ()))
-
-
-def _not_null(schema: StructType, path: Path) -> Iterator[Path]:
-    for item in schema.fields:
-        if not item.nullable:
-            yield (*path, item.name)
-        if isinstance(item.type, StructType):
-            yield from _not_null(item.type, (*path, item.name))
-
-
 def check_constraints(configuration: Mapping[str, str]) -> dict[str, str]:
     """Return the CHECK constraints of a table: SQL expressions by name."""
     return {
