@@ -31,10 +31,6 @@ def find_count(script: str, piece: Piece) -> Count | None:
     column = None if cursor.sees("FROM") else cursor.alias()
     if not cursor.took("FROM") or not cursor.peek().is_name or cursor.sees("IDENTIFIER", "("):
         return None
-    name = cursor.name("a table")
-    as_of = cursor.as_of()
-    last = cursor.last
-    assert last is not None
-    table = TableReference(name, as_of, cursor.piece(name.piece.start, last.end))
+    table = cursor.table_reference()
     cursor.alias()
     return Count(table, column or _COLUMN) if cursor.is_at_end else None

@@ -1,7 +1,7 @@
 """A cursor over the tokens of a statement.
 
-Knows names, strings, numbers, lists and where an expression ends; what an expression means is
-Spark's business, so it is only measured and cut out.
+It reads names, strings, numbers, lists and types. Of an expression it only finds the end, since
+Spark evaluates it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ from typing import TypeVar
 
 from headgate.errors import InvalidSchemaError, SyntaxRefusedError
 from headgate.protocol.expressions.lexer import Token, TokenKind, unquote
-from headgate.protocol.expressions.schema_text import read_type
+from headgate.protocol.expressions.schema_text import take_type
+from headgate.protocol.expressions.token_reader import TokenReader
 from headgate.protocol.schema.types import DataType
 from headgate.sql.keywords import AWAITING, BEFORE_BY, BEFORE_MORE, CLAUSES, NOT_AN_ALIAS
 from headgate.sql.positions import refused
-from headgate.sql.statements import AsOf, Name, Path, Piece, TimestampAsOf, VersionAsOf
+from headgate.sql.statements import (
+    AsOf,
+    Name,
+    Path,
+    Piece,
+    TableReference,
+    TimestampAsOf,
+    VersionAsOf,
+)
 
 Item = TypeVar("Item")
 
@@ -23,57 +32,22 @@ _OPENING = {"(": ")", "[": "]"}
 _CLOSING = frozenset(_OPENING.values())
 
 
-class Cursor:
+class Cursor(TokenReader):
     """The tokens of a statement, and the position of the next one."""
 
     def __init__(self, text: str, tokens: Sequence[Token]) -> None:
+        super().__init__(tokens)
         self.text = text
-        self._tokens = tokens
-        self._next = 0
 
-    # Peeking
+    def took_keyword(self, *keys: str) -> str:
+        """Take one of these words, unless it is the name of a table: the last word."""
+        following = self.peek(1)
+        is_name = following.kind is TokenKind.END or following.key == "."
+        return "" if is_name else self.took_any(*keys)
 
-    def peek(self, ahead: int = 0) -> Token:
-        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
-
-    @property
-    def last(self) -> Token | None:
-        """The token that was taken last."""
-        return self._tokens[self._next - 1] if self._next else None
-
-    @property
-    def is_at_end(self) -> bool:
-        return self.peek().kind is TokenKind.END
-
-    def sees(self, *keys: str) -> bool:
-        """Return True if these words and signs are next."""
-        return all(self._is(self.peek(ahead), key) for ahead, key in enumerate(keys))
-
-    def sees_any(self, *keys: str) -> bool:
-        """Return True if one of these words and signs is next."""
-        return any(self._is(self.peek(), key) for key in keys)
-
-    @staticmethod
-    def _is(token: Token, key: str) -> bool:
-        return token.kind in (TokenKind.WORD, TokenKind.SIGN) and token.key == key
-
-    # Taking
-
-    def take(self) -> Token:
-        token = self.peek()
-        self._next = min(self._next + 1, len(self._tokens) - 1)
-        return token
-
-    def took(self, *keys: str) -> bool:
-        """Take these words and signs if all of them are next."""
-        if not self.sees(*keys):
-            return False
-        self._next += len(keys)
-        return True
-
-    def took_any(self, *keys: str) -> str:
-        """Take one of these if it is next; return an empty string if none is."""
-        return self.take().key if self.sees_any(*keys) else ""
+    def took_before_name(self, key: str) -> bool:
+        """Take a word if a name follows it."""
+        return self.peek(1).is_name and self.took(key)
 
     def expect(self, *keys: str) -> None:
         for key in keys:
@@ -98,16 +72,20 @@ class Cursor:
         while self.sees(".") and self.peek(1).is_name:
             self.take()
             parts.append(self.identifier(what))
-        last = self.last
-        assert last is not None
-        if self.sees("@") and self.peek().start == last.end:
+        end = self.end
+        if self.sees("@") and self.peek().start == end:
             raise self.refused(
                 "a version cannot be written with `@`",
                 "Write VERSION AS OF n, or TIMESTAMP AS OF '…', behind the name.",
             )
-        if self.sees("-") and self.peek().start == last.end:
+        if self.sees("-") and self.peek().start == end:
             raise self.refused("`-` cannot be part of a plain name", "Put it in backquotes.")
-        return Name(tuple(parts), self.piece(first.start, last.end))
+        return Name(tuple(parts), self.piece(first.start, end))
+
+    def table_reference(self, what: str = "a table") -> TableReference:
+        """Take the name of a table that is read, perhaps with AS OF."""
+        name, as_of = self.name(what), self.as_of()
+        return TableReference(name, as_of, self.piece(name.piece.start, self.end))
 
     def path(self) -> Path:
         """Take a column, or a field inside one."""
@@ -145,8 +123,8 @@ class Cursor:
         if not (
             word.kind is TokenKind.WORD
             and word.key in ("VERSION", "SYSTEM_VERSION", "TIMESTAMP", "SYSTEM_TIME")
-            and self._is(self.peek(ahead + 1), "AS")
-            and self._is(self.peek(ahead + 2), "OF")
+            and self.peek(ahead + 1).is_key("AS")
+            and self.peek(ahead + 2).is_key("OF")
         ):
             return None
         self._next += ahead + 3
@@ -193,19 +171,15 @@ class Cursor:
 
     def data_type(self) -> DataType:
         """Take a type, as in any schema text."""
-        start = self.peek()
-        if start.kind is not TokenKind.WORD:
+        start = self.peek().start
+        if self.peek().kind is not TokenKind.WORD:
             raise self.unexpected("a type")
         try:
-            found, end = read_type(self._tokens[self._next :])
+            return take_type(self)
         except InvalidSchemaError as error:
             why = error.message.partition(": ")[2].rstrip(".") or error.message.rstrip(".")
-            raise refused(
-                self.text, start.start, f"the type cannot be read: {why}", error.remedy
-            ) from error
-        while self.peek().start < end:
-            self.take()
-        return found
+            why = f"the type cannot be read: {why}"
+            raise refused(self.text, start, why, error.remedy) from error
 
     # Expressions
 
@@ -215,12 +189,11 @@ class Cursor:
         A stop counts only where an operand has ended, so columns may be named like keywords. With
         `is_operand` it also ends before a name that cannot belong to it: an alias.
         """
-        first = self.peek()
+        start = self.peek().start
         self._scan(frozenset(stops), is_operand=is_operand)
-        last = self.last
-        if last is None or last.start < first.start:
+        if self.end <= start:
             raise self.unexpected("an expression")
-        return self.piece(first.start, last.end)
+        return self.piece(start, self.end)
 
     def condition(self, *stops: str) -> Piece:
         """Take a condition: an expression that a comma may not follow."""
@@ -253,21 +226,20 @@ class Cursor:
             token = self.peek()
             ends = begun and self.has_operand
             begun = True
-            if token.kind is TokenKind.SIGN and token.key in _OPENING:
+            if token.is_key(*_OPENING):
                 self.skip_group()
                 continue
-            if token.kind is TokenKind.SIGN and token.key in (*_CLOSING, ",", ";") and cases == 0:
+            if cases == 0 and token.is_key(*_CLOSING, ",", ";"):
                 return
             if token.is_name and not self.is_behind_dot:
-                if token.kind is TokenKind.WORD and token.key == "CASE":
+                if token.is_key("CASE"):
                     cases += 1
-                elif token.kind is TokenKind.WORD and token.key == "END" and cases:
+                elif cases and token.is_key("END"):
                     cases -= 1
                 elif ends and cases == 0:
-                    is_stop = token.kind is TokenKind.WORD and token.key in stops
-                    if is_stop or is_operand:
+                    if is_operand or token.is_key(*stops):
                         return
-                elif is_operand and token.kind is TokenKind.WORD and token.key == "INTERVAL":
+                elif is_operand and token.is_key("INTERVAL"):
                     self._skip_interval()
                     continue
             self.take()
@@ -296,7 +268,7 @@ class Cursor:
         )
 
     def _is_dot(self, index: int) -> bool:
-        return index >= 0 and self._is(self._tokens[index], ".")
+        return index >= 0 and self._tokens[index].is_key(".")
 
     def _skip_interval(self) -> None:
         """Take INTERVAL 1 DAY and the like: a unit behind a number looks like an alias."""
@@ -310,6 +282,11 @@ class Cursor:
                 self.take()
 
     # Pieces and errors
+
+    @property
+    def end(self) -> int:
+        """The offset after the token that was taken last."""
+        return 0 if self.last is None else self.last.end
 
     def piece(self, start: int, end: int) -> Piece:
         return Piece(self.text[start:end], start)

@@ -9,48 +9,11 @@ from headgate.errors import SyntaxRefusedError
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.protocol.schema.alteration import After, First, Position
+from headgate.sql import statements
 from headgate.sql.cursor import Cursor
-from headgate.sql.statements import (
-    AddColumns,
-    AddConstraint,
-    AlterColumn,
-    AlterColumns,
-    AlterTable,
-    CheckClause,
-    ClusterBy,
-    ColumnAddition,
-    ColumnChange,
-    ColumnDefinition,
-    Commented,
-    CommentOn,
-    CreateSchema,
-    CreateTable,
-    Creation,
-    DropColumns,
-    DropConstraint,
-    DropFeature,
-    DropSchema,
-    DropTable,
-    Identity,
-    Move,
-    Name,
-    Path,
-    Piece,
-    RenameCatalog,
-    RenameColumn,
-    RenameSchema,
-    RenameTable,
-    SetComment,
-    SetDefault,
-    SetNullable,
-    SetTableProperties,
-    SetType,
-    TableChange,
-    UndropTable,
-    UnsetTableProperties,
-)
+from headgate.sql.keywords import SCHEMA
+from headgate.sql.statements import ColumnDefinition, CreateTable, Creation, Path, Piece
 
-_SCHEMA = ("SCHEMA", "DATABASE", "NAMESPACE")
 _COLUMN_OPTIONS = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "CONSTRAINT")
 
 
@@ -64,13 +27,13 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
     if cursor.sees("(") and cursor.peek(1).key != "SELECT":
         elements = cursor.listed(lambda: _element(cursor))
         columns = tuple(item for item in elements if isinstance(item, ColumnDefinition))
-        checks = tuple(item for item in elements if isinstance(item, CheckClause))
+        checks = tuple(item for item in elements if isinstance(item, statements.CheckClause))
         table = replace(table, columns=columns, constraints=checks)
     seen: set[str] = set()
     while not cursor.is_at_end:
         clause = cursor.peek().key
         if clause in seen:
-            raise cursor.refused(f"{clause} stands twice")
+            raise cursor.refused(f"{clause} is repeated")
         seen.add(clause)
         if clause in _TABLE_CLAUSES and cursor.peek().kind is TokenKind.WORD:
             cursor.take()
@@ -82,10 +45,10 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
     return table
 
 
-def create_schema(cursor: Cursor, whole: Piece) -> CreateSchema:
+def create_schema(cursor: Cursor, whole: Piece) -> statements.CreateSchema:
     """Parse what follows CREATE SCHEMA."""
     if_not_exists = cursor.took("IF", "NOT", "EXISTS")
-    schema = CreateSchema(whole, cursor.name("a schema"), if_not_exists, {})
+    schema = statements.CreateSchema(whole, cursor.name("a schema"), if_not_exists, {})
     while not cursor.is_at_end:
         if cursor.took("COMMENT"):
             schema = replace(schema, comment=cursor.string("a comment"))
@@ -98,71 +61,73 @@ def create_schema(cursor: Cursor, whole: Piece) -> CreateSchema:
     return schema
 
 
-def drop(cursor: Cursor, whole: Piece) -> DropTable | DropSchema:
+def drop(cursor: Cursor, whole: Piece) -> statements.DropTable | statements.DropSchema:
     """Parse DROP TABLE or DROP SCHEMA."""
     cursor.expect("DROP")
-    if cursor.took_any(*_SCHEMA):
+    if cursor.took_any(*SCHEMA):
         if_exists = cursor.took("IF", "EXISTS")
         name = cursor.name("a schema")
         how = cursor.took_any("CASCADE", "RESTRICT")
-        return DropSchema(whole, name, if_exists, cascade=how == "CASCADE")
+        return statements.DropSchema(whole, name, if_exists, cascade=how == "CASCADE")
     cursor.expect("TABLE")
     if_exists = cursor.took("IF", "EXISTS")
     name = cursor.name("a table")
-    return DropTable(whole, name, if_exists, purge=cursor.took("PURGE"))
+    return statements.DropTable(whole, name, if_exists, purge=cursor.took("PURGE"))
 
 
-def undrop(cursor: Cursor, whole: Piece) -> UndropTable:
+def undrop(cursor: Cursor, whole: Piece) -> statements.UndropTable:
     """Parse UNDROP TABLE."""
     cursor.expect("UNDROP", "TABLE")
-    return UndropTable(whole, cursor.name("a table"))
+    return statements.UndropTable(whole, cursor.name("a table"))
 
 
-def comment_on(cursor: Cursor, whole: Piece) -> CommentOn:
+def comment_on(cursor: Cursor, whole: Piece) -> statements.CommentOn:
     """Parse COMMENT ON."""
     cursor.expect("COMMENT", "ON")
-    word = cursor.took_any("TABLE", "COLUMN", *_SCHEMA)
+    word = cursor.took_any("TABLE", "COLUMN", *SCHEMA)
     if not word:
         raise cursor.unexpected("TABLE, COLUMN or SCHEMA")
-    on = Commented.SCHEMA if word in _SCHEMA else Commented(word)
+    on = statements.Commented.SCHEMA if word in SCHEMA else statements.Commented(word)
     name = cursor.name()
-    if on is Commented.COLUMN and len(name.parts) < 2:
+    if on is statements.Commented.COLUMN and len(name.parts) < 2:
         raise cursor.unexpected("a column with its table: table.column")
     cursor.expect("IS")
     comment = None if cursor.took("NULL") else cursor.string("a comment or NULL")
-    return CommentOn(whole, on, name, comment)
+    return statements.CommentOn(whole, on, name, comment)
 
 
-def alter(cursor: Cursor, whole: Piece) -> AlterTable | RenameSchema | RenameCatalog:
+def alter(
+    cursor: Cursor, whole: Piece
+) -> statements.AlterTable | statements.RenameSchema | statements.RenameCatalog:
     """Parse ALTER TABLE, ALTER SCHEMA … RENAME TO or ALTER CATALOG … RENAME TO."""
     cursor.expect("ALTER")
-    if cursor.took_any(*_SCHEMA):
-        return RenameSchema(whole, *_renaming(cursor, "a schema"))
+    if cursor.took_any(*SCHEMA):
+        return statements.RenameSchema(whole, *_renaming(cursor, "a schema"))
     if cursor.took("CATALOG"):
-        return RenameCatalog(whole, *_renaming(cursor, "a catalog"))
+        return statements.RenameCatalog(whole, *_renaming(cursor, "a catalog"))
     if not cursor.took("TABLE"):
         raise cursor.refused(
             f"ALTER {cursor.peek().key or 'nothing'} is not supported",
             "Tables can be altered; schemas and catalogs can be renamed.",
         )
-    return AlterTable(whole, cursor.name("a table"), _change(cursor))
+    return statements.AlterTable(whole, cursor.name("a table"), _change(cursor))
 
 
 # Columns
 
 
-def _renaming(cursor: Cursor, what: str) -> tuple[Name, Name]:
+def _renaming(cursor: Cursor, what: str) -> tuple[statements.Name, statements.Name]:
     name = cursor.name(what)
     cursor.expect("RENAME", "TO")
     return name, cursor.name(what)
 
 
-def _element(cursor: Cursor) -> ColumnDefinition | CheckClause:
+def _element(cursor: Cursor) -> ColumnDefinition | statements.CheckClause:
     if cursor.sees("CONSTRAINT") and cursor.peek(1).is_name:
         cursor.take()
         return _check(cursor)
     if cursor.sees("PRIMARY", "KEY") or cursor.sees("FOREIGN", "KEY") or cursor.sees("UNIQUE", "("):
-        raise cursor.refused(f"{cursor.peek().key} keys are not kept here", "Leave the key out.")
+        raise cursor.refused(f"{cursor.peek().key} keys are not supported", "Leave the key out.")
     column = ColumnDefinition(cursor.identifier("a column"), cursor.data_type())
     return _options(cursor, column, _option)
 
@@ -189,11 +154,11 @@ def _option(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition | None
         return _generated(cursor, column)
     if cursor.sees_any("CHECK", "CONSTRAINT", "PRIMARY", "REFERENCES", "UNIQUE", "MASK"):
         raise cursor.refused(
-            f"{cursor.peek().key} cannot stand behind a column here",
-            "Write CONSTRAINT name CHECK (…) as a part of its own.",
+            f"{cursor.peek().key} is not supported after a column",
+            "Write CONSTRAINT name CHECK (…) as an element of its own.",
         )
     if cursor.sees("COLLATE"):
-        raise cursor.refused("collations are not known here", "Leave COLLATE out.")
+        raise cursor.refused("collations are not supported", "Leave COLLATE out.")
     return None
 
 
@@ -212,8 +177,8 @@ def _generated(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition:
     return replace(column, generated=expression)
 
 
-def _identity(cursor: Cursor, *, is_always: bool) -> Identity:
-    identity = Identity(is_always)
+def _identity(cursor: Cursor, *, is_always: bool) -> statements.Identity:
+    identity = statements.Identity(is_always)
     if not cursor.took("("):
         return identity
     while not cursor.took(")"):
@@ -225,23 +190,23 @@ def _identity(cursor: Cursor, *, is_always: bool) -> Identity:
             raise cursor.unexpected("START WITH or INCREMENT BY")
         cursor.took(",")
     if identity.step == 0:
-        raise cursor.refused("a step of 0 counts nothing")
+        raise cursor.refused("the step must not be 0")
     return identity
 
 
-def _check(cursor: Cursor) -> CheckClause:
+def _check(cursor: Cursor) -> statements.CheckClause:
     """Parse what follows CONSTRAINT."""
     name = cursor.identifier("the name of the constraint")
     if not cursor.sees("CHECK"):
         raise cursor.refused(
-            f"{cursor.peek().key or 'nothing'} constraints are not kept here",
-            "Only CHECK (…) is.",
+            f"{cursor.peek().key or 'nothing'} constraints are not supported",
+            "Use CHECK (…).",
         )
     cursor.take()
     cursor.expect("(")
     condition = cursor.condition()
     cursor.expect(")")
-    return CheckClause(name, condition)
+    return statements.CheckClause(name, condition)
 
 
 def _position(cursor: Cursor) -> Position | None:
@@ -272,7 +237,7 @@ def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
         names.append(cursor.identifier("a column"))
         if cursor.sees("("):
             raise cursor.refused(
-                "partitions are whole columns here",
+                "a table can only be partitioned by columns",
                 "Add a column GENERATED ALWAYS AS (…) and partition by that.",
             )
         if not cursor.sees_any(",", ")"):
@@ -330,7 +295,7 @@ _REFUSED_CLAUSES = {
 def _unknown_clause(cursor: Cursor) -> SyntaxRefusedError:
     key = cursor.peek().key
     if cursor.peek().kind is TokenKind.WORD and key in _REFUSED_CLAUSES:
-        return cursor.refused(f"{key} is not known here", _REFUSED_CLAUSES[key])
+        return cursor.refused(f"{key} is not supported", _REFUSED_CLAUSES[key])
     return cursor.unexpected("a clause of CREATE TABLE, or AS and a query")
 
 
@@ -342,7 +307,7 @@ def _properties(cursor: Cursor) -> dict[str, str]:
         key = _key(cursor)
         if key in found:
             cursor.back_to(start)
-            raise cursor.refused(f"the property {key!r} stands twice")
+            raise cursor.refused(f"the property {key!r} is repeated")
         cursor.took("=")
         found[key] = _value(cursor)
 
@@ -370,12 +335,12 @@ def _value(cursor: Cursor) -> str:
 # ALTER TABLE
 
 
-def _change(cursor: Cursor) -> TableChange:
+def _change(cursor: Cursor) -> statements.TableChange:
     verb = cursor.took_any("ADD", "RENAME", "SET", "UNSET", "DROP", "ALTER", "CHANGE", "CLUSTER")
     if not verb:
         if cursor.sees("REPLACE", "COLUMNS"):
             raise cursor.refused(
-                "REPLACE COLUMNS is not known here", "Use ADD, DROP and ALTER COLUMN."
+                "REPLACE COLUMNS is not supported", "Use ADD, DROP and ALTER COLUMN."
             )
         raise cursor.unexpected("ADD, ALTER, CLUSTER, DROP, RENAME, SET or UNSET")
     match verb:
@@ -383,44 +348,46 @@ def _change(cursor: Cursor) -> TableChange:
             return _add(cursor)
         case "RENAME":
             if cursor.took("TO"):
-                return RenameTable(cursor.name("a table"))
+                return statements.RenameTable(cursor.name("a table"))
             cursor.expect("COLUMN")
             column = cursor.path()
             cursor.expect("TO")
-            return RenameColumn(column, cursor.identifier("a column"))
+            return statements.RenameColumn(column, cursor.identifier("a column"))
         case "SET":
             if not cursor.sees("TBLPROPERTIES"):
                 raise cursor.refused(
-                    f"SET {cursor.peek().key or 'nothing'} is not known here",
-                    "Only SET TBLPROPERTIES is.",
+                    f"SET {cursor.peek().key or 'nothing'} is not supported",
+                    "Use SET TBLPROPERTIES.",
                 )
             cursor.take()
-            return SetTableProperties(_properties(cursor))
+            return statements.SetTableProperties(_properties(cursor))
         case "UNSET":
             cursor.expect("TBLPROPERTIES")
             if_exists = cursor.took("IF", "EXISTS")
-            return UnsetTableProperties(tuple(cursor.listed(lambda: _key(cursor))), if_exists)
+            return statements.UnsetTableProperties(
+                tuple(cursor.listed(lambda: _key(cursor))), if_exists
+            )
         case "DROP":
             return _drop(cursor)
         case "CLUSTER":
             cursor.expect("BY")
-            return ClusterBy(_clustering(cursor))
+            return statements.ClusterBy(_clustering(cursor))
         case _:
             cursor.took("COLUMN")
-            return AlterColumns(tuple(cursor.several(lambda: _alter_column(cursor))))
+            return statements.AlterColumns(tuple(cursor.several(lambda: _alter_column(cursor))))
 
 
-def _add(cursor: Cursor) -> AddColumns | AddConstraint:
+def _add(cursor: Cursor) -> statements.AddColumns | statements.AddConstraint:
     if cursor.took("CONSTRAINT"):
-        return AddConstraint(_check(cursor))
+        return statements.AddConstraint(_check(cursor))
     if not cursor.took_any("COLUMN", "COLUMNS"):
         raise cursor.unexpected("COLUMN, COLUMNS or CONSTRAINT")
     if cursor.sees("("):
-        return AddColumns(tuple(cursor.listed(lambda: _added(cursor))))
-    return AddColumns(tuple(cursor.several(lambda: _added(cursor))))
+        return statements.AddColumns(tuple(cursor.listed(lambda: _added(cursor))))
+    return statements.AddColumns(tuple(cursor.several(lambda: _added(cursor))))
 
 
-def _added(cursor: Cursor) -> ColumnAddition:
+def _added(cursor: Cursor) -> statements.ColumnAddition:
     path = cursor.path()
     positions: list[Position] = []
 
@@ -432,43 +399,45 @@ def _added(cursor: Cursor) -> ColumnAddition:
         return column
 
     column = _options(cursor, ColumnDefinition(path[-1], cursor.data_type()), option)
-    return ColumnAddition(path[:-1], column, positions[-1] if positions else None)
+    return statements.ColumnAddition(path[:-1], column, positions[-1] if positions else None)
 
 
-def _drop(cursor: Cursor) -> DropConstraint | DropColumns | DropFeature:
+def _drop(
+    cursor: Cursor,
+) -> statements.DropConstraint | statements.DropColumns | statements.DropFeature:
     if cursor.took("CONSTRAINT"):
         if_exists = cursor.took("IF", "EXISTS")
         name = cursor.identifier("the name of the constraint")
         cursor.took_any("CASCADE", "RESTRICT")
-        return DropConstraint(name, if_exists)
+        return statements.DropConstraint(name, if_exists)
     if cursor.took("FEATURE"):
         feature = _key(cursor)
-        return DropFeature(feature, truncates_history=cursor.took("TRUNCATE", "HISTORY"))
+        return statements.DropFeature(feature, truncates_history=cursor.took("TRUNCATE", "HISTORY"))
     if not cursor.took_any("COLUMN", "COLUMNS"):
         raise cursor.unexpected("COLUMN, COLUMNS, CONSTRAINT or FEATURE")
     if_exists = cursor.took("IF", "EXISTS")
     columns = cursor.listed(cursor.path) if cursor.sees("(") else cursor.several(cursor.path)
-    return DropColumns(tuple(columns), if_exists)
+    return statements.DropColumns(tuple(columns), if_exists)
 
 
-def _alter_column(cursor: Cursor) -> AlterColumn:
-    return AlterColumn(cursor.path(), _column_change(cursor))
+def _alter_column(cursor: Cursor) -> statements.AlterColumn:
+    return statements.AlterColumn(cursor.path(), _column_change(cursor))
 
 
-def _column_change(cursor: Cursor) -> ColumnChange:
+def _column_change(cursor: Cursor) -> statements.ColumnChange:
     if cursor.took("COMMENT"):
-        return SetComment(cursor.string("a comment"))
+        return statements.SetComment(cursor.string("a comment"))
     if cursor.took("TYPE"):
-        return SetType(cursor.data_type())
+        return statements.SetType(cursor.data_type())
     if cursor.took("SET", "NOT", "NULL"):
-        return SetNullable(False)
+        return statements.SetNullable(False)
     if cursor.took("DROP", "NOT", "NULL"):
-        return SetNullable(True)
+        return statements.SetNullable(True)
     if cursor.took("SET", "DEFAULT"):
-        return SetDefault(cursor.expression())
+        return statements.SetDefault(cursor.expression())
     if cursor.took("DROP", "DEFAULT"):
-        return SetDefault(None)
+        return statements.SetDefault(None)
     position = _position(cursor)
     if position is None:
         raise cursor.unexpected("COMMENT, TYPE, SET, DROP, FIRST or AFTER")
-    return Move(position)
+    return statements.Move(position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.sql.cursor import Cursor
+from headgate.sql.keywords import SCHEMA
 from headgate.sql.statements import (
     Describe,
     Described,
@@ -19,42 +20,32 @@ from headgate.sql.statements import (
     Vacuum,
 )
 
-_SCHEMA = ("SCHEMA", "DATABASE", "NAMESPACE")
-
 
 def describe(cursor: Cursor, whole: Piece) -> Describe | Foreign:
     """Parse DESCRIBE."""
     cursor.take()
-    if cursor.sees_any("FUNCTION", "CATALOG", "PROCEDURE") and not _is_last(cursor):
-        return _foreign(cursor, whole, "DESCRIBE", None)
-    if cursor.sees("QUERY") and not _is_last(cursor):
-        cursor.take()
-        return _foreign(cursor, whole, "DESCRIBE", cursor.rest())
-    if cursor.sees_any(*QUERY_STARTS) and not cursor.sees("TABLE") and not _is_last(cursor):
-        return _foreign(cursor, whole, "DESCRIBE", cursor.rest())
-    if cursor.sees_any(*_SCHEMA) and not _is_last(cursor):
-        cursor.take()
-        extended = cursor.took("EXTENDED")
-        what = Described.SCHEMA_EXTENDED if extended else Described.SCHEMA
+    if cursor.took_keyword("FUNCTION", "CATALOG", "PROCEDURE"):
+        return _foreign(cursor, whole, "DESCRIBE")
+    is_query = cursor.sees_any(*QUERY_STARTS) and not cursor.sees("TABLE")
+    if cursor.took_keyword("QUERY") or (is_query and cursor.peek(1).key not in ("", ".")):
+        return Foreign(whole, "DESCRIBE", cursor.rest())
+    if cursor.took_keyword(*SCHEMA):
+        is_extended = cursor.took("EXTENDED")
+        what = Described.SCHEMA_EXTENDED if is_extended else Described.SCHEMA
         return Describe(whole, what, cursor.name("a schema"))
-    if cursor.sees_any("DETAIL", "HISTORY") and not _is_last(cursor):
-        what = Described(cursor.take().key)
+    if word := cursor.took_keyword("DETAIL", "HISTORY"):
+        what = Described(word)
         cursor.took("TABLE")
         name = cursor.name("a table")
-        limit = None
-        if what is Described.HISTORY and cursor.took("LIMIT"):
-            limit = cursor.integer()
-        return Describe(whole, what, name, limit=limit)
-    if cursor.sees("TABLE") and not _is_last(cursor):
-        cursor.take()
-    what = Described.TABLE
-    if cursor.sees_any("EXTENDED", "FORMATTED") and not _is_last(cursor):
-        cursor.take()
-        what = Described.EXTENDED
+        has_limit = what is Described.HISTORY and cursor.took("LIMIT")
+        return Describe(whole, what, name, limit=cursor.integer() if has_limit else None)
+    cursor.took_keyword("TABLE")
+    is_extended = bool(cursor.took_keyword("EXTENDED", "FORMATTED"))
+    what = Described.EXTENDED if is_extended else Described.TABLE
     name = cursor.name("a table")
     if cursor.sees_any("PARTITION", "AS"):
         raise cursor.refused(
-            f"DESCRIBE … {cursor.peek().key} is not known here", "Describe the whole table."
+            f"DESCRIBE … {cursor.peek().key} is not supported", "Describe the whole table."
         )
     return Describe(whole, what, name, () if cursor.is_at_end else cursor.path())
 
@@ -92,9 +83,9 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
         return Show(whole, Shown.TRANSACTION)
     if cursor.sees("TABLE", "EXTENDED") or cursor.sees("PARTITIONS"):
         raise cursor.refused(
-            f"SHOW {cursor.peek().key} is not known here", "Use SHOW TABLES, or DESCRIBE DETAIL."
+            f"SHOW {cursor.peek().key} is not supported", "Use SHOW TABLES, or DESCRIBE DETAIL."
         )
-    return _foreign(cursor, whole, "SHOW", None)
+    return _foreign(cursor, whole, "SHOW")
 
 
 def use(cursor: Cursor, whole: Piece) -> UseNamespace:
@@ -102,17 +93,14 @@ def use(cursor: Cursor, whole: Piece) -> UseNamespace:
     if cursor.took("SET", "CATALOG"):
         return UseNamespace(whole, cursor.name("a catalog"), is_catalog=True)
     cursor.expect("USE")
-    is_catalog = False
-    if cursor.sees_any("CATALOG", *_SCHEMA) and not _is_last(cursor):
-        is_catalog = cursor.take().key == "CATALOG"
+    is_catalog = cursor.took_keyword("CATALOG", *SCHEMA) == "CATALOG"
     return UseNamespace(whole, cursor.name("a catalog" if is_catalog else "a schema"), is_catalog)
 
 
 def optimize(cursor: Cursor, whole: Piece) -> Optimize:
     """Parse OPTIMIZE."""
     cursor.expect("OPTIMIZE")
-    if cursor.sees("TABLE") and cursor.peek(1).is_name:
-        cursor.take()
+    cursor.took_before_name("TABLE")
     name = cursor.name("a table")
     full = cursor.took("FULL")
     condition = cursor.condition("ZORDER") if cursor.took("WHERE") else None
@@ -126,11 +114,10 @@ def optimize(cursor: Cursor, whole: Piece) -> Optimize:
 def vacuum(cursor: Cursor, whole: Piece) -> Vacuum:
     """Parse VACUUM."""
     cursor.expect("VACUUM")
-    if cursor.sees("TABLE") and cursor.peek(1).is_name:
-        cursor.take()
+    cursor.took_before_name("TABLE")
     name = cursor.name("a table")
     if cursor.sees("LITE") or cursor.sees("USING"):
-        raise cursor.refused(f"VACUUM … {cursor.peek().key} is not known here", "Leave it out.")
+        raise cursor.refused(f"VACUUM … {cursor.peek().key} is not supported", "Leave it out.")
     cursor.took("FULL")
     hours: float | None = None
     is_dry = False
@@ -152,8 +139,7 @@ def vacuum(cursor: Cursor, whole: Piece) -> Vacuum:
 def restore(cursor: Cursor, whole: Piece) -> Restore:
     """Parse RESTORE."""
     cursor.expect("RESTORE")
-    if cursor.sees("TABLE") and cursor.peek(1).is_name:
-        cursor.take()
+    cursor.took_before_name("TABLE")
     name = cursor.name("a table")
     cursor.took("TO")
     as_of = cursor.as_of()
@@ -168,13 +154,7 @@ def _like(cursor: Cursor) -> str | None:
     return cursor.string() if cursor.peek().kind is TokenKind.STRING else None
 
 
-def _is_last(cursor: Cursor) -> bool:
-    """Return True if the next word is the last one: then it is a table named like a keyword."""
-    following = cursor.peek(1)
-    return following.kind is TokenKind.END or following.key == "."
-
-
-def _foreign(cursor: Cursor, whole: Piece, verb: str, query: Piece | None) -> Foreign:
+def _foreign(cursor: Cursor, whole: Piece, verb: str) -> Foreign:
     if not cursor.is_at_end:
         cursor.rest()
-    return Foreign(whole, verb, query)
+    return Foreign(whole, verb, None)

@@ -36,16 +36,15 @@ def insert(cursor: Cursor, whole: Piece) -> Insert:
     overwrites = cursor.took("OVERWRITE")
     if not overwrites:
         cursor.expect("INTO")
-    if cursor.sees_any("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
-        raise cursor.refused("INSERT OVERWRITE DIRECTORY is not done here", "Use df.write.")
-    if cursor.sees("TABLE") and cursor.peek(1).is_name:
-        cursor.take()
+    if cursor.sees("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
+        raise cursor.refused("INSERT OVERWRITE DIRECTORY is not supported", "Use df.write.")
+    cursor.took_before_name("TABLE")
     target = cursor.name("a table")
     evolves_schema |= cursor.took("WITH", "SCHEMA", "EVOLUTION")
     partition = _partition(cursor)
     if cursor.sees("IF", "NOT", "EXISTS"):
         raise cursor.refused(
-            "INSERT … IF NOT EXISTS is not done here", "Look whether the partition has rows first."
+            "INSERT … IF NOT EXISTS is not supported", "Check first if the partition has rows."
         )
     by_name = cursor.took("BY", "NAME")
     columns: tuple[str, ...] = ()
@@ -95,7 +94,7 @@ def truncate(cursor: Cursor, whole: Piece) -> Delete:
     cursor.expect("TRUNCATE", "TABLE")
     target = cursor.name("a table")
     if cursor.sees("PARTITION"):
-        raise cursor.refused("TRUNCATE takes whole tables", "Use DELETE FROM … WHERE.")
+        raise cursor.refused("TRUNCATE of a partition is not supported", "Use DELETE FROM … WHERE.")
     return Delete(whole, target, None, None)
 
 
@@ -109,17 +108,11 @@ def merge(cursor: Cursor, whole: Piece) -> MergeInto:
     cursor.expect("USING")
     source: TableReference | Piece
     if cursor.sees("("):
-        opened = cursor.peek()
+        start = cursor.peek().end
         cursor.skip_group()
-        closed = cursor.last
-        assert closed is not None
-        source = _inner(cursor, opened.end, closed.start)
+        source = _inner(cursor, start, cursor.end - 1)
     else:
-        name = cursor.name("a table or a query in parentheses")
-        as_of = cursor.as_of()
-        last = cursor.last
-        assert last is not None
-        source = TableReference(name, as_of, cursor.piece(name.piece.start, last.end))
+        source = cursor.table_reference("a table or a query in parentheses")
     source_alias = cursor.alias(may_be_clause=False)
     cursor.expect("ON")
     on = cursor.condition("WHEN")
@@ -147,7 +140,7 @@ def _replace(cursor: Cursor) -> ReplaceWhere:
     cursor.expect("REPLACE")
     if cursor.sees_any("ON", "USING"):
         raise cursor.refused(
-            f"INSERT … REPLACE {cursor.peek().key} is not known here",
+            f"INSERT … REPLACE {cursor.peek().key} is not supported",
             "Use REPLACE WHERE, or MERGE.",
         )
     cursor.expect("WHERE")
@@ -170,26 +163,20 @@ def _begins_query(cursor: Cursor) -> bool:
     ahead = 1
     while cursor.peek(ahead).key == "(":
         ahead += 1
-    first, second = cursor.peek(ahead), cursor.peek(ahead + 1)
-    return (
-        first.kind is TokenKind.WORD and first.key in QUERY_STARTS and second.key not in (",", ")")
-    )
+    return cursor.peek(ahead).is_key(*QUERY_STARTS) and not cursor.peek(ahead + 1).is_key(",", ")")
 
 
 def _source(cursor: Cursor) -> Values | Piece:
-    first = cursor.peek()
-    if first.kind is TokenKind.WORD and first.key in ("VALUES", "VALUE"):
-        mark = cursor.mark()
-        cursor.take()
+    mark = cursor.mark()
+    if word := cursor.took_any("VALUES", "VALUE"):
         if cursor.is_at_end:
             raise cursor.unexpected("a row")
-        found = _values(cursor)
-        if found is not None:
+        if (found := _values(cursor)) is not None:
             return found
-        if first.key == "VALUE":
+        if word == "VALUE":
             raise cursor.unexpected("rows in parentheses")
         cursor.back_to(mark)
-    elif not (cursor.sees("(") or (first.kind is TokenKind.WORD and first.key in QUERY_STARTS)):
+    elif not cursor.sees_any("(", *QUERY_STARTS):
         raise cursor.unexpected("a query or VALUES")
     return cursor.rest()
 
@@ -206,11 +193,9 @@ def _values(cursor: Cursor) -> Values | None:
         ):
             rows.append((cursor.expression(),))
         else:
-            return None  # a struct may be a row: Spark expands it
+            return None  # perhaps a struct, which Spark expands to a row
         if cursor.is_at_end:
-            last = cursor.last
-            assert last is not None
-            return Values(cursor.piece(start, last.end), tuple(rows))
+            return Values(cursor.piece(start, cursor.end), tuple(rows))
         if not cursor.took(","):
             return None
 

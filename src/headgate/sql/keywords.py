@@ -7,6 +7,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+SCHEMA = ("SCHEMA", "DATABASE", "NAMESPACE")  # all mean the same
+
 # After one of these a word is an operand, whatever else it could be.
 AWAITING = _words(
     """

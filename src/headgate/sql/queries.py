@@ -78,11 +78,14 @@ class _Finder:
     def everything(self) -> None:
         cursor = self._cursor
         none: Names = frozenset()
-        if begins_query(cursor.peek(), cursor.peek(1)) or cursor.sees("("):
+        if self._begins_query() or cursor.sees("("):
             self._query(none)
         self._scan(none)
         if not cursor.is_at_end:
             raise cursor.unexpected("the end")
+
+    def _begins_query(self, ahead: int = 0) -> bool:
+        return begins_query(self._cursor.peek(ahead), self._cursor.peek(ahead + 1))
 
     # Queries and blocks
 
@@ -98,7 +101,7 @@ class _Finder:
         is_recursive = cursor.took("RECURSIVE")
         while True:
             name = fold(cursor.identifier("the name of a query"))
-            if cursor.sees("(") and not begins_query(cursor.peek(1), cursor.peek(2)):
+            if cursor.sees("(") and not self._begins_query(1):
                 cursor.skip_group()  # names for its columns
             while not cursor.sees_any("(", "AS") and not cursor.is_at_end:
                 cursor.take()  # MAX RECURSION LEVEL n
@@ -127,7 +130,7 @@ class _Finder:
         ahead = 1
         while cursor.peek(ahead).key in ("ALL", "DISTINCT", "BY", "NAME", "("):
             ahead += 1
-        return begins_query(cursor.peek(ahead), cursor.peek(ahead + 1))
+        return self._begins_query(ahead)
 
     def _set_operation(self, names: Names) -> None:
         cursor = self._cursor
@@ -221,8 +224,7 @@ class _Finder:
     def _close(self, relations: Iterable[_Relation], start: int) -> None:
         """End a block that began at `start`, and record its tables."""
         relations = list(relations)
-        last = self._cursor.last
-        block = self._cursor.piece(start, max(start, last.end if last else start))
+        block = self._cursor.piece(start, max(start, self._cursor.end))
         labels = [fold(relation.label) for relation in relations if relation.label is not None]
         for relation in relations:
             if relation.table is None or relation.label is None:
@@ -305,7 +307,7 @@ class _Finder:
         cursor = self._cursor
         if cursor.sees("("):
             return self._parenthesis(names)
-        if cursor.sees("VALUES") and begins_query(cursor.peek(), cursor.peek(1)):
+        if cursor.sees("VALUES") and self._begins_query():
             cursor.take()
             return [_Relation(self._inline_rows(names))]
         if not cursor.peek().is_name:
@@ -325,7 +327,7 @@ class _Finder:
         ahead = 1
         while cursor.peek(ahead).key == "." and cursor.peek(ahead + 1).is_name:
             ahead += 2
-        return cursor.peek(ahead).kind is TokenKind.SIGN and cursor.peek(ahead).key == "("
+        return cursor.peek(ahead).is_key("(")
 
     def _is_stream(self) -> bool:
         """Return True if STREAM is the keyword and not a table: then a name follows."""
@@ -335,25 +337,20 @@ class _Finder:
 
     def _table(self, names: Names, *, has_alias: bool) -> _Relation:
         cursor = self._cursor
-        name = cursor.name("a table")
-        as_of = cursor.as_of()
-        last = cursor.last
-        assert last is not None
-        table = TableReference(name, as_of, cursor.piece(name.piece.start, last.end))
-        is_named_query = len(name.parts) == 1 and fold(name.parts[0]) in names and as_of is None
+        table = cursor.table_reference()
+        parts = table.name.parts
+        is_named_query = len(parts) == 1 and fold(parts[0]) in names and table.as_of is None
         if not has_alias:
-            return _Relation(name.parts[-1], None if is_named_query else table, is_open=False)
+            return _Relation(parts[-1], None if is_named_query else table, is_open=False)
         if cursor.sees("WITH", "(") or cursor.sees("WITH", "OPTIONS", "("):
             cursor.take()
             cursor.took("OPTIONS")
             cursor.skip_group()
         is_sampled = self._sample(names)
-        last = cursor.last
-        assert last is not None
-        alias_at = last.end
+        alias_at = cursor.end
         alias, is_renamed = self._alias()
         return _Relation(
-            alias or name.parts[-1],
+            alias or parts[-1],
             None if is_named_query else table,
             alias,
             alias_at,
@@ -364,7 +361,7 @@ class _Finder:
         cursor = self._cursor
         cursor.expect("(")
         relations: list[_Relation] = []
-        if begins_query(cursor.peek(), cursor.peek(1)):
+        if self._begins_query():
             self._query(names)
             is_query = True
         else:
@@ -419,8 +416,7 @@ class _Finder:
         cursor = self._cursor
         start = cursor.peek().start
         self._scan(names, stops, at_comma=True)
-        last = cursor.last
-        return cursor.piece(start, last.end) if last is not None and last.start >= start else None
+        return cursor.piece(start, cursor.end) if cursor.end > start else None
 
     def _scan(
         self,
@@ -472,7 +468,7 @@ class _Finder:
         if not cursor.sees_any("(", "["):
             raise cursor.unexpected("`(`")
         opened = cursor.take()
-        is_query = opened.key == "(" and begins_query(cursor.peek(), cursor.peek(1))
+        is_query = opened.key == "(" and self._begins_query()
         if is_query and not self._is_table_argument():
             self._query(names)
         self._scan(names)
@@ -492,7 +488,7 @@ class _Finder:
     def _table_argument(self, names: Names) -> None:
         cursor = self._cursor
         cursor.expect("TABLE")
-        if cursor.sees("(") and begins_query(cursor.peek(1), cursor.peek(2)):
+        if cursor.sees("(") and self._begins_query(1):
             self._group(names)
             return
         is_enclosed = cursor.took("(")

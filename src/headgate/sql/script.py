@@ -1,7 +1,6 @@
 """Split a script into statements, and parse each of them.
 
-Words that Spark does not know (BEGIN, END TXN, UNDROP …) are understood here, so this comes before
-Spark. What is not known is refused by its name, at its place.
+Some statements, such as BEGIN, END TXN and UNDROP, are unknown to Spark.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from headgate.protocol.expressions.lexer import Token, TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.sql import ddl_parser, describe_parser, dml_parser, transaction_parser
 from headgate.sql.cursor import Cursor
+from headgate.sql.keywords import SCHEMA
 from headgate.sql.positions import refused, tokenize
 from headgate.sql.statements import (
     Atomic,
@@ -43,15 +43,15 @@ def _groups(text: str, tokens: Sequence[Token]) -> Iterator[list[Token]]:
         if token.kind is TokenKind.END:
             break
         if is_atomic:
-            if _is(token, "END") and group[-1].key in (";", "ATOMIC"):
+            if token.is_key("END") and group[-1].key in (";", "ATOMIC"):
                 is_atomic = False
             group.append(token)
-        elif _is(token, ";"):
+        elif token.is_key(";"):
             if group:
                 yield group
             group = []
         elif len(group) > 1 and _is_closed(group):
-            raise refused(text, token.start, "a `;` was expected behind END")
+            raise refused(text, token.start, "a `;` was expected after END")
         else:
             group.append(token)
             is_atomic = len(group) == 2 and _is_block(group)
@@ -61,16 +61,12 @@ def _groups(text: str, tokens: Sequence[Token]) -> Iterator[list[Token]]:
         yield group
 
 
-def _is(token: Token, key: str) -> bool:
-    return token.kind in (TokenKind.WORD, TokenKind.SIGN) and token.key == key
-
-
 def _is_block(group: Sequence[Token]) -> bool:
-    return len(group) > 1 and _is(group[0], "BEGIN") and _is(group[1], "ATOMIC")
+    return len(group) > 1 and group[0].is_key("BEGIN") and group[1].is_key("ATOMIC")
 
 
 def _is_closed(group: Sequence[Token]) -> bool:
-    return _is_block(group) and len(group) > 2 and _is(group[-1], "END")
+    return _is_block(group) and len(group) > 2 and group[-1].is_key("END")
 
 
 def _piece(text: str, group: Sequence[Token]) -> Piece:
@@ -84,14 +80,14 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
         return _atomic(text, group, whole)
     cursor = Cursor(text, [*group, end])
     first = group[0]
-    if _is(first, "(") or (first.kind is TokenKind.WORD and first.key in _QUERIES):
+    if first.is_key("(", *_QUERIES):
         return _query(cursor, whole)
     read = _STATEMENTS.get(first.key) if first.kind is TokenKind.WORD else None
     if read is None:
         remedy = _REMEDIES.get(first.key)
         if remedy is None:
-            raise cursor.refused(f"`{first.text[:40]}` begins no statement that is known here")
-        raise cursor.refused(f"{first.key} is not done here", remedy)
+            raise cursor.refused(f"`{first.text[:40]}` does not begin a supported statement")
+        raise cursor.refused(f"{first.key} is not supported", remedy)
     statement = read(cursor, whole)
     cursor.expect_end()
     return statement
@@ -122,7 +118,7 @@ def _atomic(text: str, group: Sequence[Token], whole: Piece) -> Atomic:
 def _query(cursor: Cursor, whole: Piece) -> Query:
     starts_with_from = cursor.sees("FROM")
     if cursor.took("WITH"):
-        _refuse_writing_behind_with(cursor)
+        _refuse_write_after_with(cursor)
     while not cursor.is_at_end:
         if cursor.sees("("):
             cursor.skip_group()
@@ -130,7 +126,7 @@ def _query(cursor: Cursor, whole: Piece) -> Query:
             cursor.sees("INSERT", "INTO") or cursor.sees("INSERT", "OVERWRITE")
         ):
             raise cursor.refused(
-                "one FROM with several INSERTs is not done here",
+                "one FROM with several INSERTs is not supported",
                 "Write each INSERT as a statement of its own, in a transaction.",
             )
         else:
@@ -138,17 +134,17 @@ def _query(cursor: Cursor, whole: Piece) -> Query:
     return Query(whole)
 
 
-def _refuse_writing_behind_with(cursor: Cursor) -> None:
-    """Skip the named queries; the statement after them must be a query."""
+def _refuse_write_after_with(cursor: Cursor) -> None:
+    """Skip the named queries, which a query must follow."""
     while not cursor.is_at_end:
         if not cursor.sees("("):
             cursor.take()
             continue
         cursor.skip_group()
         if cursor.sees_any("INSERT", "UPDATE", "DELETE", "MERGE"):
-            verb = cursor.peek().key
             raise cursor.refused(
-                f"WITH before {verb} is not done here", "Put the WITH into the query itself."
+                f"WITH before {cursor.peek().key} is not supported",
+                "Put the WITH into the query itself.",
             )
 
 
@@ -189,7 +185,7 @@ def _cache(cursor: Cursor, whole: Piece) -> Foreign:
     cursor.took("LAZY")
     cursor.expect("TABLE")
     name = cursor.name("a table")
-    query = _query_behind(cursor)
+    query = _final_query(cursor)
     return Foreign(whole, "CACHE", query, None if query is not None else name)
 
 
@@ -199,7 +195,7 @@ def _uncache(cursor: Cursor, whole: Piece) -> Foreign:
     return Foreign(whole, "UNCACHE", None, cursor.name("a table"))
 
 
-def _query_behind(cursor: Cursor) -> Piece | None:
+def _final_query(cursor: Cursor) -> Piece | None:
     """Find the query at the end of a statement, with or without AS."""
     while not cursor.is_at_end:
         if cursor.sees("("):
@@ -217,7 +213,7 @@ def _query_behind(cursor: Cursor) -> Piece | None:
 def _create(cursor: Cursor, whole: Piece) -> Statement:
     cursor.expect("CREATE")
     replaces = cursor.took("OR", "REPLACE")
-    if not replaces and cursor.took_any("SCHEMA", "DATABASE", "NAMESPACE"):
+    if not replaces and cursor.took_any(*SCHEMA):
         return ddl_parser.create_schema(cursor, whole)
     if cursor.took("TABLE"):
         how = Creation.OR_REPLACE if replaces else Creation.CREATE
@@ -225,13 +221,13 @@ def _create(cursor: Cursor, whole: Piece) -> Statement:
     cursor.took("GLOBAL")
     is_temporary = bool(cursor.took_any("TEMP", "TEMPORARY"))
     if is_temporary and cursor.took("VIEW"):
-        return Foreign(whole, "CREATE TEMPORARY VIEW", _query_behind(cursor))
+        return Foreign(whole, "CREATE TEMPORARY VIEW", _final_query(cursor))
     if cursor.sees_any("FUNCTION", "VARIABLE"):
         verb = cursor.take().key
         cursor.rest("a name")
         return Foreign(whole, f"CREATE {verb}", None)
     if cursor.sees("VIEW"):
-        raise cursor.refused("views are not kept here", "Write CREATE TEMPORARY VIEW.")
+        raise cursor.refused("only temporary views are supported", "Write CREATE TEMPORARY VIEW.")
     if cursor.sees("EXTERNAL", "TABLE"):
         raise cursor.refused(
             "CREATE EXTERNAL TABLE is not supported",
@@ -301,7 +297,7 @@ _REMEDIES = {
     "EXECUTE": "Write the statement itself.",
     "EXPORT": "Write a DataFrame.",
     "FSCK": "Run `headgate fsck TABLE`.",
-    "GENERATE": "Leave it out: manifests are not kept.",
+    "GENERATE": "Leave it out: there are no manifests.",
     "GRANT": "Grants are made through the session.",
     "IMPORT": "Read the files with Spark, then INSERT.",
     "LOAD": "Read the files with Spark, then INSERT.",

@@ -66,14 +66,22 @@ class TableReference:
     piece: Piece
 
 
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    whole: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedStatement(_Statement):
+    name: Name
+
+
 # Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(_Statement):
     """A query, run by Spark with its table names replaced."""
-
-    whole: Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +118,9 @@ class PartitionValue:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(_Statement):
     """INSERT INTO, INSERT OVERWRITE, INSERT INTO … REPLACE WHERE."""
 
-    whole: Piece
     target: Name
     mode: Into | Overwrite | ReplaceWhere
     source: Values | Piece  # a Piece is a query
@@ -132,10 +139,9 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(_Statement):
     """UPDATE … SET … WHERE."""
 
-    whole: Piece
     target: Name
     alias: str | None
     assignments: tuple[Assignment, ...]
@@ -143,10 +149,9 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(_Statement):
     """DELETE FROM … WHERE; TRUNCATE TABLE is one without a condition."""
 
-    whole: Piece
     target: Name
     alias: str | None
     condition: Piece | None
@@ -200,10 +205,9 @@ class MergeClause:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeInto:
+class MergeInto(_Statement):
     """MERGE INTO … USING … ON …, its clauses in the order written."""
 
-    whole: Piece
     target: Name
     target_alias: str | None
     source: TableReference | Piece  # a Piece is the query inside the parentheses
@@ -256,11 +260,9 @@ class Creation(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTable(_NamedStatement):
     """CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE; with AS and a query also filled."""
 
-    whole: Piece
-    name: Name
     creation: Creation
     columns: tuple[ColumnDefinition, ...]
     properties: Mapping[str, str]
@@ -273,21 +275,16 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
-class DropTable:
+class DropTable(_NamedStatement):
     """DROP TABLE [IF EXISTS] … [PURGE]."""
 
-    whole: Piece
-    name: Name
     if_exists: bool
     purge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class UndropTable:
+class UndropTable(_NamedStatement):
     """UNDROP TABLE."""
-
-    whole: Piece
-    name: Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,11 +440,9 @@ TableChange = (
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTable:
+class AlterTable(_NamedStatement):
     """ALTER TABLE."""
 
-    whole: Piece
-    name: Name
     change: TableChange
 
 
@@ -460,10 +455,9 @@ class Commented(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CommentOn:
+class CommentOn(_Statement):
     """COMMENT ON … IS; NULL removes the comment."""
 
-    whole: Piece
     on: Commented
     name: Name
     comment: str | None
@@ -484,10 +478,9 @@ class Described(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(_Statement):
     """DESCRIBE of a table, one of its columns, or a schema."""
 
-    whole: Piece
     what: Described
     name: Name
     column: Path = ()
@@ -507,10 +500,9 @@ class Shown(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class Show(_Statement):
     """SHOW …: `name` is the schema of TABLES, the catalog of SCHEMAS, otherwise the table."""
 
-    whole: Piece
     what: Shown
     name: Name | None = None
     like: str | None = None
@@ -521,11 +513,9 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSchema:
+class CreateSchema(_NamedStatement):
     """CREATE SCHEMA."""
 
-    whole: Piece
-    name: Name
     if_not_exists: bool
     properties: Mapping[str, str]
     comment: str | None = None
@@ -533,39 +523,31 @@ class CreateSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class RenameSchema:
+class RenameSchema(_NamedStatement):
     """ALTER SCHEMA … RENAME TO."""
 
-    whole: Piece
-    name: Name
     to: Name
 
 
 @dataclass(frozen=True, slots=True)
-class RenameCatalog:
+class RenameCatalog(_NamedStatement):
     """ALTER CATALOG … RENAME TO."""
 
-    whole: Piece
-    name: Name
     to: Name
 
 
 @dataclass(frozen=True, slots=True)
-class DropSchema:
+class DropSchema(_NamedStatement):
     """DROP SCHEMA … [CASCADE]."""
 
-    whole: Piece
-    name: Name
     if_exists: bool
     cascade: bool
 
 
 @dataclass(frozen=True, slots=True)
-class UseNamespace:
+class UseNamespace(_NamedStatement):
     """USE schema, USE catalog.schema; USE CATALOG catalog."""
 
-    whole: Piece
-    name: Name
     is_catalog: bool = False
 
 
@@ -584,50 +566,43 @@ class TransactionOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(_Statement):
     """BEGIN, START TRANSACTION."""
 
-    whole: Piece
     options: TransactionOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Atomic:
+class Atomic(_Statement):
     """BEGIN ATOMIC … END."""
 
-    whole: Piece
     options: TransactionOptions
     statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class CommitTransaction:
+class CommitTransaction(_Statement):
     """COMMIT, END TXN."""
-
-    whole: Piece
 
 
 @dataclass(frozen=True, slots=True)
-class Rollback:
+class Rollback(_Statement):
     """ROLLBACK, ABORT; ROLLBACK TO a savepoint."""
 
-    whole: Piece
     savepoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Savepoint:
+class Savepoint(_Statement):
     """SAVEPOINT."""
 
-    whole: Piece
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseSavepoint:
+class ReleaseSavepoint(_Statement):
     """RELEASE SAVEPOINT."""
 
-    whole: Piece
     name: str
 
 
@@ -635,32 +610,26 @@ class ReleaseSavepoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Optimize:
+class Optimize(_NamedStatement):
     """OPTIMIZE … [WHERE] [ZORDER BY]."""
 
-    whole: Piece
-    name: Name
     full: bool
     condition: Piece | None
     zorder_by: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuum:
+class Vacuum(_NamedStatement):
     """VACUUM … [RETAIN n HOURS] [DRY RUN]."""
 
-    whole: Piece
-    name: Name
     retain_hours: float | None
     dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(_NamedStatement):
     """RESTORE TABLE … TO VERSION | TIMESTAMP AS OF."""
 
-    whole: Piece
-    name: Name
     as_of: AsOf
 
 
@@ -668,13 +637,12 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(_Statement):
     """A statement that Spark runs: SET, temporary views and functions, CACHE, EXPLAIN.
 
     `query` is the query inside it, whose table names are replaced.
     """
 
-    whole: Piece
     verb: str
     query: Piece | None
     name: Name | None = None  # of the table that CACHE or UNCACHE is for

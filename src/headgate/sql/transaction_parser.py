@@ -1,4 +1,4 @@
-"""Parse the statements of transactions, which Spark does not have."""
+"""Parse the statements of transactions, which are unknown to Spark."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ def release(cursor: Cursor, whole: Piece) -> ReleaseSavepoint:
 
 
 def _savepoint(cursor: Cursor) -> str:
-    if cursor.sees("SAVEPOINT") and cursor.peek(1).is_name:
-        cursor.take()
+    cursor.took_before_name("SAVEPOINT")
     return cursor.identifier("the name of the savepoint")
 
 
@@ -84,7 +83,7 @@ def options(cursor: Cursor) -> TransactionOptions:
     seen: set[str] = set()
     while cursor.sees_any(*_OPTIONS):
         if cursor.peek().key in seen:
-            raise cursor.refused(f"{cursor.peek().key} stands twice")
+            raise cursor.refused(f"{cursor.peek().key} is repeated")
         seen.add(cursor.peek().key)
         if cursor.took("ISOLATION"):
             cursor.expect("LEVEL")
@@ -114,7 +113,7 @@ def _isolation(cursor: Cursor) -> Isolation:
             return isolation
     named = " ".join(token.text for token in (cursor.peek(), cursor.peek(1)) if token.is_name)
     raise cursor.refused(
-        f"`{named}` is no isolation level here",
+        f"`{named}` is not an isolation level",
         "Choose SNAPSHOT, WRITE SERIALIZABLE or SERIALIZABLE.",
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.protocol.expressions.lexer import Token, TokenKind, UnclosedError, lex
+from headgate.protocol.expressions.token_reader import TokenReader
 from headgate.protocol.expressions.tree import (
     ColumnReference,
     Constant,
@@ -73,29 +74,28 @@ def _closing_places(tokens: Sequence[Token]) -> dict[int, int]:
     return places
 
 
-class _ExpressionParser:
+class _ExpressionParser(TokenReader):
     """Recursive descent, loosest binding first: OR, AND, NOT, predicates, sums, products, signs."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
-        self._tokens = tokens
-        self._next = 0
+        super().__init__(tokens)
         self._depth = 0  # of parentheses around the next token
         self._closing = _closing_places(tokens)
 
     def parse(self) -> Expression:
         operands = [self._conjunction()]
-        while self._take("OR"):
+        while self.took_any("OR"):
             operands.append(self._conjunction())
         return operands[0] if len(operands) == 1 else OperatorCall("OR", tuple(operands))
 
     def _conjunction(self) -> Expression:
         operands = [self._negation()]
-        while self._take("AND"):
+        while self.took_any("AND"):
             operands.append(self._negation())
         return operands[0] if len(operands) == 1 else OperatorCall("AND", tuple(operands))
 
     def _negation(self) -> Expression:
-        if self._take("NOT", "!"):
+        if self.took_any("NOT", "!"):
             return OperatorCall("NOT", (self._negation(),))
         start, depth = self._next, self._depth
         try:
@@ -118,7 +118,8 @@ class _ExpressionParser:
     def _skip(self) -> None:
         """Skip to the next boundary outside of brackets, CASE and BETWEEN."""
         depth = cases = ranges = 0
-        while (token := self._peek()).kind is not TokenKind.END:
+        while not self.is_at_end:
+            token = self.peek()
             if token.kind is TokenKind.SIGN:
                 if depth == 0 and self._depth > 0 and token.key in (")", ","):
                     return
@@ -139,18 +140,18 @@ class _ExpressionParser:
     def _predicate(self) -> Expression:
         left = self._sum()
         while True:
-            if operator := self._take(*_COMPARISONS):
+            if operator := self.took_any(*_COMPARISONS):
                 left = OperatorCall(_COMPARISONS[operator], (left, self._sum()))
-            elif self._take("IS"):
-                is_negated = self._take("NOT")
-                keyword = self._take("NULL", "TRUE", "FALSE")
+            elif self.took_any("IS"):
+                is_negated = self.took_any("NOT")
+                keyword = self.took_any("NULL", "TRUE", "FALSE")
                 if not keyword:
                     raise self._error("IS without NULL, TRUE or FALSE")
                 left = OperatorCall(f"IS {keyword}", (left,))
                 left = OperatorCall("NOT", (left,)) if is_negated else left
             else:
                 start = self._next
-                is_negated = self._take("NOT")
+                is_negated = self.took_any("NOT")
                 found = self._range(left)
                 if found is None:
                     self._next = start
@@ -158,18 +159,18 @@ class _ExpressionParser:
                 left = OperatorCall("NOT", (found,)) if is_negated else found
 
     def _range(self, left: Expression) -> Expression | None:
-        if self._take("IN"):
+        if self.took_any("IN"):
             self._expect("(")
             operands = [left, self._sum()]
-            while self._take(","):
+            while self.took_any(","):
                 operands.append(self._sum())
             self._expect(")")
             return OperatorCall("IN", tuple(operands))
-        if self._take("BETWEEN"):
+        if self.took_any("BETWEEN"):
             low = self._sum()
             self._expect("AND")
             return OperatorCall("BETWEEN", (left, low, self._sum()))
-        if self._take("LIKE"):
+        if self.took_any("LIKE"):
             token = self._advance()
             if token.kind is not TokenKind.STRING:
                 raise _NotUnderstood("LIKE with a pattern that is not a text", token.start)
@@ -178,25 +179,25 @@ class _ExpressionParser:
 
     def _sum(self) -> Expression:
         left = self._product()
-        while operator := self._take("+", "-", "||"):
+        while operator := self.took_any("+", "-", "||"):
             left = OperatorCall(operator, (left, self._product()))
         return left
 
     def _product(self) -> Expression:
         left = self._signed()
-        while operator := self._take("*", "/", "%"):
+        while operator := self.took_any("*", "/", "%"):
             left = OperatorCall(operator, (left, self._signed()))
         return left
 
     def _signed(self) -> Expression:
-        if self._take("-"):
+        if self.took_any("-"):
             return OperatorCall("NEGATE", (self._signed(),))
-        if self._take("+"):
+        if self.took_any("+"):
             return self._signed()
         return self._operand()
 
     def _operand(self) -> Expression:
-        token = self._peek()
+        token = self.peek()
         if token.is_key("("):
             return self._group()
         self._advance()
@@ -212,22 +213,22 @@ class _ExpressionParser:
             case TokenKind.WORD if token.key == "NULL":
                 return Constant("NULL", token.key, token.start)
             case TokenKind.WORD if token.key not in _RESERVED and token.key != "CASE":
-                if self._peek().kind is TokenKind.STRING:
+                if self.peek().kind is TokenKind.STRING:
                     return self._string(token.key, self._advance())
-                if self._peek().is_key("("):
+                if self.peek().is_key("("):
                     return self._call(token)
                 return self._column(token)
             case _:
                 raise _NotUnderstood(f"{token.text!r} is not understood", token.start)
 
     def _string(self, kind: str, token: Token) -> Constant:
-        if self._peek().kind is TokenKind.STRING:
+        if self.peek().kind is TokenKind.STRING:
             raise self._error("two texts beside each other")
         return Constant(kind, token.text, token.start)
 
     def _group(self) -> Expression:
         opened = self._advance()
-        if begins_query(self._peek(), self._peek(1)):
+        if begins_query(self.peek(), self.peek(1)):
             raise _NotUnderstood("a subquery", opened.start)
         self._depth += 1
         if self._depth > _DEEPEST:
@@ -241,9 +242,9 @@ class _ExpressionParser:
         self._advance()
         arguments: list[Expression] = []
         self._depth += 1
-        if not self._peek().is_key(")"):
+        if not self.peek().is_key(")"):
             arguments.append(self.parse())
-            while self._take(","):
+            while self.took_any(","):
                 arguments.append(self.parse())
         self._expect(")")
         self._depth -= 1
@@ -251,45 +252,32 @@ class _ExpressionParser:
 
     def _column(self, token: Token) -> Expression:
         path = [token.name]
-        while self._take("."):
+        while self.took_any("."):
             token = self._advance()
             if not token.is_name:
                 raise _NotUnderstood(f"{token.text!r} after a dot", token.start)
             path.append(token.name)
-        if self._peek().is_key("("):
+        if self.peek().is_key("("):
             raise _NotUnderstood(f"the function {'.'.join(path)}", token.start)
         return ColumnReference(tuple(path), token.start)
 
     # Tokens
 
-    def _peek(self, ahead: int = 0) -> Token:
-        return self._tokens[min(self._next + ahead, len(self._tokens) - 1)]
-
-    def _take(self, *keys: str) -> str:
-        token = self._peek()
-        if not token.is_key(*keys):
-            return ""
-        self._next += 1
-        return token.key
-
     def _advance(self) -> Token:
-        token = self._peek()
-        if token.kind is TokenKind.END:
+        if self.is_at_end:
             raise self._unexpected()
-        self._next += 1
-        return token
+        return self.take()
 
     def _expect(self, key: str) -> None:
-        if not self._take(key):
+        if not self.took_any(key):
             raise self._error(f"{key!r} is missing")
 
     def _unexpected(self) -> _NotUnderstood:
-        token = self._peek()
-        is_end = token.kind is TokenKind.END
-        return self._error("it ends too early" if is_end else f"{token.text!r} is not understood")
+        why = "it ends too early" if self.is_at_end else f"{self.peek().text!r} is not understood"
+        return self._error(why)
 
     def _error(self, why: str) -> _NotUnderstood:
         """Return an error at the next token; at the end of the text, after the last token."""
-        token = self._peek()
-        is_end = token.kind is TokenKind.END and len(self._tokens) > 1
-        return _NotUnderstood(why, self._tokens[-2].end if is_end else token.start)
+        token = self.peek()
+        at = self.last.end if self.is_at_end and self.last is not None else token.start
+        return _NotUnderstood(why, at)

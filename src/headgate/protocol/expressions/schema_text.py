@@ -6,206 +6,153 @@ columns is checked in `checks`.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from headgate.errors import InvalidSchemaError
 from headgate.protocol.expressions.lexer import Token, TokenKind, UnclosedError, lex, unquote
-from headgate.protocol.schema.types import (
-    BOOLEAN,
-    BYTE,
-    COMMENT,
-    DEEPEST,
-    FLOAT,
-    INTEGER,
-    LONG,
-    PRIMITIVES,
-    SHORT,
-    TIMESTAMP,
-    VOID,
-    ArrayType,
-    DataType,
-    DecimalType,
-    MapType,
-    Primitive,
-    StructField,
-    StructType,
-)
+from headgate.protocol.expressions.token_reader import TokenReader
+from headgate.protocol.schema import types
+from headgate.protocol.schema.types import DataType, DecimalType, StructField, StructType
 
-_ALIASES: Mapping[str, Primitive] = {
-    **PRIMITIVES,
-    "int": INTEGER,
-    "bigint": LONG,
-    "smallint": SHORT,
-    "tinyint": BYTE,
-    "real": FLOAT,
-    "bool": BOOLEAN,
-    "timestamp_ltz": TIMESTAMP,
-    "null": VOID,
+_NAMED: Mapping[str, DataType] = {
+    **types.PRIMITIVES,
+    "int": types.INTEGER,
+    "bigint": types.LONG,
+    "smallint": types.SHORT,
+    "tinyint": types.BYTE,
+    "real": types.FLOAT,
+    "bool": types.BOOLEAN,
+    "timestamp_ltz": types.TIMESTAMP,
+    "null": types.VOID,
 }
 
 
 def parse_schema(text: str) -> StructType:
     """Parse columns: `id long not null, s struct<a: int> comment 'why'`."""
-    return _SchemaParser(_tokens(text)).schema()
+    reader = _reader(text)
+    fields = _take_fields(reader, depth=0)
+    if not reader.is_at_end:
+        raise _unexpected(reader, "`,` or the end")
+    if not fields:
+        raise InvalidSchemaError("The schema has no columns.")
+    return StructType(fields)
 
 
 def parse_type(text: str) -> DataType:
     """Parse a type: `decimal(10, 2)`, `array<int>`."""
-    return _SchemaParser(_tokens(text)).data_type()
+    reader = _reader(text)
+    data_type = take_type(reader)
+    if not reader.is_at_end:
+        raise _unexpected(reader, "the end")
+    return data_type
 
 
-def read_type(tokens: Sequence[Token]) -> tuple[DataType, int]:
-    """Parse the type that some tokens begin with; also return the offset where it ends."""
-    parser = _SchemaParser(tokens)
-    return parser.type(), parser.end
+def take_type(reader: TokenReader, depth: int = 0) -> DataType:
+    """Take the type that is next."""
+    if depth > types.DEEPEST:
+        raise InvalidSchemaError(f"The schema nests deeper than {types.DEEPEST} levels.")
+    if reader.peek().kind is not TokenKind.WORD:
+        raise _unexpected(reader, "a type")
+    token = reader.take()
+    match token.text.lower():
+        case "array":
+            _expect(reader, "<")
+            element = take_type(reader, depth + 1)
+            _expect(reader, ">")
+            return types.ArrayType(element)
+        case "map":
+            _expect(reader, "<")
+            key = take_type(reader, depth + 1)
+            _expect(reader, ",")
+            value = take_type(reader, depth + 1)
+            _expect(reader, ">")
+            return types.MapType(key, value)
+        case "struct" if reader.took("<>"):  # one token for the lexer
+            return StructType(())
+        case "struct":
+            _expect(reader, "<")
+            fields = _take_fields(reader, depth)
+            _expect(reader, ">")
+            return StructType(fields)
+        case "decimal" | "dec" | "numeric":
+            return _take_decimal(reader, token)
+        case "char" | "varchar":
+            raise _refused(token.start, f"{token.text!r}: use string")
+        case name if name in _NAMED:
+            return _NAMED[name]
+        case _:
+            raise _refused(token.start, f"{token.text!r} is not a type")
 
 
-def _tokens(text: str) -> list[Token]:
+def _take_fields(reader: TokenReader, depth: int) -> tuple[StructField, ...]:
+    fields: list[StructField] = []
+    while _is_name(reader.peek()):
+        fields.append(_take_field(reader, depth))
+        if not reader.took(","):
+            break
+        if not _is_name(reader.peek()):
+            raise _unexpected(reader, "a column")
+    return tuple(fields)
+
+
+def _is_name(token: Token) -> bool:
+    # A column may have a name such as `5d`, which is a number for the lexer.
+    return token.is_name or (token.kind is TokenKind.NUMBER and token.text.isalnum())
+
+
+def _take_field(reader: TokenReader, depth: int) -> StructField:
+    name = reader.take().name
+    reader.took(":")
+    data_type = take_type(reader, depth + 1)
+    nullable, metadata = True, dict[str, object]()
+    while True:
+        if reader.took("NOT"):
+            _expect(reader, "NULL")
+            nullable = False
+        elif reader.took("COMMENT"):
+            if reader.peek().kind is not TokenKind.STRING:
+                raise _unexpected(reader, "a comment in quotes")
+            metadata[types.COMMENT] = unquote(reader.take().text)
+        else:
+            return StructField(name, data_type, nullable, metadata)
+
+
+def _take_decimal(reader: TokenReader, start: Token) -> DecimalType:
+    precision, scale = 10, 0
+    if reader.took("("):
+        precision = _take_number(reader)
+        if reader.took(","):
+            scale = _take_number(reader)
+        _expect(reader, ")")
+    decimal = DecimalType(precision, scale)
+    if not decimal.is_possible:
+        raise _refused(start.start, f"{decimal} is out of range")
+    return decimal
+
+
+def _take_number(reader: TokenReader) -> int:
+    token = reader.take()
+    if not (token.text.isascii() and token.text.isdigit() and len(token.text) < 4):
+        raise _refused(token.start, f"{token.text!r} is not a number of digits")
+    return int(token.text)
+
+
+def _reader(text: str) -> TokenReader:
     try:
-        return lex(text)
+        return TokenReader(lex(text))
     except UnclosedError as error:
         raise _refused(error.at, error.why) from None
 
 
-class _SchemaParser:
-    """Recursive descent over the tokens of a schema."""
-
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        self._tokens = list(_split(tokens))
-        self._next = 0
-
-    @property
-    def end(self) -> int:
-        """The offset after the token that was taken last."""
-        return self._tokens[self._next - 1].end
-
-    def schema(self) -> StructType:
-        fields = self._fields(depth=0)
-        if self._peek().kind is not TokenKind.END:
-            raise self._unexpected("`,` or the end")
-        if not fields:
-            raise InvalidSchemaError("The schema has no columns.")
-        return StructType(fields)
-
-    def data_type(self) -> DataType:
-        data_type = self.type()
-        if self._peek().kind is not TokenKind.END:
-            raise self._unexpected("the end")
-        return data_type
-
-    def _fields(self, depth: int) -> tuple[StructField, ...]:
-        fields: list[StructField] = []
-        while self._peek().is_name:
-            fields.append(self._field(depth))
-            if not self._took(","):
-                break
-            if not self._peek().is_name:
-                raise self._unexpected("a column")
-        return tuple(fields)
-
-    def _field(self, depth: int) -> StructField:
-        name = self._take().name
-        self._took(":")
-        data_type = self.type(depth + 1)
-        nullable, metadata = True, dict[str, object]()
-        while True:
-            if self._took("NOT"):
-                if not self._took("NULL"):
-                    raise self._unexpected("NULL")
-                nullable = False
-            elif self._took("COMMENT"):
-                if self._peek().kind is not TokenKind.STRING:
-                    raise self._unexpected("a comment in quotes")
-                metadata[COMMENT] = unquote(self._take().text)
-            else:
-                return StructField(name, data_type, nullable, metadata)
-
-    def type(self, depth: int = 0) -> DataType:
-        if depth > DEEPEST:
-            raise InvalidSchemaError(f"The schema nests deeper than {DEEPEST} levels.")
-        if self._peek().kind is not TokenKind.WORD:
-            raise self._unexpected("a type")
-        token = self._take()
-        match token.text.lower():
-            case "array":
-                self._expect("<")
-                element = self.type(depth + 1)
-                self._expect(">")
-                return ArrayType(element)
-            case "map":
-                self._expect("<")
-                key = self.type(depth + 1)
-                self._expect(",")
-                value = self.type(depth + 1)
-                self._expect(">")
-                return MapType(key, value)
-            case "struct":
-                self._expect("<")
-                fields = self._fields(depth)
-                self._expect(">")
-                return StructType(fields)
-            case "decimal" | "dec" | "numeric":
-                return self._decimal(token)
-            case "char" | "varchar":
-                raise _refused(token.start, f"{token.text!r}: use string")
-            case name if name in _ALIASES:
-                return _ALIASES[name]
-            case _:
-                raise _refused(token.start, f"{token.text!r} is not a type")
-
-    def _decimal(self, token: Token) -> DecimalType:
-        precision, scale = 10, 0
-        if self._took("("):
-            precision = self._number()
-            if self._took(","):
-                scale = self._number()
-            self._expect(")")
-        decimal = DecimalType(precision, scale)
-        if not decimal.is_possible:
-            raise _refused(token.start, f"{decimal} is out of range")
-        return decimal
-
-    def _number(self) -> int:
-        token = self._take()
-        if not (token.text.isascii() and token.text.isdigit() and len(token.text) < 4):
-            raise _refused(token.start, f"{token.text!r} is not a number of digits")
-        return int(token.text)
-
-    def _peek(self) -> Token:
-        return self._tokens[self._next]
-
-    def _take(self) -> Token:
-        token = self._tokens[self._next]
-        self._next = min(self._next + 1, len(self._tokens) - 1)
-        return token
-
-    def _took(self, key: str) -> bool:
-        if not self._peek().is_key(key):
-            return False
-        self._take()
-        return True
-
-    def _expect(self, key: str) -> None:
-        if not self._took(key):
-            raise self._unexpected(f"`{key}`")
-
-    def _unexpected(self, expected: str) -> InvalidSchemaError:
-        token = self._peek()
-        given = "the end" if token.kind is TokenKind.END else repr(token.text[:20])
-        return _refused(token.start, f"{expected} was expected, not {given}")
+def _expect(reader: TokenReader, key: str) -> None:
+    if not reader.took(key):
+        raise _unexpected(reader, f"`{key}`")
 
 
-def _split(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Split signs such as `<>` into characters; a number may be a name here, as in `1a int`."""
-    for token in tokens:
-        if token.kind is TokenKind.SIGN:
-            for at, sign in enumerate(token.text, start=token.start):
-                yield Token(TokenKind.SIGN, sign, at, sign)
-        elif token.kind is TokenKind.NUMBER and re.fullmatch(r"\w+", token.text):
-            yield Token(TokenKind.WORD, token.text, token.start, token.text.upper())
-        else:
-            yield token
+def _unexpected(reader: TokenReader, expected: str) -> InvalidSchemaError:
+    token = reader.peek()
+    given = "the end" if reader.is_at_end else repr(token.text[:20])
+    return _refused(token.start, f"{expected} was expected, not {given}")
 
 
 def _refused(position: int, why: str) -> InvalidSchemaError:
