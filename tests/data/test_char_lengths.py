@@ -5,7 +5,7 @@ import pytest
 
 from headgate.data.row_conversion import conform
 from headgate.errors import InvalidDataError
-from headgate.protocol.schema.char_lengths import DECLARED
+from headgate.protocol.expressions.char_lengths import DECLARED
 from headgate.protocol.schema.types import (
     LONG,
     STRING,

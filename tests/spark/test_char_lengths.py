@@ -8,7 +8,7 @@ from headgate.client.table import Table
 from headgate.client.transaction import Operation
 from headgate.errors import InvalidDataError
 from headgate.protocol.encoding import replaced
-from headgate.protocol.schema.char_lengths import DECLARED
+from headgate.protocol.expressions.char_lengths import DECLARED
 from headgate.protocol.schema.types import StructField, StructType, to_json
 from tests.spark.conftest import Water, listed, rows
 

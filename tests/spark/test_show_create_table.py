@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.protocol.actions import Metadata
-from headgate.protocol.schema.char_lengths import DECLARED
+from headgate.protocol.expressions.char_lengths import DECLARED
 from headgate.protocol.schema.types import (
     COMMENT,
     DEFAULT,

@@ -17,7 +17,7 @@ from headgate.data.constraints import Constraint, parse_constraint
 from headgate.data.file_reader import as_list, list_offsets
 from headgate.errors import InvalidDataError
 from headgate.names import did_you_mean, fold
-from headgate.protocol.schema.char_lengths import UNLIMITED, CharLengths, char_lengths
+from headgate.protocol.expressions.char_lengths import UNLIMITED, CharLengths, char_lengths
 from headgate.protocol.schema.types import (
     VARIANT,
     ArrayType,

@@ -8,7 +8,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.names import fold
-from headgate.protocol.schema.char_lengths import CharLengths
+from headgate.protocol.expressions.char_lengths import CharLengths
 from headgate.protocol.schema.types import ArrayType, DataType, MapType, StructType
 from headgate.spark.nested_conditions import Holds, Path, in_elements, in_field, in_keys, in_values
 

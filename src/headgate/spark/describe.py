@@ -17,7 +17,7 @@ from headgate.client.table_definition import ROW_TRACKING_PREFIX
 from headgate.errors import NotFoundError, UnsupportedFeatureError
 from headgate.names import SchemaName, fold
 from headgate.protocol.actions import Metadata
-from headgate.protocol.schema.char_lengths import DECLARED
+from headgate.protocol.expressions.char_lengths import DECLARED
 from headgate.protocol.schema.types import (
     CONSTRAINTS,
     DEFAULT,

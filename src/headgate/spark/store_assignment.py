@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.errors import InvalidDataError, UnsupportedFeatureError
 from headgate.names import did_you_mean, fold
-from headgate.protocol.schema.char_lengths import char_lengths
+from headgate.protocol.expressions.char_lengths import char_lengths
 from headgate.protocol.schema.types import (
     BINARY,
     DATE,

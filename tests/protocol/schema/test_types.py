@@ -207,7 +207,7 @@ def test_nested_types_close_without_spaces() -> None:
         ("x decimal(5,6)", "character 3"),
         ("x decimal(a)", "character 11"),
         ("x array<int", "character 12"),
-        ("x array<>", "character 9"),
+        ("x array<>", "character 8"),
         ("x map<string>", "character 13"),
         ("x varchar(10)", "use string"),
         ("x ; drop", "character 3"),

@@ -16,22 +16,22 @@ from headgate.errors import (
 )
 from headgate.names import did_you_mean
 from headgate.protocol.schema.column_mapping import without_mapping
-from headgate.protocol.schema.type_widening import TypeChange, is_widening, recorded
+from headgate.protocol.schema.type_widening import is_widening, retyped_field
 from headgate.protocol.schema.types import (
     DEFAULT,
     GENERATION,
     IDENTITY,
     INVARIANTS,
     VOID,
-    ArrayType,
     DataType,
-    MapType,
     Path,
     StructField,
     StructType,
     all_fields,
     columns_with,
     find,
+    parts,
+    with_parts,
 )
 
 
@@ -126,33 +126,21 @@ def dropped(schema: StructType, path: Path) -> StructType:
 
 def retyped(item: StructField, new_type: DataType, path: Path) -> StructField:
     """Widen a field's type, and record the old one: existing files keep it."""
-    changes: list[TypeChange] = []
 
-    def widened(before: DataType, after: DataType, within: Path) -> DataType:
-        match before, after:
-            case ArrayType(element), ArrayType(other):
-                return replace(before, element=widened(element, other, (*within, "element")))
-            case MapType(key, value), MapType(other_key, other):
-                return replace(
-                    before,
-                    key=widened(key, other_key, (*within, "key")),
-                    value=widened(value, other, (*within, "value")),
-                )
-            case _ if before == after or str(before) == str(after):
-                return before
-            case _ if is_widening(before, after):
-                changes.append(TypeChange(path, before, after, ".".join(within) or None))
-                return after
-            case _ if before == VOID:  # never stored in files
-                return after
-            case _:
-                raise UnsupportedFeatureError(
-                    f"Column {dotted((*path, *within))} is {before} and cannot become {after}: "
-                    "that is not a widening (typeWidening).",
-                    remedy="Add a new column and fill it from this one.",
-                )
+    def widened(before: DataType, after: DataType, within: Path) -> DataType | None:
+        if before == after or str(before) == str(after):
+            return before
+        if is_widening(before, after):
+            return None
+        if before == VOID:  # never stored in files
+            return after
+        raise UnsupportedFeatureError(
+            f"Column {dotted((*path, *within))} is {before} and cannot become {after}: "
+            "that is not a widening (typeWidening).",
+            remedy="Add a new column and fill it from this one.",
+        )
 
-    return recorded(replace(item, type=widened(item.type, new_type, ())), changes)
+    return retyped_field(item, path, new_type, widened)
 
 
 def dotted(path: Sequence[str]) -> str:
@@ -206,21 +194,19 @@ def _in_struct(
 def _in_type(
     data_type: DataType, path: Path, change: Callable[[StructType], StructType], above: Path
 ) -> DataType:
-    match data_type:
-        case StructType():
-            return _in_struct(data_type, path, change, above)
-        case ArrayType(element) if path[:1] == ("element",):
-            here = (*above, "element")
-            return replace(data_type, element=_in_type(element, path[1:], change, here))
-        case MapType(key) if path[:1] == ("key",):
-            return replace(data_type, key=_in_type(key, path[1:], change, (*above, "key")))
-        case MapType(value=value) if path[:1] == ("value",):
-            return replace(data_type, value=_in_type(value, path[1:], change, (*above, "value")))
-        case _:
-            raise InvalidArgumentError(
-                f"Column {dotted(above)} is a {data_type} and has no fields.",
-                remedy="Name a struct; element, key and value lead into arrays and maps.",
-            )
+    if isinstance(data_type, StructType):
+        return _in_struct(data_type, path, change, above)
+    if not path or path[0] not in dict(parts(data_type)):
+        raise InvalidArgumentError(
+            f"Column {dotted(above)} is a {data_type} and has no fields.",
+            remedy="Name a struct; element, key and value lead into arrays and maps.",
+        )
+    name, *rest = path
+
+    def changed(part: str, inner: DataType) -> DataType:
+        return _in_type(inner, tuple(rest), change, (*above, name)) if part == name else inner
+
+    return with_parts(data_type, changed)
 
 
 def _field(struct: StructType, path: Path) -> StructField:

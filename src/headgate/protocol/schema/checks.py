@@ -17,11 +17,12 @@ from headgate.protocol.schema.types import (
     DataType,
     DecimalType,
     MapType,
-    Path,
     Primitive,
     StructType,
     all_fields,
+    all_types,
     contains,
+    parts,
     place,
 )
 
@@ -36,7 +37,7 @@ def problems(
         return ["there are no columns"]
     if _depth(schema) > DEEPEST:
         return [f"it nests deeper than {DEEPEST} levels"]
-    found = list(_name_problems(schema, (), column_mapping=column_mapping))
+    found = list(_name_problems(schema, column_mapping=column_mapping))
     found.extend(_partition_problems(schema, partition_columns))
     return found
 
@@ -70,34 +71,17 @@ def void_problems(schema: StructType) -> list[str]:
 
 
 def _depth(data_type: DataType) -> int:
-    deepest, level = 0, _inner(data_type)
+    deepest, level = 0, parts(data_type)
     while level and deepest <= DEEPEST:
         deepest += 1
-        level = [inner for outer in level for inner in _inner(outer)]
+        level = [inner for _, outer in level for inner in parts(outer)]
     return deepest
 
 
-def _inner(data_type: DataType) -> list[DataType]:
-    match data_type:
-        case StructType(fields):
-            return [item.type for item in fields]
-        case ArrayType(element):
-            return [element]
-        case MapType(key, value):
-            return [key, value]
-        case _:
-            return []
-
-
-def _name_problems(data_type: DataType, path: Path, *, column_mapping: bool) -> Iterator[str]:
-    structs = [(path, data_type)] if isinstance(data_type, StructType) else []
-    if isinstance(data_type, StructType):
-        structs.extend(
-            inner
-            for below, item in all_fields(data_type)
-            for inner in _structs_of(item.type, below)
-        )
-    for where, struct in structs:
+def _name_problems(schema: StructType, *, column_mapping: bool) -> Iterator[str]:
+    for where, struct in all_types(schema):
+        if not isinstance(struct, StructType):
+            continue
         seen: dict[str, str] = {}
         for item in struct.fields:
             name = ".".join((*where, item.name))
@@ -109,20 +93,6 @@ def _name_problems(data_type: DataType, path: Path, *, column_mapping: bool) -> 
                 yield f"column {name!r} contains {bad[0]!r}, which needs column mapping"
         if where and not struct.fields:
             yield f"the struct {place(where)} has no fields"
-
-
-def _structs_of(data_type: DataType, path: Path) -> Iterator[tuple[Path, StructType]]:
-    # Through arrays and maps only: nested structs are reached through their fields.
-    match data_type:
-        case StructType():
-            yield path, data_type
-        case ArrayType(element):
-            yield from _structs_of(element, (*path, "element"))
-        case MapType(key, value):
-            yield from _structs_of(key, (*path, "key"))
-            yield from _structs_of(value, (*path, "value"))
-        case _:
-            pass
 
 
 def _partition_problems(schema: StructType, partition_columns: Sequence[str]) -> Iterator[str]:

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headgate.protocol.schema.types import (
-    ArrayType,
     DataType,
-    MapType,
     Path,
     StructField,
     StructType,
     all_fields,
     find_all,
+    with_parts,
 )
 
 # Properties of a table
+_PREFIX = "delta.columnMapping."
 MODE = "delta.columnMapping.mode"
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 # Metadata of a field
@@ -63,17 +63,12 @@ def leaf_columns(schema: StructType) -> list[Leaf]:
 
 def without_mapping(schema: StructType) -> StructType:
     """Drop the metadata of column mapping: in mode `none` it has no effect."""
-    return _each_field(
-        schema,
-        lambda item: replace(
-            item,
-            metadata={
-                key: value
-                for key, value in item.metadata.items()
-                if not key.startswith("delta.columnMapping.")
-            },
-        ),
-    )
+
+    def unmapped(item: StructField) -> StructField:
+        metadata = {k: v for k, v in item.metadata.items() if not k.startswith(_PREFIX)}
+        return replace(item, metadata=metadata)
+
+    return _each_field(schema, unmapped)
 
 
 def with_mapping(
@@ -105,16 +100,10 @@ def _leaves(schema: StructType, path: Path, physical: Path, *, nullable: bool) -
 
 
 def _each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
-    def within(data_type: DataType) -> DataType:
-        match data_type:
-            case StructType():
-                return _each_field(data_type, change)
-            case ArrayType(element):
-                return replace(data_type, element=within(element))
-            case MapType(key, value):
-                return replace(data_type, key=within(key), value=within(value))
-            case _:
-                return data_type
+    def within(_: str, data_type: DataType) -> DataType:
+        if isinstance(data_type, StructType):
+            return _each_field(data_type, change)
+        return with_parts(data_type, within)
 
     changed = (change(item) for item in schema.fields)
-    return StructType(tuple(replace(item, type=within(item.type)) for item in changed))
+    return StructType(tuple(replace(item, type=within("", item.type)) for item in changed))

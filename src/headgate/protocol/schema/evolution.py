@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from headgate.names import fold
 from headgate.protocol.actions import Metadata
 from headgate.protocol.encoding import replaced
 from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, with_mapping
-from headgate.protocol.schema.type_widening import TypeChange, is_widening_within_family, recorded
-from headgate.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    Path,
-    StructField,
-    StructType,
-    to_json,
-)
+from headgate.protocol.schema.type_widening import is_widening_within_family, retyped_field
+from headgate.protocol.schema.types import DataType, Path, StructField, StructType, to_json
 
 Widens = Callable[[Path], bool]  # whether the type of the column or field at a path may change
 
@@ -49,28 +40,14 @@ def merged(
 
 
 def _merged_field(item: StructField, given: DataType, widens: Widens, path: Path) -> StructField:
-    changes: list[TypeChange] = []
     may_widen = widens(path)
 
-    def merged_type(before: DataType, given: DataType, within: Path) -> DataType:
-        match before, given:
-            case StructType(), StructType():
-                return merged(before, given, widens, (*path, *within))
-            case ArrayType(element), ArrayType(other):
-                return replace(before, element=merged_type(element, other, (*within, "element")))
-            case MapType(key, value), MapType(other_key, other):
-                return replace(
-                    before,
-                    key=merged_type(key, other_key, (*within, "key")),
-                    value=merged_type(value, other, (*within, "value")),
-                )
-            case _ if may_widen and is_widening_within_family(before, given):
-                changes.append(TypeChange(path, before, given, ".".join(within) or None))
-                return given
-            case _:
-                return before
+    def merged_type(before: DataType, given: DataType, within: Path) -> DataType | None:
+        if isinstance(before, StructType) and isinstance(given, StructType):
+            return merged(before, given, widens, (*path, *within))
+        return None if may_widen and is_widening_within_family(before, given) else before
 
-    return recorded(replace(item, type=merged_type(item.type, given, ())), changes)
+    return retyped_field(item, path, given, merged_type)
 
 
 def _new(item: StructField) -> StructField:

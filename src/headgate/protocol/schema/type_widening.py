@@ -5,7 +5,7 @@ Existing files keep the old type; readers convert their values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -13,17 +13,21 @@ import msgspec
 from headgate.errors import MalformedError
 from headgate.protocol.schema.types import (
     LONG,
+    ArrayType,
     DataType,
     DecimalType,
+    MapType,
     Path,
     Primitive,
     StructField,
     StructType,
     all_fields,
     is_whole,
+    parts,
     place,
     type_from_object,
     type_to_object,
+    with_parts,
 )
 
 TYPE_CHANGES = "delta.typeChanges"
@@ -66,18 +70,38 @@ def type_changes(schema: StructType) -> list[TypeChange]:
     return found
 
 
-def recorded(item: StructField, changes: Sequence[TypeChange]) -> StructField:
-    """Append changes of a field's type, or of a type within it, to those it records."""
+# Changes a type to another one; the third argument is its path within the field's type.
+ChangeType = Callable[[DataType, DataType, Path], DataType | None]
+
+
+def retyped_field(
+    item: StructField, path: Path, new_type: DataType, change: ChangeType
+) -> StructField:
+    """Change a field's type, or the types within its arrays and maps, and record every change.
+
+    `change` is called for each other type with the new one at its place. It returns the type
+    without a record, or None if it becomes the new one and is recorded.
+    """
+    changes: list[TypeChange] = []
+
+    def changed(before: DataType, after: DataType, within: Path) -> DataType:
+        if isinstance(before, ArrayType | MapType) and type(before) is type(after):
+            others = dict(parts(after))
+            return with_parts(before, lambda name, t: changed(t, others[name], (*within, name)))
+        kept = change(before, after, within)
+        if kept is not None:
+            return kept
+        changes.append(TypeChange(path, before, after, ".".join(within) or None))
+        return after
+
+    item = replace(item, type=changed(item.type, new_type, ()))
     if not changes:
         return item
-    before = item.metadata.get(TYPE_CHANGES)
-    entries: list[object] = list(before) if isinstance(before, list) else []
-    for change in changes:
-        one = {
-            "fromType": type_to_object(change.before),
-            "toType": type_to_object(change.after),
-        }
-        entries.append(one if change.within is None else {**one, "fieldPath": change.within})
+    recorded = item.metadata.get(TYPE_CHANGES)
+    entries: list[object] = list(recorded) if isinstance(recorded, list) else []
+    for one in changes:
+        entry = {"fromType": type_to_object(one.before), "toType": type_to_object(one.after)}
+        entries.append(entry if one.within is None else {**entry, "fieldPath": one.within})
     return replace(item, metadata={**item.metadata, TYPE_CHANGES: entries})
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -295,26 +295,18 @@ def find(schema: StructType, path: Sequence[str]) -> StructField | None:
 def find_all(schema: StructType, path: Sequence[str]) -> list[StructField]:
     """Find a field and the struct fields around it, outermost first; empty if there is none."""
     found: list[StructField] = []
-    within: DataType = schema
-    for position, name in enumerate(path):
-        match within:
-            case StructType():
-                item = _named(within, name)
-                if item is None:
-                    return []
-                found.append(item)
-                within = item.type
-            case ArrayType(element=inner) if name == "element":
-                within = inner
-            case MapType(key=inner) if name == "key":
-                within = inner
-            case MapType(value=inner) if name == "value":
-                within = inner
-            case _:
+    within: DataType | None = schema
+    for name in path:
+        if isinstance(within, StructType):
+            item = _named(within, name)
+            if item is None:
                 return []
-        if position == len(path) - 1 and (not found or found[-1].type is not within):
-            return []  # an element, key or value is not a field
-    return found
+            found.append(item)
+            within = item.type
+        else:
+            within = dict(parts(within)).get(name) if within is not None else None
+    # An element, key or value is not a field.
+    return found if found and found[-1].type is within else []
 
 
 def _named(schema: StructType, name: str) -> StructField | None:
@@ -325,24 +317,48 @@ def _named(schema: StructType, name: str) -> StructField | None:
     return next((item for item in schema.fields if fold(item.name) == folded), None)
 
 
-def all_fields(schema: StructType) -> list[tuple[Path, StructField]]:
-    """List all fields with their paths, including those within arrays and maps."""
-    return list(_fields_of(schema, ()))
-
-
-def _fields_of(data_type: DataType, path: Path) -> Iterator[tuple[Path, StructField]]:
+def parts(data_type: DataType) -> list[tuple[str, DataType]]:
+    """List the types directly within a type, with their names: `element`, `key` and `value`."""
     match data_type:
         case StructType(fields):
-            for item in fields:
-                yield (*path, item.name), item
-                yield from _fields_of(item.type, (*path, item.name))
+            return [(item.name, item.type) for item in fields]
         case ArrayType(element):
-            yield from _fields_of(element, (*path, "element"))
+            return [("element", element)]
         case MapType(key, value):
-            yield from _fields_of(key, (*path, "key"))
-            yield from _fields_of(value, (*path, "value"))
+            return [("key", key), ("value", value)]
         case _:
-            pass
+            return []
+
+
+def with_parts(data_type: DataType, change: Callable[[str, DataType], DataType]) -> DataType:
+    """Change the types directly within a type, given with their names."""
+    match data_type:
+        case StructType(fields):
+            items = [replace(item, type=change(item.name, item.type)) for item in fields]
+            return StructType(tuple(items))
+        case ArrayType(element):
+            return replace(data_type, element=change("element", element))
+        case MapType(key, value):
+            return replace(data_type, key=change("key", key), value=change("value", value))
+        case _:
+            return data_type
+
+
+def all_types(data_type: DataType, path: Path = ()) -> Iterator[tuple[Path, DataType]]:
+    """Yield a type and all types within it, with their paths."""
+    yield path, data_type
+    for name, part in parts(data_type):
+        yield from all_types(part, (*path, name))
+
+
+def all_fields(schema: StructType) -> list[tuple[Path, StructField]]:
+    """List all fields with their paths, including those within arrays and maps."""
+    return [
+        ((*path, item.name), item)
+        for path, struct in all_types(schema)
+        if isinstance(struct, StructType)
+        for item in struct.fields
+    ]
 
 
 def is_whole(data_type: DataType) -> bool:
@@ -352,24 +368,16 @@ def is_whole(data_type: DataType) -> bool:
 
 def contains(data_type: DataType, inner: Primitive) -> bool:
     """Return True if a type occurs anywhere within another."""
-    match data_type:
-        case StructType(fields):
-            return any(contains(item.type, inner) for item in fields)
-        case ArrayType(element):
-            return contains(element, inner)
-        case MapType(key, value):
-            return contains(key, inner) or contains(value, inner)
-        case _:
-            return data_type == inner
+    return any(found == inner for _, found in all_types(data_type))
 
 
 def columns_with(schema: StructType, key: str) -> list[Path]:
     """List the fields whose metadata has a key, or a key with that prefix if it ends in a dot."""
-    if key.endswith("."):
-        return [
-            p for p, item in all_fields(schema) if any(k.startswith(key) for k in item.metadata)
-        ]
-    return [path for path, item in all_fields(schema) if key in item.metadata]
+
+    def matches(given: str) -> bool:
+        return given.startswith(key) if key.endswith(".") else given == key
+
+    return [path for path, item in all_fields(schema) if any(map(matches, item.metadata))]
 
 
 def check_constraints(configuration: Mapping[str, str]) -> dict[str, str]:

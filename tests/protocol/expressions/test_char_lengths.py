@@ -3,7 +3,7 @@
 import pytest
 
 from headgate.errors import UnsupportedFeatureError
-from headgate.protocol.schema.char_lengths import DECLARED, CharLengths, char_lengths
+from headgate.protocol.expressions.char_lengths import DECLARED, CharLengths, char_lengths
 from headgate.protocol.schema.types import STRING, StructField
 
 FIVE, THREE = CharLengths(5), CharLengths(3, is_char=True)
