@@ -14,7 +14,7 @@ from pathlib import Path
 import apsw
 
 from headgate.cli.main import main
-from headgate.storage.disk import OsDisk
+from headgate.storage.disk import Disk
 
 ASKED = "HEADGATE_TEST_FAILING_SYNC"
 _BASE = "unix"
@@ -49,14 +49,14 @@ class _FailingFile(apsw.VFSFile):
 
 
 def _fail_files() -> None:
-    sync = OsDisk.sync
+    sync = Disk.sync
 
-    def failing(self: OsDisk, fds: list[int]) -> None:
+    def failing(self: Disk, fds: list[int]) -> None:
         if _is_asked("files"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         sync(self, fds)
 
-    OsDisk.sync = failing  # type: ignore[method-assign, assignment]
+    Disk.sync = failing  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

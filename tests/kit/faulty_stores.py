@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from headgate.errors import UnavailableError
-from headgate.storage.disk import Entry, Stat
+from headgate.storage.disk import Disk, Entry, Stat
 from headgate.storage.object_store import ObjectMeta, ObjectStore, PutUnknownError
 
 _T = TypeVar("_T")
@@ -52,7 +52,7 @@ class _Folder:
         self.unsynced.append(change)
 
 
-class ForgetfulDisk:
+class ForgetfulDisk(Disk):
     """A disk in memory that keeps apart what is written and what is synced.
 
     `crash` leaves what was synced and, of the rest, what chance chooses: any part of the unsynced
@@ -61,8 +61,7 @@ class ForgetfulDisk:
     """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
-        self.failed: str | None = None
-        self.durable = {"/"}
+        super().__init__()
         self.counts: Counter[str] = Counter()  # system calls by name
         self.calls = 0
         self.crash_at: int | None = None  # the call before which the power goes

@@ -14,7 +14,7 @@ from headgate.protocol.commit.conflicts import Attempt, Changes, Scan, Winner, c
 from headgate.protocol.data_paths import UNUSUAL, is_absolute, normal_path
 from headgate.protocol.log.checksums import FileTotals, files_after
 from headgate.protocol.log.replay import EMPTY, apply
-from headgate.storage.locations import DataPath, PathKind, data_path
+from headgate.storage.locations import DataPath, data_path
 from tests.kit.fake_catalog import ID
 
 SPELLINGS = [
@@ -137,5 +137,5 @@ def test_a_file_replaced_under_another_spelling_is_counted_once() -> None:
 
 
 def test_a_path_with_empty_segments_is_opened_without_them() -> None:
-    assert data_path("a//./b") == DataPath(PathKind.RELATIVE, "a/b")
-    assert data_path("s3://b//a/./x") == DataPath(PathKind.ABSOLUTE, "s3://b/a/x")
+    assert data_path("a//./b") == DataPath("a/b", is_relative=True)
+    assert data_path("s3://b//a/./x") == DataPath("s3://b/a/x", is_relative=False)

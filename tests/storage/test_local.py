@@ -11,7 +11,7 @@ import pytest
 
 from headgate.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from headgate.storage import disk
-from headgate.storage.disk import OsDisk
+from headgate.storage.disk import Disk
 from headgate.storage.local import LocalStore
 from headgate.storage.object_store import ObjectMeta
 from tests.kit import shows
@@ -251,7 +251,7 @@ def test_a_folder_swapped_for_a_link_while_it_is_deleted_from_is_not_followed(
     (tmp_path / "victim").mkdir()
     (tmp_path / "victim" / "a").write_bytes(b"secret")
 
-    class Swapping(OsDisk):
+    class Swapping(Disk):
         def unlink(self, path: str) -> None:
             (tmp_path / "root" / "folder").rename(tmp_path / "root" / "aside")
             (tmp_path / "root" / "folder").symlink_to(tmp_path / "victim")

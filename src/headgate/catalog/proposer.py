@@ -409,7 +409,7 @@ class Proposer:
         store = self._store_for(location or self._row(attempt.table_id).location)
         for path, add in wanted.items():
             data = locations.data_path(path)
-            if data.kind is not locations.PathKind.RELATIVE or attempt.examined.violations:
+            if not data.is_relative or attempt.examined.violations:
                 continue  # refused for what it is, and not for what is there
             meta = store.head(data.value)
             if meta is None:

@@ -55,7 +55,7 @@ from headgate.protocol.schema.types import (
     StructType,
     find_all,
 )
-from headgate.storage.locations import DataPath, PathKind, data_path, decode, path_within, store_for
+from headgate.storage.locations import DataPath, data_path, decode, path_within, store_for
 from headgate.storage.object_store import ObjectStore
 
 BATCH_ROWS: Final = 65_536
@@ -106,7 +106,7 @@ def open_data(layout: Layout, raw: str) -> tuple[ObjectStore, str]:
 
 
 def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
-    if path.kind is PathKind.RELATIVE:
+    if path.is_relative:
         return layout.store, path.value
     if (within := path_within(layout.location, path.value)) is not None:
         return layout.store, within

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, DataFrameReader
 from headgate.errors import UnsupportedFeatureError
 from headgate.protocol.actions import AddFile
 from headgate.storage import locations
-from headgate.storage.locations import PathKind, data_path
+from headgate.storage.locations import data_path
 
 # The option beats the session's setting: a file that is missing must never go unnoticed.
 OPTIONS: Final = {
@@ -47,7 +47,7 @@ def urls_of(location: str, files: Iterable[AddFile]) -> list[str]:
 
 def _url_of(location: str, raw: str) -> str:
     path = data_path(raw)
-    if path.kind is PathKind.RELATIVE:
+    if path.is_relative:
         return locations.join(location, path.value)
     return path.value
 

@@ -25,15 +25,13 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.storage.object_store import (
+    FlatStore,
     ObjectMeta,
     PutUnknownError,
-    check_batch,
     check_folder,
     check_path,
     check_range,
-    copy_and_delete,
     missing,
-    upto_false,
 )
 
 if TYPE_CHECKING:  # obstore has these for the type checker only
@@ -77,7 +75,7 @@ def has_credentials(scheme: str, environment: Mapping[str, str]) -> bool:
     return any(environment.get(name) for name in names)
 
 
-class CloudStore:
+class CloudStore(FlatStore):
     """The objects of one bucket.
 
     A retried conditional put whose first answer was lost would find its own object and report a
@@ -169,10 +167,6 @@ class CloudStore:
                     raise
         raise AssertionError("unreachable")
 
-    def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        check_batch(items)
-        return upto_false(self.put_if_absent(path, content) for path, content in items)
-
     def put(self, path: str, content: bytes) -> None:
         with self._errors(path, writing=True):
             obstore.put(self._client, check_path(path), content, use_multipart=False)
@@ -180,28 +174,6 @@ class CloudStore:
     def delete(self, path: str) -> None:
         with self._errors(path):
             obstore.delete(self._client, check_path(path))
-
-    def set_aside(self, path: str, target: str) -> bool:
-        return copy_and_delete(self, path, target)
-
-    def sync(self, paths: Sequence[str]) -> None:
-        for path in paths:  # a bucket acknowledges only durable objects
-            check_path(path)
-
-    def sweep(self, before_ms: int, prefix: str = "") -> int:
-        check_folder(prefix)  # a bucket never has partial objects
-        return 0
-
-    def remove_link(self, folder: str = "") -> bool:
-        check_folder(folder)
-        return False
-
-    def remove_folders(self) -> None:
-        pass  # a bucket has none
-
-    def local_path(self, path: str) -> str | None:
-        check_path(path)
-        return None
 
     @contextmanager
     def _errors(self, path: str, writing: bool = False) -> Iterator[None]:

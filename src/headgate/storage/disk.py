@@ -1,4 +1,4 @@
-"""The system calls that a `LocalStore` makes, as one small object that a test can replace."""
+"""The system calls that a `LocalStore` makes, as one class that a test can replace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
+
+from headgate.errors import UnavailableError
 
 # An exclusive rename in one call, which Python does not offer; otherwise it takes a hard link and
 # the removal of the old name. Some file systems, such as network ones, do not support it.
@@ -39,82 +41,34 @@ class Stat:
     is_link: bool
 
 
-class Disk(Protocol):
+class Disk:
     """System calls on files. Paths are absolute, errors are `OSError`s, links are not followed."""
 
-    failed: str | None
-    """Which sync failed. Nothing is written after that: what is on the disk is not known."""
+    def __init__(self) -> None:
+        # Which sync failed. Nothing is written after that: what is on the disk is not known.
+        self.failed: str | None = None
+        self.on_failed: Callable[[str], None] = lambda why: None
+        self.durable = {"/"}  # the folders whose names this process has synced
 
-    durable: set[str]
-    """The folders whose names this process has synced."""
+    def fail(self, why: str) -> None:
+        """Record that a sync failed."""
+        self.failed = why
+        self.on_failed(why)
+
+    def refuse_if_failed(self) -> None:
+        """Raise if a sync failed."""
+        if self.failed is not None:
+            raise UnavailableError(
+                f"This process has stopped writing: {self.failed}.",
+                remedy="Check the disk, then restart this process.",
+            )
 
     def create(self, path: str) -> int:
         """Open a new file for writing; fail if the name exists."""
-        ...
-
-    def open(self, path: str) -> int:
-        """Open a file or a folder for reading or syncing."""
-        ...
-
-    def close(self, fd: int) -> None: ...
-
-    def write(self, fd: int, content: memoryview) -> int: ...
-
-    def read(self, fd: int, start: int, length: int) -> bytes: ...
-
-    def sync(self, fds: Sequence[int]) -> None:
-        """Wait until files and folders are on the disk; several at once are cheaper."""
-        ...
-
-    def move(self, source: str, target: str) -> None:
-        """Rename a file; fail if the new name exists."""
-        ...
-
-    def replace(self, source: str, target: str) -> None: ...
-
-    def unlink(self, path: str) -> None:
-        """Remove a name; raise `ENOTDIR` if a folder on its path is a link."""
-        ...
-
-    def make_folder(self, path: str) -> None: ...
-
-    def remove_folder(self, path: str) -> None:
-        """Remove an empty folder; links on its path are treated as in `unlink`."""
-        ...
-
-    def entries(self, folder: str) -> Iterator[Entry]: ...
-
-    def stat(self, path: str) -> Stat: ...
-
-    def stat_open(self, fd: int) -> Stat: ...
-
-    def resolve(self, path: str) -> str:
-        """Follow every link in `path`."""
-        ...
-
-
-class OsDisk:
-    """The disk of this machine."""
-
-    def __init__(self) -> None:
-        self._failed: str | None = None
-        self.durable = {"/"}
-        self.on_failed: Callable[[str], None] = lambda why: None
-
-    @property
-    def failed(self) -> str | None:
-        return self._failed
-
-    @failed.setter
-    def failed(self, why: str | None) -> None:
-        self._failed = why
-        if why is not None:
-            self.on_failed(why)
-
-    def create(self, path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def open(self, path: str) -> int:
+        """Open a file or a folder for reading or syncing."""
         # Without O_NONBLOCK opening a pipe under the name of a file would block.
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -128,6 +82,7 @@ class OsDisk:
         return os.pread(fd, length, start)
 
     def sync(self, fds: Sequence[int]) -> None:
+        """Wait until files and folders are on the disk; several at once are cheaper."""
         # DONTNEED makes Linux begin to write out dirty pages. The blocks of many files are then
         # allocated before the first sync, whose journal commit covers them all.
         if len(fds) > 1 and hasattr(os, "posix_fadvise"):
@@ -138,6 +93,7 @@ class OsDisk:
             os.fsync(fd)
 
     def move(self, source: str, target: str) -> None:
+        """Rename a file; fail if the new name exists."""
         if _renameat2 is not None:
             names = (_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target))
             if _renameat2(*names, _NOREPLACE) == 0:
@@ -153,6 +109,7 @@ class OsDisk:
         os.replace(source, target)  # noqa: PTH105
 
     def unlink(self, path: str) -> None:
+        """Remove a name; raise `ENOTDIR` if a folder on its path is a link."""
         with _opened_parent(path) as (parent, name):
             os.unlink(name, dir_fd=parent)
 
@@ -160,6 +117,7 @@ class OsDisk:
         os.mkdir(path)  # noqa: PTH102
 
     def remove_folder(self, path: str) -> None:
+        """Remove an empty folder; links on its path are treated as in `unlink`."""
         with _opened_parent(path) as (parent, name):
             os.rmdir(name, dir_fd=parent)
 
@@ -175,6 +133,7 @@ class OsDisk:
         return _stat(os.fstat(fd))
 
     def resolve(self, path: str) -> str:
+        """Follow every link in a path."""
         return os.path.realpath(path)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.errors import InvalidArgumentError, PermissionDeniedError, UnavailableError
-from headgate.storage.disk import Disk, OsDisk, Stat
+from headgate.storage.disk import Disk, Stat
 from headgate.storage.object_store import (
     RESERVED,
     ObjectMeta,
@@ -39,7 +39,7 @@ _MISPLACED: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 _LATEST_MS: Final = 2**63
 _MAX_OPEN: Final = 128  # files of a batch that are open together, well below usual limits
 
-_DISK: Final = OsDisk()  # one for the process: a disk that failed one store has failed all
+_DISK: Final = Disk()  # one for the process: a disk that failed one store has failed all
 
 
 def when_disk_fails(callback: Callable[[str], None]) -> None:
@@ -49,11 +49,7 @@ def when_disk_fails(callback: Callable[[str], None]) -> None:
 
 def refuse_if_disk_failed() -> None:
     """Raise if a sync failed, after which nothing is written."""
-    if _DISK.failed is not None:
-        raise UnavailableError(
-            f"This process has stopped writing: {_DISK.failed}.",
-            remedy="Check the disk, then restart this process.",
-        )
+    _DISK.refuse_if_failed()
 
 
 class LocalStore:
@@ -70,7 +66,7 @@ class LocalStore:
 
     def make_root(self) -> None:
         """Create the store's own folder, durably."""
-        self._refuse_if_failed()
+        self._disk.refuse_if_failed()
         root = self._root or "/"
         try:
             self._disk.stat(root)
@@ -115,7 +111,7 @@ class LocalStore:
         return self._put_new(items) if items else []
 
     def put(self, path: str, content: bytes) -> None:
-        self._refuse_if_failed()
+        self._disk.refuse_if_failed()
         with self._errors(path, writing=True):
             target = self._locate(path)
             folder = self._make_folder(_parent(target))
@@ -132,10 +128,14 @@ class LocalStore:
             except OSError as error:
                 if error.errno not in (*_ABSENT, errno.EISDIR):  # a folder is not an object
                     raise
-                self._refuse_if_behind_link(full)
+                if self._is_behind_link(full):
+                    raise InvalidArgumentError(
+                        f"{full} is behind a link: nothing is deleted through it.",
+                        remedy="Remove the link, and its target if that is no longer needed.",
+                    ) from None
 
     def set_aside(self, path: str, target: str) -> bool:
-        self._refuse_if_failed()
+        self._disk.refuse_if_failed()
         with self._errors(path, writing=True):
             source, full = self._locate(path), self._locate(target)
             try:
@@ -152,7 +152,7 @@ class LocalStore:
         return True
 
     def sync(self, paths: Sequence[str]) -> None:
-        self._refuse_if_failed()
+        self._disk.refuse_if_failed()
         targets = [self._locate(path) for path in paths]
         folders = list(dict.fromkeys(_parent(target) for target in targets))
         self._sync(*targets)
@@ -243,13 +243,6 @@ class LocalStore:
             return self._root
         return self._disk.resolve(self._root).rstrip("/") if is_link else self._root
 
-    def _refuse_if_behind_link(self, full: str) -> None:
-        if self._is_behind_link(full):
-            raise InvalidArgumentError(
-                f"{full} is behind a link: nothing is deleted through it.",
-                remedy="Remove the link, and its target if that is no longer needed.",
-            )
-
     def _is_behind_link(self, full: str) -> bool:
         """Return True if the store's own folder, or one below it on the path, is a link."""
         at = self._root
@@ -328,7 +321,7 @@ class LocalStore:
     # Writing
 
     def _put_new(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        self._refuse_if_failed()
+        self._disk.refuse_if_failed()
         with self._errors(items[0][0], writing=True):
             # All are in one folder, which is checked once.
             folder = self._make_folder(_parent(self._locate(items[0][0])))
@@ -446,7 +439,7 @@ class LocalStore:
         except OSError as error:
             if error.errno not in _FULL:
                 which = full if len(fds) == 1 else f"one of {len(fds)} files with {full}"
-                self._disk.failed = f"{which} could not be synced: {error.strerror}"
+                self._disk.fail(f"{which} could not be synced: {error.strerror}")
             raise
 
     def _unknown(self, full: str) -> PutUnknownError:
@@ -454,13 +447,6 @@ class LocalStore:
             f"It is not known whether {full} would survive a power loss.",
             remedy="Check the disk, restart this process, then send the same again.",
         )
-
-    def _refuse_if_failed(self) -> None:
-        if self._disk.failed is not None:
-            raise UnavailableError(
-                f"This process has stopped writing to {self.url}: {self._disk.failed}.",
-                remedy="Check the disk, then restart this process.",
-            )
 
     @contextmanager
     def _errors(self, path: str, writing: bool = False) -> Iterator[None]:

@@ -7,7 +7,6 @@ decoded; one with a scheme is a URL and decoded once.
 
 from __future__ import annotations
 
-import enum
 import os
 import re
 import threading
@@ -115,39 +114,22 @@ def shown(address: str) -> str:
     return f"{scheme}://{user}{at}{place}{mark if kept else ''}{'&'.join(kept)}"
 
 
-class PathKind(enum.Enum):
-    """How a log names a file."""
-
-    RELATIVE = "relative"
-    ABSOLUTE = "absolute"
-
-
 @dataclass(frozen=True, slots=True)
 class DataPath:
     """A path from a log action: below the table and decoded, or a location."""
 
-    kind: PathKind
     value: str
+    is_relative: bool
 
 
 def data_path(raw: str) -> DataPath:
     """Parse the `path` of an action: a URI, relative to the table or absolute."""
     if not is_absolute(raw):
-        return DataPath(PathKind.RELATIVE, check_path(without_empty_segments(decode(raw))))
+        return DataPath(check_path(without_empty_segments(decode(raw))), is_relative=True)
     url = f"file://{raw}" if raw.startswith("/") else raw
     scheme, separator, rest = url.partition("://")
-    return DataPath(
-        PathKind.ABSOLUTE, normalize(f"{scheme}{separator}{without_empty_segments(rest)}")
-    )
-
-
-def is_inside(location: str, raw: str) -> bool:
-    """Return True if an action's path names a file below its table. Spec: AU-02."""
-    try:
-        path = data_path(raw)
-        return path.kind is PathKind.RELATIVE or path_within(location, path.value) is not None
-    except InvalidArgumentError:
-        return False
+    location = normalize(f"{scheme}{separator}{without_empty_segments(rest)}")
+    return DataPath(location, is_relative=False)
 
 
 def store_for(location: str) -> ObjectStore:

@@ -6,18 +6,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from headgate.storage.object_store import (
+    FlatStore,
     ObjectMeta,
-    check_batch,
     check_folder,
     check_path,
     check_range,
-    copy_and_delete,
     missing,
-    upto_false,
 )
 
 
-class MemoryStore:
+class MemoryStore(FlatStore):
     """Objects in this process. Safe for many threads."""
 
     def __init__(self, url: str = "memory://store", now_ms: Callable[[], int] = lambda: 0) -> None:
@@ -58,10 +56,6 @@ class MemoryStore:
         with self._lock:
             return self._objects.setdefault(check_path(path), stored) is stored
 
-    def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
-        check_batch(items)
-        return upto_false(self.put_if_absent(path, content) for path, content in items)
-
     def put(self, path: str, content: bytes) -> None:
         with self._lock:
             self._objects[check_path(path)] = (bytes(content), self._now_ms())
@@ -69,28 +63,6 @@ class MemoryStore:
     def delete(self, path: str) -> None:
         with self._lock:
             self._objects.pop(check_path(path), None)
-
-    def set_aside(self, path: str, target: str) -> bool:
-        return copy_and_delete(self, path, target)
-
-    def sync(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            check_path(path)
-
-    def sweep(self, before_ms: int, prefix: str = "") -> int:
-        check_folder(prefix)
-        return 0
-
-    def remove_link(self, folder: str = "") -> bool:
-        check_folder(folder)
-        return False
-
-    def remove_folders(self) -> None:
-        pass  # a folder exists as long as an object is in it
-
-    def local_path(self, path: str) -> str | None:
-        check_path(path)
-        return None
 
     def _within(self, prefix: str) -> Sequence[tuple[str, tuple[bytes, int]]]:
         folder = check_folder(prefix)

@@ -191,14 +191,39 @@ def missing(url: str, path: str) -> NotFoundError:
     )
 
 
-def copy_and_delete(store: ObjectStore, path: str, target: str) -> bool:
-    """Set an object aside in a store that cannot rename."""
-    if store.head(path) is None:
+class FlatStore:
+    """A store without folders, links and partial objects, whose puts are durable at once."""
+
+    def put_many_if_absent(self: ObjectStore, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
+        check_batch(items)
+        return upto_false(self.put_if_absent(path, content) for path, content in items)
+
+    def set_aside(self: ObjectStore, path: str, target: str) -> bool:
+        if self.head(path) is None:
+            return False
+        if not self.put_if_absent(target, self.get(path)):
+            raise InvalidArgumentError(f"{target} in {self.url} exists already.")
+        self.delete(path)
+        return True
+
+    def sync(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            check_path(path)
+
+    def sweep(self, before_ms: int, prefix: str = "") -> int:
+        check_folder(prefix)
+        return 0
+
+    def remove_link(self, folder: str = "") -> bool:
+        check_folder(folder)
         return False
-    if not store.put_if_absent(target, store.get(path)):
-        raise InvalidArgumentError(f"{target} in {store.url} exists already.")
-    store.delete(path)
-    return True
+
+    def remove_folders(self) -> None:
+        pass
+
+    def local_path(self, path: str) -> str | None:
+        check_path(path)
+        return None
 
 
 class Folder:

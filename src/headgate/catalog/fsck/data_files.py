@@ -23,7 +23,7 @@ def missing_data_files(
     missing = 0
     for file in snapshot.files():
         data = locations.data_path(file.path)
-        if data.kind is not locations.PathKind.RELATIVE or listed.get(data.value) == file.size:
+        if not data.is_relative or listed.get(data.value) == file.size:
             continue
         missing += 1
         if missing <= _LISTED:
