@@ -51,7 +51,7 @@ from headgate.table.checkpoint_writer import Form, form_for, write_checkpoint, w
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.log_files import DeltaLog, Hint, log_files
 from headgate.table.snapshot import Snapshot
-from headgate.table.snapshot_loader import load_path, refresh
+from headgate.table.snapshot_loader import load_path
 from tests.kit import req, shows
 from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty_stores import CountingStore
@@ -728,7 +728,7 @@ def test_deltalake_and_duckdb_read_our_checkpoint(
     shutil.copy(tmp_path / "f7.parquet", tmp_path / "f20.parquet")
     size = (tmp_path / "f20.parquet").stat().st_size
     store.put(PublishedCommit(Version(22)).path, join([encode(add("f20.parquet", size, "mon"))]))
-    snapshot = refresh(by_path(store))
+    snapshot = by_path(store)
     assert (snapshot.version, snapshot.num_files) == (22, 16)
     ids = [7, *range(5, 20)]
     table = DeltaTable(tmp_path)

@@ -24,7 +24,7 @@ from headgate.protocol.paths import LOG, PublishedCommit
 from headgate.storage.memory import MemoryStore
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_cache import SnapshotCache
-from headgate.table.snapshot_loader import follow, load, refresh
+from headgate.table.snapshot_loader import follow, load
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.kit.faulty_stores import Call, WrappedStore
@@ -300,7 +300,7 @@ def test_a_refresh_stays_unread_where_nothing_was_read_and_reads_only_what_is_ne
         catalog.ratify(add(f"f{number}", number))
         catalog.publish()
         store = counted(catalog)
-        unread, read = refresh(unread, catalog), refresh(read, catalog)
+        unread, read = catalog.load(base=unread), catalog.load(base=read)
         assert (unread.num_files, read.num_files) == (number, number)
         assert not unread.is_read
         assert not store.calls
@@ -318,7 +318,7 @@ def test_a_refresh_goes_on_from_the_last_version_that_was_read() -> None:
     for number in range(101, 111):  # nobody reads any of these but the last
         catalog.ratify(add(f"f{number}", number), remove(f"f{number - 100}"))
         catalog.publish()
-        snapshot = refresh(snapshot, catalog)
+        snapshot = catalog.load(base=snapshot)
     store = counted(catalog)
     assert paths(snapshot) == f(*range(11, 111))
     assert store.count("get", prefix=LOG) == len(store.calls) == 10
@@ -367,7 +367,7 @@ def test_an_earlier_version_is_read_from_what_is_in_hand_below_it() -> None:
     for number in range(11, 21):
         catalog.ratify(add(f"f{number}", number))
     catalog.publish()
-    latest = refresh(first, catalog)
+    latest = catalog.load(base=first)
     store = counted(catalog)
     assert paths(catalog.load(version=Version(15), base=first)) == f(*range(1, 16))
     assert store.count("get", prefix=LOG) == 5

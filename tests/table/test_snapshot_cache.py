@@ -11,7 +11,7 @@ from headgate.protocol.actions import CommitInfo, Sequence, Version, encode, joi
 from headgate.protocol.encoding import replaced
 from headgate.protocol.paths import LOG, ClassicCheckpoint, PublishedCommit
 from headgate.table.snapshot_cache import SnapshotCache
-from headgate.table.snapshot_loader import load_resolved
+from headgate.table.snapshot_loader import load
 from tests.kit import req
 from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.table.snapshot_cases import add, appended, counted, f, paths
@@ -144,7 +144,7 @@ def test_a_cut_is_served_from_what_is_in_hand(catalog: FakeCatalog) -> None:
 def test_a_snapshot_seen_at_a_later_sequence_is_another_object_with_the_same_state() -> None:
     catalog, cache = appended(3), SnapshotCache()
     first, later = (
-        load_resolved(
+        load(
             catalog,  # type: ignore[arg-type]
             replaced(catalog.resolve(ID), sequence=Sequence(number)),
             cache=cache,

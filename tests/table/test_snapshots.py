@@ -45,7 +45,6 @@ from headgate.storage.local import LocalStore
 from headgate.storage.memory import MemoryStore
 from headgate.table.checkpoint_writer import Form
 from headgate.table.snapshot_cache import SnapshotCache
-from headgate.table.snapshot_loader import refresh
 from tests.kit import req, shows
 from tests.kit.fake_catalog import ID, LOCATION, FakeCatalog, content
 from tests.kit.faulty_stores import (
@@ -429,7 +428,7 @@ def test_with_the_catalog_down_snapshots_in_hand_go_on_and_new_reads_fail_at_onc
 
     catalog.after_resolve = down
     store = counted(catalog)
-    for ask in (catalog.load, lambda: refresh(pinned, catalog)):
+    for ask in (catalog.load, lambda: catalog.load(base=pinned)):
         with pytest.raises(UnavailableError):
             ask()
     assert not store.calls  # nobody falls back to the log

@@ -14,7 +14,6 @@ from headgate.protocol.paths import Checksum, PublishedCommit
 from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoint_writer import write_checksum
 from headgate.table.snapshot import Snapshot
-from headgate.table.snapshot_loader import refresh
 from tests.kit import req
 from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty_stores import CountingStore, FailingStore
@@ -104,17 +103,17 @@ def test_other_storage_that_fails_still_stops_the_reader() -> None:
         by_path(store)
 
 
-def test_a_refresh_holds_the_new_version_against_its_checksum(
+def test_each_version_is_compared_with_its_own_checksum(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = plain_appended(5)
     ahead = plain_appended(6)
     summed(store, by_path(ahead), num_files=7)
-    base = by_path(store)
+    by_path(store)
     assert caplog.messages == []
     path = PublishedCommit(Version(6)).path
     store.put(path, ahead.get(path))
-    assert paths(refresh(base)) == f(*range(1, 7))
+    assert paths(by_path(store)) == f(*range(1, 7))
     assert ["6 files, not 7" in message for message in caplog.messages] == [True]
 
 

@@ -698,7 +698,7 @@ class DatabaseMachine(Machine):
             expected = self.model.at_sequence(found.table_id, at)
             assert found.latest == expected, "S17"
             if expected > self.model.cut.get(found.table_id, -1):
-                snapshot = snapshot_loader.load_resolved(
+                snapshot = snapshot_loader.load(
                     self.world.catalog, found, store_for=self.world.bare_store_for
                 )
                 invariants.same(self.world, snapshot)

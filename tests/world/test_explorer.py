@@ -60,7 +60,7 @@ def writer(name: str, tables: Sequence[TableId], way: Way) -> Callable[[Process]
     def body(process: Process) -> Any:
         catalog = process.catalog
         bases = [
-            snapshot_loader.load_resolved(catalog, found, store_for=process.store_for)  # type: ignore[arg-type]
+            snapshot_loader.load(catalog, found, store_for=process.store_for)  # type: ignore[arg-type]
             for found in catalog.resolve_many(tables)
         ]
         changes = [
@@ -117,7 +117,7 @@ def reader(*tables: TableId) -> Callable[[Process], Any]:
     def body(process: Process) -> Any:
         catalog = process.catalog
         found = [
-            snapshot_loader.load_resolved(catalog, resolved, store_for=process.store_for)  # type: ignore[arg-type]
+            snapshot_loader.load(catalog, resolved, store_for=process.store_for)  # type: ignore[arg-type]
             for resolved in catalog.resolve_many(tables)
         ]
         return {

@@ -223,7 +223,7 @@ class Session:
                 f"{resolved.name} is a {resolved.format} table at {resolved.location}.",
                 remedy="Read it with a tool for that format.",
             )
-        return snapshot_loader.load_resolved(
+        return snapshot_loader.load(
             self.catalog,
             resolved,
             version=None if version is None else Version(version),

@@ -449,7 +449,7 @@ class Table:
         return self._keep_newest(self._load(resolved, latest))
 
     def _load(self, resolved: Resolved, base: Snapshot | None = None) -> Snapshot:
-        return snapshot_loader.load_resolved(
+        return snapshot_loader.load(
             self._catalog, resolved, base=base, cache=self._cache, store_for=self._store_for
         )
 

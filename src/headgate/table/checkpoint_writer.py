@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 from uuid import UUID
 
 import pyarrow as pa
@@ -46,7 +46,9 @@ from headgate.protocol.paths import (
 from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.file_columns import (
+    FILES_AND_STATS,
     MAP,
+    TOMBSTONES,
     VECTOR,
     camel,
     ground_of,
@@ -58,35 +60,18 @@ from headgate.table.file_columns import (
 from headgate.table.log_files import DeltaLog
 from headgate.table.parallel import in_parallel
 
-_WRITTEN_VECTOR: Final = pa.struct([(camel(field.name), field.type) for field in VECTOR])
-_ADD: Final = pa.struct(
-    [
-        ("path", pa.string()),
-        ("partitionValues", MAP),
-        ("size", pa.int64()),
-        ("modificationTime", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("stats", pa.string()),
-        ("tags", MAP),
-        ("deletionVector", _WRITTEN_VECTOR),
-        ("baseRowId", pa.int64()),
-        ("defaultRowCommitVersion", pa.int64()),
-        ("clusteringProvider", pa.string()),
+
+def _in_camel(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    """Name the columns of files as their actions do."""
+    return [
+        pa.field(camel(f.name), _WRITTEN_VECTOR if f.type == VECTOR else f.type) for f in fields
     ]
-)
-_REMOVE: Final = pa.struct(
-    [
-        ("path", pa.string()),
-        ("deletionTimestamp", pa.int64()),
-        ("dataChange", pa.bool_()),
-        ("extendedFileMetadata", pa.bool_()),
-        ("partitionValues", MAP),
-        ("size", pa.int64()),
-        ("deletionVector", _WRITTEN_VECTOR),
-        ("baseRowId", pa.int64()),
-        ("defaultRowCommitVersion", pa.int64()),
-    ]
-)
+
+
+_DATA_CHANGE: Final = pa.field("dataChange", pa.bool_())  # always false in a checkpoint
+_WRITTEN_VECTOR: Final = pa.struct([pa.field(camel(f.name), f.type) for f in VECTOR])
+_ADD: Final = pa.struct([*_in_camel(FILES_AND_STATS), _DATA_CHANGE])
+_REMOVE: Final = pa.struct([*_in_camel(TOMBSTONES), _DATA_CHANGE])
 _STRINGS: Final = pa.list_(pa.string())
 _METADATA: Final = pa.struct(
     [
@@ -153,7 +138,6 @@ _ALWAYS: Final[Mapping[str, frozenset[str]]] = {
     ),
     "remove": frozenset({"path", "deletionTimestamp", "dataChange"}),
 }
-_BATCH: Final = 64 * 1024
 _ROW_GROUP: Final = 128 * 1024
 _V2_FEATURE: Final = "v2Checkpoint"
 
@@ -321,27 +305,13 @@ def _parquet(
     removes: pa.Table | None = None,
 ) -> bytes:
     sink = io.BytesIO()  # grows in place and returns its bytes without a copy; Arrow's sinks do not
-    leaves = list(_leaves(schema))
     with pq.ParquetWriter(
-        sink,
-        schema,
-        compression="snappy",
-        use_dictionary=[name for name in leaves if name in _DICTIONARIES],
-        write_statistics=[name for name in leaves if name != "add.stats"],
-        store_schema=False,
-        write_batch_size=_BATCH,
+        sink, schema, compression="snappy", use_dictionary=_DICTIONARIES, store_schema=False
     ) as writer:
         if few:
             rows = [json.loads(line) for line in few]
-            writer.write_table(
-                pa.table(
-                    {
-                        f.name: pa.array([_fit(r.get(f.name), f.type) for r in rows], f.type)
-                        for f in schema
-                    },
-                    schema=schema,
-                )
-            )
+            columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in schema]
+            writer.write_table(pa.table(columns, schema=schema))
         for action, table in (("add", adds), ("remove", removes)):
             if table is not None and table.num_rows:
                 writer.write_table(_actions(schema, action, table), row_group_size=_ROW_GROUP)
@@ -368,7 +338,7 @@ def _struct(batch: pa.RecordBatch, field: pa.Field) -> pa.StructArray:
     by_name = {camel(name): batch.column(name) for name in batch.schema.names}
     children = []
     for child in field.type:
-        if child.name == "dataChange":  # always false in a checkpoint
+        if child == _DATA_CHANGE:
             column = pa.repeat(pa.scalar(False), batch.num_rows)
         else:
             column = by_name[child.name]
@@ -378,22 +348,3 @@ def _struct(batch: pa.RecordBatch, field: pa.Field) -> pa.StructArray:
             )
         children.append(column)
     return pa.StructArray.from_arrays(children, fields=list(field.type))
-
-
-def _fit(value: Any, kind: pa.DataType) -> Any:
-    """Convert a JSON value to what Arrow accepts for a type: maps become lists of pairs."""
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        return list(value.items())
-    if pa.types.is_struct(kind):
-        return {field.name: _fit(value.get(field.name), field.type) for field in kind}
-    return value
-
-
-def _leaves(schema: pa.Schema) -> Iterator[str]:
-    sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), sink)
-    parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
-    for index in range(len(parquet)):
-        yield parquet.column(index).path

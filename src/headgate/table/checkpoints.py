@@ -48,7 +48,6 @@ from headgate.table.file_columns import (
     FileColumns,
     camel,
     file_table,
-    stats_column,
     tombstone_table,
 )
 from headgate.table.parallel import in_parallel
@@ -152,8 +151,10 @@ def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
     adds = pa.concat_tables([*in_parallel(_Opened.adds, opened), file_table(json_adds)])
 
     def read_stats() -> pa.ChunkedArray:
-        columns = [*in_parallel(_Opened.stats, opened), stats_column(json_adds)]
-        stats = pa.chunked_array([c for column in columns for c in column.chunks], pa.string())
+        columns = in_parallel(_Opened.stats, opened)
+        chunks = [chunk for column in columns for chunk in column.chunks]
+        of_json = pa.array([add.stats for add in json_adds], pa.string())
+        stats = pa.chunked_array([*chunks, of_json], pa.string())
         if len(stats) != adds.num_rows:
             raise UnusableError(checkpoint.paths[0], "it changed while it was read.")
         return stats

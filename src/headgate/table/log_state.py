@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -44,23 +43,34 @@ from headgate.protocol.paths import (
     LAST_CHECKPOINT,
     STAGED,
     Checksum,
+    Compaction,
     PublishedCommit,
     parse_staged_name,
 )
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.table.checkpoints import UnusableError, read_checkpoint
-from headgate.table.commit_replay import RESTORE, Entry, UnusableEntryError, apply_entries
 from headgate.table.gc_pause import gc_paused
 from headgate.table.log_files import DeltaLog, Listed, log_files
+from headgate.table.parallel import in_parallel
 from headgate.table.ratified_content import find_content
-from headgate.table.time_travel import TimeTravel, in_commit_timestamp
+from headgate.table.time_travel import in_commit_timestamp, version_at
 
 _NAMESPACE: Final = "namespace.json"  # marks a namespace of a filesystem catalog
 _GREATEST: Final = Version(2**63 - 1)
 _BY_NAME: Final = 64  # up to so many commits are read by their computed names before a LIST
-_READERS: Final = 16
-_SHARE: Final = 32
+_RESTORE: Final = "Restore the files of the log from a backup, or read another version."
+
+Entry = RatifiedCommit | PublishedCommit | Compaction
+
+
+class UnusableEntryError(Exception):
+    """A log file is missing, or does not hold what its name promises."""
+
+    def __init__(self, entry: PublishedCommit | Compaction, why: str) -> None:
+        self.path = entry.path
+        self.why = why
+        super().__init__(entry.path)
 
 
 class _VanishedError(InvariantError):
@@ -153,8 +163,8 @@ class Source(ABC):
             state = replace(state, metadata_file=segment.checkpoint.paths[0])
         else:
             state = replay.EMPTY
-        contents = self.contents(segment.entries)
-        state = apply_entries(self.label, state, segment.entries, contents)
+        for entry, content in zip(segment.entries, self.contents(segment.entries), strict=True):
+            state = self.applied(state, entry, content)
         checkpoint = segment.checkpoint
         if checkpoint is not None and state.metadata_file == checkpoint.paths[0]:
             assert state.metadata is not None
@@ -164,22 +174,32 @@ class Source(ABC):
 
     def contents(self, entries: Sequence[Entry]) -> list[bytes]:
         """Return the content of every entry; several files are read in parallel."""
-        contents = [e.content if isinstance(e, RatifiedCommit) else None for e in entries]
-        places = [place for place, content in enumerate(contents) if content is None]
+        inline = [e.content if isinstance(e, RatifiedCommit) else None for e in entries]
+        missing = [entry for entry, content in zip(entries, inline, strict=True) if content is None]
+        # On a local disk threads would only wait for each other.
+        is_local = self.log.store.local_path(LAST_CHECKPOINT) is not None
+        read = iter(map(self.content, missing) if is_local else in_parallel(self.content, missing))
+        return [next(read) if content is None else content for content in inline]
 
-        def read(some: Sequence[int]) -> None:
-            for place in some:
-                contents[place] = self.content(entries[place])
-
-        if len(places) < 3 or self.log.store.local_path(LAST_CHECKPOINT) is not None:
-            read(places)  # on a local disk threads would only wait for each other
-        else:
-            # Giving a thread one file at a time would cost more than reading it.
-            share = max(1, min(_SHARE, len(places) // _READERS))
-            shares = [places[at : at + share] for at in range(0, len(places), share)]
-            with ThreadPoolExecutor(_READERS) as pool:
-                list(pool.map(read, shares))
-        return cast("list[bytes]", contents)  # every None was filled
+    def applied(self, state: TableState, entry: Entry, content: bytes) -> TableState:
+        """Decode the content of a log entry and apply it to the state before it."""
+        try:
+            actions = decode(content)
+        except MalformedError as error:
+            if isinstance(entry, Compaction):  # the commits themselves may exist
+                raise UnusableEntryError(entry, error.message) from error
+            raise MalformedError(
+                f"{self.label} version {entry.version}: {_path(entry)} cannot be read:"
+                f" {error.message}",
+                remedy=_RESTORE,
+            ) from error
+        if isinstance(entry, Compaction) and (why := replay.contradiction(actions)) is not None:
+            raise UnusableEntryError(entry, f"it {why}.")
+        version = entry.last if isinstance(entry, Compaction) else entry.version
+        after = replay.apply(state, version, actions)
+        if after.metadata is not state.metadata:
+            after = replace(after, metadata_file=_path(entry))
+        return after
 
     def content(self, entry: Entry) -> bytes:
         if isinstance(entry, RatifiedCommit):
@@ -231,8 +251,7 @@ class Source(ABC):
 
     def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
         """Find the last version committed at or before a time. Spec: CM-38."""
-        travel = TimeTravel(self.label, self.log, self.in_commit_timestamp)
-        return travel.version_at(at_ms, latest, metadata)
+        return version_at(self.label, self.log, self.in_commit_timestamp, at_ms, latest, metadata)
 
     def in_commit_timestamp(self, version: Version) -> int | None:
         """Return the in-commit timestamp of a version; None if its commit no longer exists."""
@@ -327,12 +346,6 @@ class PlainSource(Source):
             self._list_all()
         return self._newest()
 
-    def latest_since(self, version: Version) -> Version:
-        """Find the latest version by listing only what is newer than a known version."""
-        self.listing = self.log.list(Version(version + 1))
-        self.latest = self._newest(version)
-        return self.latest
-
     def latest_or_damaged(self, above: Version) -> TableState:
         """Read the latest state; if the log above a version is damaged, what can be read of it.
 
@@ -366,21 +379,19 @@ class PlainSource(Source):
         return MalformedError(
             f"The log of {self.label} has a gap: version {version} cannot be read without "
             f"{gap}.{self.describe_unusable()}",
-            remedy=RESTORE,
+            remedy=_RESTORE,
         )
 
     def _list_all(self) -> None:
         self.listing = self.log.list()
         self._is_whole = True
 
-    def _newest(self, at_least: Version | None = None) -> Version:
+    def _newest(self) -> Version:
         files = log_files(self.listing or ())
         versions = [file.version for file in files if isinstance(file, PublishedCommit)]
         checkpoint = newest_checkpoint(_GREATEST, listed=files)
         if checkpoint is not None:
             versions.append(checkpoint.version)
-        if at_least is not None:
-            versions.append(at_least)
         if not versions:
             raise NotFoundError(
                 f"There is no Delta table at {self.label}.", remedy="Check the path."
@@ -429,18 +440,22 @@ class PlainSource(Source):
         return None
 
 
+def _path(entry: Entry) -> str:
+    return PublishedCommit(entry.version).path if isinstance(entry, RatifiedCommit) else entry.path
+
+
 def complete(state: TableState, label: str) -> TableState:
     """Refuse a state without protocol, metadata or schema."""
     if state.protocol is None or state.metadata is None:
         lacks = "protocol" if state.protocol is None else "metaData"
         raise MalformedError(
-            f"{label} version {state.version}: its log has no {lacks} action.", remedy=RESTORE
+            f"{label} version {state.version}: its log has no {lacks} action.", remedy=_RESTORE
         )
     if not state.metadata.schema_string:
         raise MalformedError(
             f"{label} version {state.version}: the metaData in {state.metadata_file} has no"
             " schemaString.",
-            remedy=RESTORE,
+            remedy=_RESTORE,
         )
     return state
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-_WORKERS: Final = 8
+_WORKERS: Final = 16
 
 
 def in_parallel(work: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -35,6 +35,7 @@ _BATCH: Final = 64 * 1024  # files whose statistics are Python objects at one ti
 _MIN_FILES: Final = 1000  # with fewer files, comparing columns saves nothing
 _MAX_LITERALS: Final = 16  # with more literals, comparing columns saves nothing
 _GREATEST: Final = 2**63 - 1
+_ROW: Final = "\0row"  # not the name of a column
 
 
 def by_partitions(files: pa.Table, names: Sequence[str], pruner: Pruner) -> pa.Table:
@@ -42,12 +43,18 @@ def by_partitions(files: pa.Table, names: Sequence[str], pruner: Pruner) -> pa.T
     if not names or not files.num_rows:
         return files
     columns = [_partition_column(files["partition_values"], name) for name in names]
-    values = pa.table(columns, list(names))
-    distinct = values.group_by(list(names)).aggregate([])
-    kept = [combination for combination in distinct.to_pylist() if pruner.may_match(combination)]
-    if len(kept) == distinct.num_rows:
+    rows = pa.array(range(files.num_rows))
+    groups = (
+        pa.table([*columns, rows], [*names, _ROW])
+        .group_by(list(names), use_threads=False)
+        .aggregate([(_ROW, "list")])
+    )
+    combinations = groups.select(list(names)).to_pylist()
+    kept = [pruner.may_match(combination) for combination in combinations]
+    if all(kept):
         return files
-    return files.filter(_is_among(values, kept))
+    kept_rows = groups[f"{_ROW}_list"].filter(pa.array(kept)).combine_chunks().flatten()
+    return files.filter(pc.is_in(rows, value_set=kept_rows))
 
 
 def _partition_column(maps: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -66,24 +73,6 @@ def _lookup(maps: pa.MapArray, name: str) -> pa.Array:
             items = pa.FixedSizeListArray.from_arrays(maps.items.slice(start, stop - start), width)
             return pc.list_element(items, place)
     return pc.map_lookup(maps, name, "first")
-
-
-def _is_among(values: pa.Table, kept: Sequence[Mapping[str, str | None]]) -> pa.ChunkedArray:
-    # Lengths before values, and a mark for null: no two combinations give the same text.
-    def encoded(value: str | None) -> str:
-        return "-" if value is None else f"{len(value.encode())}:{value}"
-
-    texts = [
-        pc.if_else(
-            pc.is_null(column),
-            "-",
-            pc.binary_join_element_wise(pc.binary_length(column).cast(pa.string()), column, ":"),
-        )
-        for column in values.columns
-    ]
-    kept_texts = ["".join(map(encoded, combination.values())) for combination in kept]
-    joined = pc.binary_join_element_wise(*texts, "")
-    return pc.is_in(joined, value_set=pa.array(kept_texts, pa.string()))
 
 
 def by_whole_numbers(

@@ -44,9 +44,17 @@ _MAX_UNREAD: Final = 32  # commits kept by an unread snapshot; the catalog is as
 _NEAR: Final = 64  # up to so many commits are read rather than a checkpoint above the base
 
 
+def resolve(catalog: ManagingCatalog, ref: Ref, sequence: SequenceNumber | None = None) -> Resolved:
+    """Resolve a table, now or as of a sequence."""
+    resolved = catalog.resolve(ref, sequence)
+    if sequence is not None and resolved.sequence != sequence:  # it would be another moment
+        raise UnsupportedByCatalogError("This catalog has no sequences.")
+    return resolved
+
+
 def load(
     catalog: ManagingCatalog,
-    ref: Ref,
+    table: Ref | Resolved,
     *,
     version: Version | None = None,
     as_of_ms: int | None = None,
@@ -57,38 +65,10 @@ def load(
 ) -> Snapshot:
     """Load a table through its catalog: the latest version, or as of a version, time or sequence.
 
+    A table that was resolved already, such as in a cut over several tables, is not resolved again.
     `base` and the snapshots in `cache` are earlier versions to start from. Spec: RD-01, RD-04.
     """
-    return load_resolved(
-        catalog,
-        resolve(catalog, ref, sequence),
-        version=version,
-        as_of_ms=as_of_ms,
-        base=base,
-        cache=cache,
-        store_for=store_for,
-    )
-
-
-def resolve(catalog: ManagingCatalog, ref: Ref, sequence: SequenceNumber | None = None) -> Resolved:
-    """Resolve a table, now or as of a sequence."""
-    resolved = catalog.resolve(ref, sequence)
-    if sequence is not None and resolved.sequence != sequence:  # it would be another moment
-        raise UnsupportedByCatalogError("This catalog has no sequences.")
-    return resolved
-
-
-def load_resolved(
-    catalog: ManagingCatalog,
-    resolved: Resolved,
-    *,
-    version: Version | None = None,
-    as_of_ms: int | None = None,
-    base: Snapshot | None = None,
-    cache: SnapshotCache | None = None,
-    store_for: StoreFor = default_store_for,
-) -> Snapshot:
-    """Load a table whose name was resolved already, alone or in a cut over several tables."""
+    resolved = table if isinstance(table, Resolved) else resolve(catalog, table, sequence)
     if not resolved.catalog_managed:
         return load_path(resolved.location, version=version, as_of_ms=as_of_ms, store_for=store_for)
     source = ManagedSource(catalog, resolved, DeltaLog(store_for(resolved.location)))
@@ -146,24 +126,6 @@ def load_path(
     if version < 0:
         raise NotFoundError(f"{location} has no version {version}.", remedy="Versions begin at 0.")
     return _plain(source, source.state(version, None))
-
-
-def refresh(snapshot: Snapshot, catalog: ManagingCatalog | None = None) -> Snapshot:
-    """Load the latest version, starting from a snapshot; return the same object if it is current.
-
-    A managed table is always resolved: its log does not show commits that are not published.
-    """
-    if snapshot.table_id is None or catalog is None:
-        return _refreshed_plain(snapshot)
-    resolved = catalog.resolve(snapshot.table_id)
-    if resolved.latest == snapshot.version:
-        return snapshot
-    source = ManagedSource(catalog, resolved, DeltaLog(snapshot.store))
-    if resolved.latest < snapshot.version:
-        raise InvariantError(
-            f"{source.label} went back from version {snapshot.version} to {resolved.latest}."
-        )
-    return _managed(catalog, source, resolved, resolved.latest, snapshot)
 
 
 def follow(
@@ -300,16 +262,6 @@ def _plain(source: PlainSource, state: TableState) -> Snapshot:
         metadata=cast("Metadata", state.metadata),
         lazy_state=LazyState(state),
     )
-
-
-def _refreshed_plain(snapshot: Snapshot) -> Snapshot:
-    source = PlainSource(snapshot.location, DeltaLog(snapshot.store))
-    latest = source.latest_since(snapshot.version)
-    if latest == snapshot.version:
-        return snapshot
-    state = source.state(latest, snapshot.state)
-    source.refuse_managed(state)
-    return _plain(source, state)
 
 
 def _is_near(snapshot: Snapshot, version: Version, resolved: Resolved) -> bool:
