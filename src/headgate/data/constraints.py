@@ -124,10 +124,10 @@ def _sentence(error: Exception) -> str:
     return text if text.endswith((".", "?")) else f"{text}."
 
 
-def compare(how: str, left: _Values, right: _Values) -> _Values:
-    """Compare as Spark does: `equal`, `not_equal`, `less`, `less_equal`, `greater`, …, `same`."""
+def compare(operator: str, left: _Values, right: _Values) -> _Values:
+    """Compare as Spark does."""
     try:
-        return _compared(how, left, right)
+        return _OPERATIONS[operator](left, right)
     except _Unknown as error:
         raise UnsupportedFeatureError(
             f"This comparison is not supported: {error}.", remedy="Compare values of one type."

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial, reduce
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +21,8 @@ import pyarrow.parquet as pq
 
 from headgate.data.arrow_types import FIELD_ID, arrow_type, is_list, stored_type
 from headgate.data.constraints import Filter, compare
+from headgate.data.nested_arrays import list_array, map_array, struct_array, variant_array
 from headgate.errors import (
-    HeadgateError,
     InvalidArgumentError,
     InvariantError,
     MalformedError,
@@ -85,24 +87,38 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Read the live rows of one file that satisfy `where`, in these columns."""
     read = _with_filtered(layout.schema, columns, where)
-    with _DataFile(layout, add) as file:
-        for rows in file.rows(read):
-            chosen = rows if where is None else rows.filter(_chosen(where, rows, layout.schema))
-            yield (
-                chosen.select(range(len(columns))) if columns else _without_columns(chosen.num_rows)
-            )
+    with _file_errors(layout, add):
+        store, path = _locate(layout, data_path(add.path))
+        file = pq.ParquetFile(
+            store.local_path(path) or pa.BufferReader(store.get(path)),
+            coerce_int96_timestamp_unit="us",
+            arrow_extensions_enabled=False,
+        )
+    with file:
+        for rows in _rows(layout, add, file, read):
+            if isinstance(where, Filter):
+                rows = rows.filter(where.matching(rows))
+            elif where is not None:
+                rows = rows.filter(matching(where, rows, layout.schema))
+            yield rows.select(range(len(columns))) if columns else _without_columns(rows.num_rows)
 
 
-def open_data(layout: Layout, raw: str) -> tuple[ObjectStore, str]:
-    """Return the store, and the path within it, of a file named in the log."""
+@contextmanager
+def _file_errors(layout: Layout, add: AddFile) -> Iterator[None]:
+    """Convert the errors of opening and reading a data file to ours."""
+    file = f"{layout.label}: the data file {add.path}"
     try:
-        return _locate(layout, data_path(raw))
+        yield
+    except (FileNotFoundError, NotFoundError) as error:
+        raise InvariantError(f"{file} is missing.", remedy=_RESTORE) from error
     except InvalidArgumentError as error:
         raise MalformedError(
-            f"{layout.label}: the log names the file {raw!r}, which cannot be opened:"
+            f"{layout.label}: the log names the file {add.path!r}, which cannot be opened:"
             f" {error.message}",
             remedy=_RESTORE,
         ) from error
+    except (pa.ArrowException, OSError) as error:
+        raise MalformedError(f"{file} cannot be read: {error}.", remedy=_RESTORE) from error
 
 
 def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
@@ -114,109 +130,56 @@ def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
     return store_for(folder), decode(name)
 
 
-# One file
-
-
-class _DataFile:
-    """An open data file."""
-
-    def __init__(self, layout: Layout, add: AddFile) -> None:
-        self._layout = layout
-        self._add = add
-        self._input = self._open()
-        try:
-            self._file = pq.ParquetFile(
-                self._input, coerce_int96_timestamp_unit="us", arrow_extensions_enabled=False
-            )
-        except (pa.ArrowException, OSError) as error:
-            self._input.close()
-            raise self._unreadable(error) from error
-
-    def __enter__(self) -> _DataFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._input.close()
-
-    def rows(self, columns: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
-        conversion = _Conversion(self._layout.by_id, f"{self._add.path} of {self._layout.label}")
-        fields = list(self._file.schema_arrow)
-        if self._layout.by_id and fields and not any(_id_of(field) for field in fields):
-            raise MalformedError(
-                f"{self._layout.label}: the data file {self._add.path} has no field ids, which"
-                " the table's column mapping requires.",
-                remedy=_RESTORE,
-            )
-        stored = [item for item in columns if item.name not in self._layout.partition_columns]
-        indices = {item.name: conversion.find(item, fields) for item in stored}
-        constants = {
-            item.name: self._partition_value(item)
-            for item in columns
-            if item.name in self._layout.partition_columns
-        }
-        schema = pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in columns])
-        names = list({fields[index].name for index in indices.values() if index is not None})
-        for raw in self._live_rows(names):
-            at = {name: index for index, name in enumerate(raw.schema.names)}
-            arrays: list[pa.Array] = []
-            for item, field in zip(columns, schema, strict=True):
-                index = indices.get(item.name)
-                if item.name in constants:
-                    arrays.append(pa.repeat(constants[item.name], raw.num_rows))
-                elif index is None:
-                    arrays.append(pa.nulls(raw.num_rows, field.type))
-                else:
-                    values = raw.column(at[fields[index].name])
-                    arrays.append(conversion.convert(values, item.type, (item.name,)))
-            if arrays:
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-            else:
-                yield _without_columns(raw.num_rows)
-
-    def _live_rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        deleted = _Deleted(self._layout, self._add, self._file.metadata.num_rows)
-        first = 0
-        for rows in self._all_rows(names):
-            yield deleted.without(rows, first)
-            first += rows.num_rows
-
-    def _all_rows(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        if not names:  # every column is constant or null: only the number of rows is needed
-            rest = self._file.metadata.num_rows
-            while rest > 0:
-                count = min(rest, BATCH_ROWS)
-                yield _without_columns(count)
-                rest -= count
-            return
-        try:
-            yield from self._file.iter_batches(BATCH_ROWS, columns=list(names))
-        except (pa.ArrowException, OSError) as error:
-            raise self._unreadable(error) from error
-
-    def _open(self) -> Any:
-        store, path = open_data(self._layout, self._add.path)
-        try:
-            if (local := store.local_path(path)) is not None:
-                return pa.OSFile(local, "rb")
-            return pa.BufferReader(store.get(path))
-        except (FileNotFoundError, NotFoundError) as error:
-            raise InvariantError(
-                f"{self._layout.label}: the data file {self._add.path} is missing.",
-                remedy=_RESTORE,
-            ) from error
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: Exception) -> HeadgateError:
-        return MalformedError(
-            f"{self._layout.label}: the data file {self._add.path} cannot be read: {error}.",
+def _rows(
+    layout: Layout, add: AddFile, file: pq.ParquetFile, columns: Sequence[StructField]
+) -> Iterator[pa.RecordBatch]:
+    """Read the live rows of a file in the table's types."""
+    conversion = _Conversion(layout.by_id, f"{add.path} of {layout.label}")
+    fields = list(file.schema_arrow)
+    if layout.by_id and fields and not any(_id_of(field) for field in fields):
+        raise MalformedError(
+            f"{layout.label}: the data file {add.path} has no field ids, which the table's column"
+            " mapping requires.",
             remedy=_RESTORE,
         )
+    constants = {
+        item.name: _scalar(partition_value(layout.label, add, item), item.type)
+        for item in columns
+        if item.name in layout.partition_columns
+    }
+    stored = {
+        item.name: fields[index].name
+        for item in columns
+        if item.name not in constants and (index := conversion.find(item, fields)) is not None
+    }
+    schema = pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in columns])
+    all_rows = _all_rows(layout, add, file, list(set(stored.values())))
+    for rows in _live_rows(layout, add, all_rows, file.metadata.num_rows):
+        arrays: list[pa.Array] = []
+        for item, field in zip(columns, schema, strict=True):
+            if item.name in constants:
+                arrays.append(pa.repeat(constants[item.name], rows.num_rows))
+            elif item.name in stored:
+                values = rows.column(stored[item.name])
+                arrays.append(conversion.convert(values, item.type, (item.name,)))
+            else:
+                arrays.append(pa.nulls(rows.num_rows, field.type))
+        if arrays:
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        else:
+            yield _without_columns(rows.num_rows)
 
-    def _partition_value(self, item: StructField) -> pa.Scalar:
-        value = partition_value(self._layout.label, self._add, item)
-        return _scalar(value, item.type)
+
+def _all_rows(
+    layout: Layout, add: AddFile, file: pq.ParquetFile, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    if names:
+        with _file_errors(layout, add):
+            yield from file.iter_batches(BATCH_ROWS, columns=names)
+        return
+    # Every column is constant or null: only the number of rows is needed.
+    for first in range(0, file.metadata.num_rows, BATCH_ROWS):
+        yield _without_columns(min(BATCH_ROWS, file.metadata.num_rows - first))
 
 
 def _without_columns(num_rows: int) -> pa.RecordBatch:
@@ -248,49 +211,35 @@ def _scalar(value: object, data_type: DataType) -> pa.Scalar:
     return pa.scalar(value, arrow_type(data_type))
 
 
-def _chosen(where: Predicate | Filter, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
-    if isinstance(where, Filter):
-        return where.matching(rows)
-    return matching(where, rows, schema)
-
-
 def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
     """Evaluate a predicate on each row: true, false, or null if that is unknown."""
     match where:
         case Compare(column, operator, value):
-            values, data_type = _column(rows, schema, column)
-            return compare(_OPERATORS[operator], values, _literal(value, data_type))
+            return _compared(rows, schema, column, operator, value)
         case In(column, choices):
-            values, data_type = _column(rows, schema, column)
-            answer = pa.repeat(pa.scalar(False), rows.num_rows)
-            for choice in choices:
-                is_equal = compare("equal", values, _literal(choice, data_type))
-                answer = pc.or_kleene(answer, is_equal)
-            return answer
+            equal = (_compared(rows, schema, column, Operator.EQ, value) for value in choices)
+            return reduce(pc.or_kleene, equal, pa.repeat(pa.scalar(False), rows.num_rows))
         case IsNull(column):
             return pc.is_null(_column(rows, schema, column)[0])
         case And(items):
-            answer = pa.repeat(pa.scalar(True), rows.num_rows)
-            for item in items:
-                answer = pc.and_kleene(answer, matching(item, rows, schema))
-            return answer
+            parts = (matching(item, rows, schema) for item in items)
+            return reduce(pc.and_kleene, parts, pa.repeat(pa.scalar(True), rows.num_rows))
         case Or(items):
-            answer = pa.repeat(pa.scalar(False), rows.num_rows)
-            for item in items:
-                answer = pc.or_kleene(answer, matching(item, rows, schema))
-            return answer
+            parts = (matching(item, rows, schema) for item in items)
+            return reduce(pc.or_kleene, parts, pa.repeat(pa.scalar(False), rows.num_rows))
         case Not(item):
             return pc.invert(matching(item, rows, schema))
 
 
-_OPERATORS: Final = {
-    Operator.EQ: "equal",
-    Operator.NE: "not_equal",
-    Operator.LT: "less",
-    Operator.LE: "less_equal",
-    Operator.GT: "greater",
-    Operator.GE: "greater_equal",
-}
+def _compared(
+    rows: pa.RecordBatch,
+    schema: StructType,
+    column: Sequence[str],
+    operator: Operator,
+    value: Literal,
+) -> pa.Array:
+    values, data_type = _column(rows, schema, column)
+    return compare(operator.value, values, _literal(value, data_type))
 
 
 def _literal(value: Literal, data_type: DataType) -> pa.Scalar:
@@ -342,32 +291,29 @@ def _with_filtered(
 # Deleted rows
 
 
-class _Deleted:
-    """The positions that a file's deletion vector marks, for one pass over the file in order."""
-
-    def __init__(self, layout: Layout, add: AddFile, num_rows: int) -> None:
-        self._positions: Sequence[int] = ()
-        self._next = 0
-        if add.deletion_vector is not None:
-            self._positions = deleted_rows(layout, add)
-        if self._positions and self._positions[-1] >= num_rows:
-            raise MalformedError(
-                f"{layout.label}: the deletion vector of the data file {add.path} marks row"
-                f" {self._positions[-1]}, and the file has {num_rows}.",
-                remedy=_RESTORE,
-            )
-
-    def without(self, rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """Drop deleted rows from consecutive rows that begin at position `first`."""
-        positions, at = self._positions, self._next
-        self._next = bisect_left(positions, first + rows.num_rows, at)
-        if self._next == at:
-            return rows
-        bits = bytearray(b"\xff" * ((rows.num_rows + 7) // 8))
-        for position in positions[at : self._next]:
-            bits[position - first >> 3] ^= 1 << (position - first & 7)
-        live = pa.Array.from_buffers(pa.bool_(), rows.num_rows, [None, pa.py_buffer(bits)])
-        return rows.filter(live)
+def _live_rows(
+    layout: Layout, add: AddFile, batches: Iterator[pa.RecordBatch], num_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Drop the rows that a file's deletion vector marks."""
+    deleted = deleted_rows(layout, add)
+    if deleted and deleted[-1] >= num_rows:
+        raise MalformedError(
+            f"{layout.label}: the deletion vector of the data file {add.path} marks row"
+            f" {deleted[-1]}, and the file has {num_rows}.",
+            remedy=_RESTORE,
+        )
+    first = done = 0
+    for rows in batches:
+        upto = bisect_left(deleted, first + rows.num_rows, done)
+        if upto == done:
+            yield rows
+        else:
+            bits = bytearray(b"\xff" * ((rows.num_rows + 7) // 8))
+            for position in deleted[done:upto]:
+                bits[position - first >> 3] ^= 1 << (position - first & 7)
+            buffers = [None, pa.py_buffer(bits)]
+            yield rows.filter(pa.Array.from_buffers(pa.bool_(), rows.num_rows, buffers))
+        first, done = first + rows.num_rows, upto
 
 
 def deleted_rows(layout: Layout, add: AddFile) -> Sequence[int]:
@@ -438,22 +384,28 @@ class _Conversion:
             case StructType():
                 self._check(pa.types.is_struct(values.type), values, to, path)
                 return self._struct(values, to, path)
-            case ArrayType(element):
+            case ArrayType():
                 self._check(is_list(values.type), values, to, path)
-                offsets = list_offsets(values)
-                inner = self.convert(values.flatten(), element, (*path, "element"))
-                mask = values.is_null() if values.null_count else None
-                return pa.ListArray.from_arrays(offsets, inner, type=arrow_type(to), mask=mask)
+                element = partial(self.convert, to=to.element, path=(*path, "element"))
+                return list_array(values, element, arrow_type(to))
             case MapType():
                 self._check(pa.types.is_map(values.type), values, to, path)
-                return self._map(values, to, path)
+                key = partial(self.convert, to=to.key, path=(*path, "key"))
+                value = partial(self.convert, to=to.value, path=(*path, "value"))
+                return map_array(values, key, value, arrow_type(to))
             case _ if to == VARIANT:
-                return self._variant(values, path)
+                self._check(pa.types.is_struct(values.type), values, to, path)
+                if (variants := variant_array(values)) is None:
+                    raise UnsupportedFeatureError(
+                        f"Column {'.'.join(path)} of {self.file} is a shredded variant"
+                        " (variantShredding)."
+                    )
+                return variants
             case _:
                 return self._leaf(values, to, path)
 
     def _struct(self, values: pa.Array, to: StructType, path: tuple[str, ...]) -> pa.Array:
-        fields = [values.type.field(i) for i in range(values.type.num_fields)]
+        fields = list(values.type)
         arrays: list[pa.Array] = []
         for item in to.fields:
             index = self.find(item, fields)
@@ -461,37 +413,7 @@ class _Conversion:
                 arrays.append(pa.nulls(len(values), arrow_type(item.type)))
             else:
                 arrays.append(self.convert(values.field(index), item.type, (*path, item.name)))
-        if not arrays:
-            return pa.nulls(len(values), pa.struct([]))
-        mask = values.is_null() if values.null_count else None
-        target = arrow_type(to)
-        names = [target.field(i) for i in range(target.num_fields)]
-        return pa.StructArray.from_arrays(arrays, fields=names, mask=mask)
-
-    def _map(self, values: pa.Array, to: MapType, path: tuple[str, ...]) -> pa.Array:
-        listed = as_list(values)
-        flat = listed.flatten()
-        return pa.MapArray.from_arrays(
-            list_offsets(listed),
-            self.convert(flat.field(0), to.key, (*path, "key")),
-            self.convert(flat.field(1), to.value, (*path, "value")),
-            type=arrow_type(to),
-            mask=values.is_null() if values.null_count else None,
-        )
-
-    def _variant(self, values: pa.Array, path: tuple[str, ...]) -> pa.Array:
-        target = arrow_type(VARIANT)
-        self._check(pa.types.is_struct(values.type), values, VARIANT, path)
-        names = {values.type.field(i).name: i for i in range(values.type.num_fields)}
-        if names.keys() != {"metadata", "value"}:
-            raise UnsupportedFeatureError(
-                f"Column {'.'.join(path)} of {self.file} is a shredded variant (variantShredding)."
-            )
-        return pa.StructArray.from_arrays(
-            [values.field(names[key]).cast(pa.binary()) for key in ("metadata", "value")],
-            fields=[target.field(i) for i in range(2)],
-            mask=values.is_null() if values.null_count else None,
-        )
+        return struct_array(values, arrays, arrow_type(to))
 
     def _leaf(self, values: pa.Array, to: DataType, path: tuple[str, ...]) -> pa.Array:
         target = arrow_type(to)
@@ -512,24 +434,6 @@ class _Conversion:
                 f"Column {'.'.join(path)} of the data file {self.file} is {values.type}, but in"
                 f" the table's schema it is {to}."
             )
-
-
-def list_offsets(lists: pa.Array) -> pa.Array:
-    """Return offsets into the flattened values, which leave out those of null lists."""
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).cast(pa.int32())
-    return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
-
-
-def as_list(maps: pa.Array) -> pa.Array:
-    """Return maps as lists of entries, which can be flattened."""
-    entries = pa.StructArray.from_arrays([maps.keys, maps.items], names=["key", "value"])
-    return pa.Array.from_buffers(
-        pa.list_(entries.type),
-        len(maps),
-        maps.buffers()[:2],
-        offset=maps.offset,
-        children=[entries],
-    )
 
 
 def _is_readable_as(stored: pa.DataType, to: pa.DataType) -> bool:

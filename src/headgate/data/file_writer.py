@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.data.arrow_types import file_schema
-from headgate.data.file_reader import as_list, list_offsets
+from headgate.data.nested_arrays import list_array, map_array, struct_array
 from headgate.data.statistics_builder import StatisticsBuilder, indexed_columns, number
 from headgate.errors import HeadgateError, InvalidDataError
 from headgate.protocol.actions import AddFile
@@ -275,29 +276,21 @@ def _stored_values(values: pa.Array, of: DataType, target: pa.DataType) -> pa.Ar
     """Return the values under physical names and without void fields."""
     if values.type == target:
         return values
-    mask = values.is_null() if values.null_count else None
     match of:
         case StructType(fields):
             kept = [i for i, item in enumerate(fields) if item.type != VOID]
-            inner = [target.field(i) for i in range(target.num_fields)]
             arrays = [
                 _stored_values(values.field(i), fields[i].type, field.type)
-                for i, field in zip(kept, inner, strict=True)
+                for i, field in zip(kept, target, strict=True)
             ]
-            return pa.StructArray.from_arrays(arrays, fields=inner, mask=mask)
-        case ArrayType(element):
-            flat = _stored_values(values.flatten(), element, target.value_type)
-            return pa.ListArray.from_arrays(list_offsets(values), flat, type=target, mask=mask)
-        case MapType(key, value):
-            listed = as_list(values)
-            entries = listed.flatten()
-            return pa.MapArray.from_arrays(
-                list_offsets(listed),
-                _stored_values(entries.field(0), key, target.key_type),
-                _stored_values(entries.field(1), value, target.item_type),
-                type=target,
-                mask=mask,
-            )
+            return struct_array(values, arrays, target)
+        case ArrayType():
+            element = partial(_stored_values, of=of.element, target=target.value_type)
+            return list_array(values, element, target)
+        case MapType():
+            key = partial(_stored_values, of=of.key, target=target.key_type)
+            value = partial(_stored_values, of=of.value, target=target.item_type)
+            return map_array(values, key, value, target)
         case _:
             return values
 

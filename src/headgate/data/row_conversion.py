@@ -7,6 +7,7 @@ same type. Anything else is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -14,7 +15,13 @@ import pyarrow.compute as pc
 
 from headgate.data.arrow_types import arrow_schema, arrow_type, is_list
 from headgate.data.constraints import Constraint, parse_constraint
-from headgate.data.file_reader import as_list, list_offsets
+from headgate.data.nested_arrays import (
+    list_array,
+    map_array,
+    map_entries,
+    struct_array,
+    variant_array,
+)
 from headgate.errors import InvalidDataError
 from headgate.names import did_you_mean, fold
 from headgate.protocol.expressions.char_lengths import UNLIMITED, CharLengths, char_lengths
@@ -48,10 +55,8 @@ def constraints_of(schema: StructType, properties: Mapping[str, str]) -> list[Co
 
 def conform(rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
     """Convert rows to the columns and types of a table; refuse rows that do not fit."""
-    given = [rows.schema.field(i) for i in range(len(rows.schema))]
-    columns = [rows.column(i) for i in range(len(given))]
     lengths = CharLengths(fields={fold(item.name): char_lengths(item) for item in schema.fields})
-    arrays = _reordered(schema, given, columns, rows.num_rows, (), lengths)
+    arrays = _reordered(schema, list(rows.schema), rows.columns, rows.num_rows, (), lengths)
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
 
 
@@ -127,33 +132,24 @@ def _converted(values: pa.Array, to: DataType, path: Path, lengths: CharLengths)
         values = pc.run_end_decode(values)
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), target)
-    mask = values.is_null() if values.null_count else None
     match to:
         case StructType() if pa.types.is_struct(values.type):
-            given = [values.type.field(i) for i in range(values.type.num_fields)]
-            inner = [values.field(i) for i in range(len(given))]
-            arrays = _reordered(to, given, inner, len(values), path, lengths)
-            fields = [target.field(i) for i in range(target.num_fields)]
-            return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
-        case ArrayType(element) if is_list(values.type):
-            of_element, *_ = (*lengths.within, UNLIMITED)
-            flat = _converted(values.flatten(), element, (*path, "element"), of_element)
-            return pa.ListArray.from_arrays(list_offsets(values), flat, type=target, mask=mask)
-        case MapType(key, value) if pa.types.is_map(values.type):
+            inner = [values.field(i) for i in range(values.type.num_fields)]
+            arrays = _reordered(to, list(values.type), inner, len(values), path, lengths)
+            return struct_array(values, arrays, target)
+        case ArrayType() if is_list(values.type):
+            within, *_ = (*lengths.within, UNLIMITED)
+            element = partial(_converted, to=to.element, path=(*path, "element"), lengths=within)
+            return list_array(values, element, target)
+        case MapType() if pa.types.is_map(values.type):
             of_key, of_value, *_ = (*lengths.within, UNLIMITED, UNLIMITED)
-            listed = as_list(values)
-            entries = listed.flatten()
-            return pa.MapArray.from_arrays(
-                list_offsets(listed),
-                _converted(entries.field(0), key, (*path, "key"), of_key),
-                _converted(entries.field(1), value, (*path, "value"), of_value),
-                type=target,
-                mask=mask,
-            )
-        case StructType() | ArrayType() | MapType():
+            key = partial(_converted, to=to.key, path=(*path, "key"), lengths=of_key)
+            value = partial(_converted, to=to.value, path=(*path, "value"), lengths=of_value)
+            return map_array(values, key, value, target)
+        case _ if to == VARIANT and (variants := variant_array(values)) is not None:
+            return variants
+        case _ if pa.types.is_nested(target):
             raise _type_error(values.type, to, path)
-        case _ if to == VARIANT:
-            return _variant(values, path)
         case _:
             leaf = _leaf(values, to, path)
             return leaf if lengths.length is None else _limited(leaf, path, lengths, lengths.length)
@@ -187,18 +183,6 @@ def _limited(texts: pa.Array, path: Path, declared: CharLengths, length: int) ->
         )
     trimmed = pc.utf8_slice_codeunits(texts, 0, length)
     return pc.utf8_rpad(trimmed, length) if declared.is_char else trimmed
-
-
-def _variant(values: pa.Array, path: Path) -> pa.Array:
-    target = arrow_type(VARIANT)
-    fields = [target.field(i) for i in range(target.num_fields)]
-    names = [values.type.field(i).name for i in range(values.type.num_fields)]
-    if not pa.types.is_struct(values.type) or sorted(names) != ["metadata", "value"]:
-        raise _type_error(values.type, VARIANT, path)
-    arrays = [values.field(names.index(field.name)).cast(field.type) for field in fields]
-    return pa.StructArray.from_arrays(
-        arrays, fields=fields, mask=values.is_null() if values.null_count else None
-    )
 
 
 def _keeps_values(given: pa.DataType, to: pa.DataType) -> bool:
@@ -250,7 +234,7 @@ def _check_nulls(values: pa.Array, data_type: DataType, nullable: bool, path: Pa
             flat = values.flatten()
             _check_inner(flat, element, contains_null, (*path, "element"))
         case MapType(key, value, value_contains_null):
-            entries = as_list(values).flatten()
+            entries = map_entries(values)
             _check_inner(entries.field(0), key, False, (*path, "key"))
             _check_inner(entries.field(1), value, value_contains_null, (*path, "value"))
         case _:
