@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -17,7 +18,6 @@ from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.errors import (
@@ -34,7 +34,9 @@ from headgate.protocol.actions import (
     Protocol,
     RemoveFile,
     SetTransaction,
+    SidecarFile,
     Version,
+    Wrapped,
     decode,
 )
 from headgate.protocol.encoding import from_object
@@ -56,8 +58,14 @@ T = TypeVar("T")
 
 _BATCH: Final = 64 * 1024
 _WHOLE: Final = 8 << 20  # smaller objects are fetched in one request
-_NO_TABLE: Final = "it has no protocol or no metaData."
-_FEW: Final = ("protocol", "metaData", "txn", "domainMetadata", "checkpointMetadata", "sidecar")
+# Actions that are not about files, and a field that each of them has.
+_FEW: Final = {
+    "protocol": "minReaderVersion",
+    "metaData": "id",
+    "txn": "appId",
+    "domainMetadata": "domain",
+    "sidecar": "path",
+}
 # Raised by Arrow and our parsers for a file that is truncated, missing or not Parquet.
 _BROKEN: Final = (
     pa.ArrowException,
@@ -97,14 +105,8 @@ class CheckpointState:
 
 def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
     """Read a checkpoint without its statistics, or raise `UnusableError`. Spec: CM-16."""
-    try:
+    with _unusable(checkpoint.paths[0]):
         return _read(store, checkpoint)
-    except UnavailableError:
-        raise
-    except UnusableError:
-        raise
-    except _BROKEN as error:
-        raise UnusableError(checkpoint.paths[0], _why(error)) from error
 
 
 def verify_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> None:
@@ -112,22 +114,23 @@ def verify_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> None:
 
     Reads the actions that are not about files, and only the Parquet footers of the rest.
     """
-    try:
+    with _unusable(checkpoint.paths[0]):
         few = _Few()
-        if checkpoint.paths[0].endswith(".json"):
-            few.take_json(store.get(checkpoint.paths[0]))
-        else:
-            for path in checkpoint.paths:
-                few.take(_Opened(store, path))
-        for named in few.sidecars:
-            sidecar = _Opened(store, _sidecar_path(named))
-            sidecar.named(sidecar.file)
-    except (UnavailableError, UnusableError):
-        raise
+        few.read(store, checkpoint)
+        for opened in few.opened_sidecars(store):
+            with opened.errors():
+                opened.file()
+
+
+@contextmanager
+def _unusable(path: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Raise `UnusableError` if reading a file fails."""
+    try:
+        yield
     except _BROKEN as error:
-        raise UnusableError(checkpoint.paths[0], _why(error)) from error
-    if few.protocol is None or few.metadata is None:
-        raise UnusableError(checkpoint.paths[0], _NO_TABLE)
+        if isinstance(error, (UnavailableError, UnusableError, *but)):
+            raise
+        raise UnusableError(path, _why(error)) from error
 
 
 def _why(error: BaseException) -> str:
@@ -137,36 +140,28 @@ def _why(error: BaseException) -> str:
 
 
 def _read(store: ObjectStore, checkpoint: CheckpointFiles) -> CheckpointState:
-    few, json_adds, json_removes = _Few(), list[AddFile](), list[RemoveFile]()
-    parts = checkpoint.paths
-    if parts[0].endswith(".json"):
-        json_adds, json_removes = few.take_json(store.get(parts[0]))
-        parts = ()
-    for path in parts:
-        few.take(_Opened(store, path))
-    parts += tuple(_sidecar_path(path) for path in few.sidecars)
-    if few.protocol is None or few.metadata is None:
-        raise UnusableError(checkpoint.paths[0], _NO_TABLE)
-    opened = [_Opened(store, path) for path in parts]
-    adds = pa.concat_tables([*in_parallel(_Opened.adds, opened), file_table(json_adds)])
+    few = _Few()
+    protocol, metadata = few.read(store, checkpoint)
+    opened = [*few.opened, *few.opened_sidecars(store)]
+    adds = pa.concat_tables([*in_parallel(_Opened.adds, opened), file_table(few.adds)])
 
     def read_stats() -> pa.ChunkedArray:
         columns = in_parallel(_Opened.stats, opened)
         chunks = [chunk for column in columns for chunk in column.chunks]
-        of_json = pa.array([add.stats for add in json_adds], pa.string())
+        of_json = pa.array([add.stats for add in few.adds], pa.string())
         stats = pa.chunked_array([*chunks, of_json], pa.string())
         if len(stats) != adds.num_rows:
             raise UnusableError(checkpoint.paths[0], "it changed while it was read.")
         return stats
 
     def read_tombstones() -> pa.Table:
-        tables = [*in_parallel(_Opened.tombstones, opened), tombstone_table(json_removes)]
+        tables = [*in_parallel(_Opened.tombstones, opened), tombstone_table(few.removes)]
         return pa.concat_tables(tables)
 
     return CheckpointState(
         checkpoint.version,
-        few.protocol,
-        few.metadata,
+        protocol,
+        metadata,
         tuple(few.transactions),
         tuple(few.domains),
         FileColumns(
@@ -212,24 +207,22 @@ class _Opened:
 
     def adds(self) -> pa.Table:
         """Read the live files, without statistics."""
-        return self.named(lambda: _read_rows(self.file(), "add", FILES))
+        with self.errors():
+            return _read_rows(self.file(), "add", FILES)
 
     def tombstones(self) -> pa.Table:
         """Read the removed files."""
-        return self.named(lambda: _read_rows(self.file(), "remove", TOMBSTONES))
+        with self.errors():
+            return _read_rows(self.file(), "remove", TOMBSTONES)
 
     def stats(self) -> pa.ChunkedArray:
         """Read the statistics of the live files as JSON, in the same order."""
-        return self.named(lambda: _read_stats(self.file()))
+        with self.errors():
+            return _read_stats(self.file())
 
-    def named(self, read: Callable[[], T]) -> T:
-        """Read from this file, and name it in the error if that fails."""
-        try:
-            return read()
-        except (UnavailableError, UnusableError, NotFoundError, FileNotFoundError):
-            raise
-        except _BROKEN as error:
-            raise UnusableError(self.path, _why(error)) from error
+    def errors(self) -> AbstractContextManager[None]:
+        """Name this file in errors, except for one that is missing."""
+        return _unusable(self.path, but=(NotFoundError, FileNotFoundError))
 
 
 def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
@@ -274,20 +267,39 @@ class _Ranges(io.RawIOBase):
 
 
 class _Few:
-    """The actions of a checkpoint that are not about files."""
+    """The actions of a checkpoint's own files: those about the table, and where the others are."""
 
     def __init__(self) -> None:
         self.protocol: Protocol | None = None
         self.metadata: Metadata | None = None
         self.transactions: list[SetTransaction] = []
         self.domains: list[DomainMetadata] = []
-        self.sidecars: list[str] = []
+        self.sidecars: list[SidecarFile] = []
+        self.adds: list[AddFile] = []  # of a JSON head, as are `removes`
+        self.removes: list[RemoveFile] = []
+        self.opened: list[_Opened] = []  # Parquet files that may hold actions about files
 
-    def take(self, opened: _Opened) -> None:
+    def read(self, store: ObjectStore, checkpoint: CheckpointFiles) -> tuple[Protocol, Metadata]:
+        if checkpoint.paths[0].endswith(".json"):
+            for line in decode(store.get(checkpoint.paths[0])):
+                self._take(line)
+        else:
+            self.opened = [_Opened(store, path) for path in checkpoint.paths]
+            for opened in self.opened:
+                with opened.errors():
+                    self._take_parquet(opened.file())
+        if self.protocol is None or self.metadata is None:
+            raise UnusableError(checkpoint.paths[0], "it has no protocol or no metaData.")
+        return self.protocol, self.metadata
+
+    def opened_sidecars(self, store: ObjectStore) -> list[_Opened]:
+        # Sidecars are always in one folder, so the path that a writer put before the name (relative
+        # or absolute) adds nothing.
+        names = [unquote(sidecar.path.rpartition("/")[2]) for sidecar in self.sidecars]
+        return [_Opened(store, f"{SIDECARS}/{name}") for name in names]
+
+    def _take_parquet(self, file: pq.ParquetFile) -> None:
         """Read them from a Parquet file, skipping row groups that have none."""
-        opened.named(lambda: self._take(opened.file()))
-
-    def _take(self, file: pq.ParquetFile) -> None:
         columns = [name for name in _FEW if name in file.schema_arrow.names]
         groups = [
             group
@@ -299,41 +311,28 @@ class _Few:
         table = file.read_row_groups(groups, columns=columns)
         for name in columns:
             column = table[name]
-            rows = column.filter(pc.is_valid(column))
-            for fields in rows.to_pylist(maps_as_pydicts="strict"):
-                self._add(name, fields)
+            for fields in column.drop_null().to_pylist(maps_as_pydicts="strict"):
+                given = {key: value for key, value in fields.items() if value is not None}
+                if _FEW[name] in given:
+                    if form := given.get("format"):
+                        given["format"] = {k: v for k, v in form.items() if v is not None}
+                    if name == "domainMetadata":
+                        given.setdefault("removed", False)
+                    self._take(from_object({name: given}, Wrapped))
 
-    def take_json(self, content: bytes) -> tuple[list[AddFile], list[RemoveFile]]:
-        """Read them from a JSON head; return the actions about files that it holds as well."""
-        lines = decode(content)
-        for line in lines:
-            self.protocol = line.protocol or self.protocol
-            self.metadata = line.meta_data or self.metadata
-            if line.txn is not None:
-                self.transactions.append(line.txn)
-            elif line.domain_metadata is not None:
-                self.domains.append(line.domain_metadata)
-            elif line.sidecar is not None:
-                self.sidecars.append(line.sidecar.path)
-        adds = [line.add for line in lines if line.add is not None]
-        return adds, [line.remove for line in lines if line.remove is not None]
-
-    def _add(self, name: str, fields: dict[str, Any]) -> None:
-        given = {key: value for key, value in fields.items() if value is not None}
-        match name:
-            case "protocol" if "minReaderVersion" in given:
-                self.protocol = from_object(given, Protocol)
-            case "metaData" if "id" in given:
-                form = given.get("format") or {}
-                given["format"] = {key: form[key] for key in form if form[key] is not None}
-                self.metadata = from_object(given, Metadata)
-            case "txn" if "appId" in given:
-                self.transactions.append(from_object(given, SetTransaction))
-            case "domainMetadata" if "domain" in given:
-                given.setdefault("removed", False)
-                self.domains.append(from_object(given, DomainMetadata))
-            case "sidecar" if "path" in given:
-                self.sidecars.append(given["path"])
+    def _take(self, line: Wrapped) -> None:
+        self.protocol = line.protocol or self.protocol
+        self.metadata = line.meta_data or self.metadata
+        if line.add is not None:
+            self.adds.append(line.add)
+        elif line.remove is not None:
+            self.removes.append(line.remove)
+        elif line.txn is not None:
+            self.transactions.append(line.txn)
+        elif line.domain_metadata is not None:
+            self.domains.append(line.domain_metadata)
+        elif line.sidecar is not None:
+            self.sidecars.append(line.sidecar)
 
 
 def _may_hold(group: pq.RowGroupMetaData, *names: str) -> bool:
@@ -346,12 +345,6 @@ def _may_hold(group: pq.RowGroupMetaData, *names: str) -> bool:
         if stats is None or not stats.has_null_count or stats.null_count < chunk.num_values:
             return True
     return False
-
-
-def _sidecar_path(named: str) -> str:
-    # Sidecars are always in one folder, so the path that a writer put before the name (relative
-    # or absolute) adds nothing.
-    return f"{SIDECARS}/{unquote(named.rpartition('/')[2])}"
 
 
 def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table:

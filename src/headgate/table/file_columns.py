@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from headgate.protocol.actions import AddFile, DeletionVector, FileKey, RemoveFile
 from headgate.protocol.data_paths import UNUSUAL, normal_path
 from headgate.protocol.log.replay import TableState
-from headgate.table.gc_pause import gc_paused
 
 MAP: Final = pa.map_(pa.string(), pa.string())
 VECTOR: Final = pa.struct(
@@ -145,7 +144,6 @@ class FileColumns:
         return sorted_hashes, order
 
 
-@gc_paused()
 def live_files(state: TableState, *, stats: bool = False) -> pa.Table:
     """Return all live files of a state, in no particular order."""
     added = file_table(list(state.added()), stats=stats)

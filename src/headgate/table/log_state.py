@@ -50,7 +50,6 @@ from headgate.protocol.paths import (
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.table.checkpoints import UnusableError, read_checkpoint
-from headgate.table.gc_pause import gc_paused
 from headgate.table.log_files import DeltaLog, Listed, log_files
 from headgate.table.parallel import in_parallel
 from headgate.table.ratified_content import find_content
@@ -112,7 +111,6 @@ class Source(ABC):
         later = newest_checkpoint(latest, listed=log_files(self.listing or ()))
         return gap.first == 0 or (later is not None and later.version > gap.last)
 
-    @gc_paused()
     def state(self, version: Version, base: TableState | None) -> TableState:
         """Plan, read and replay; plan again without files that are unusable. Spec: RD-06."""
         while True:
