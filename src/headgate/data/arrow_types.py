@@ -51,16 +51,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema([_arrow_field(item) for item in schema.fields])
 
 
-def arrow_type(data_type: DataType) -> pa.DataType:
-    """Return the Arrow type in which values of a Delta type are read."""
-    return _arrow_type(data_type, in_files=False)
-
-
-def stored_type(data_type: DataType) -> pa.DataType:
-    """Return the Arrow type in which values of a Delta type are stored in data files."""
-    return _arrow_type(data_type, in_files=True)
-
-
 def file_schema(schema: StructType, without: frozenset[str] = frozenset()) -> pa.Schema:
     """Return the Arrow schema of a table's data files: physical names, field ids, no void.
 
@@ -74,11 +64,6 @@ def delta_schema(schema: pa.Schema) -> StructType:
     return StructType(tuple(_delta_field(field, (field.name,)) for field in schema))
 
 
-def delta_type(of: pa.DataType) -> DataType:
-    """Return the Delta type of a new column for values of an Arrow type."""
-    return _delta_type(of, ("value",))
-
-
 # Delta to Arrow
 
 
@@ -90,7 +75,7 @@ def _file_field(item: StructField) -> pa.Field:
     number = field_id(item)
     metadata = None if number is None else {FIELD_ID: str(number)}
     return pa.field(
-        physical_name(item), _arrow_type(item.type, in_files=True), item.nullable, metadata
+        physical_name(item), arrow_type(item.type, in_files=True), item.nullable, metadata
     )
 
 
@@ -98,7 +83,8 @@ def _stored(schema: StructType) -> list[StructField]:
     return [item for item in schema.fields if item.type != delta.VOID]
 
 
-def _arrow_type(data_type: DataType, *, in_files: bool) -> pa.DataType:
+def arrow_type(data_type: DataType, *, in_files: bool = False) -> pa.DataType:
+    """Return the Arrow type in which values of a Delta type are read, or stored in data files."""
     match data_type:
         case Primitive(name):
             return _PRIMITIVES[name]
@@ -109,10 +95,10 @@ def _arrow_type(data_type: DataType, *, in_files: bool) -> pa.DataType:
                 return pa.struct([_file_field(item) for item in _stored(data_type)])
             return pa.struct([_arrow_field(item) for item in fields])
         case ArrayType(element, contains_null):
-            inner = _arrow_type(element, in_files=in_files)
+            inner = arrow_type(element, in_files=in_files)
             return pa.list_(pa.field("element", inner, contains_null))
         case MapType(key, value, value_contains_null):
-            keys, values = (_arrow_type(side, in_files=in_files) for side in (key, value))
+            keys, values = (arrow_type(side, in_files=in_files) for side in (key, value))
             return pa.map_(keys, pa.field("value", values, value_contains_null))
 
 
@@ -144,10 +130,11 @@ _BY_ID: Final[dict[int, Primitive]] = {
 
 
 def _delta_field(field: pa.Field, path: tuple[str, ...]) -> StructField:
-    return StructField(field.name, _delta_type(field.type, path), field.nullable)
+    return StructField(field.name, delta_type(field.type, path), field.nullable)
 
 
-def _delta_type(of: pa.DataType, path: tuple[str, ...]) -> DataType:
+def delta_type(of: pa.DataType, path: tuple[str, ...] = ("value",)) -> DataType:
+    """Return the Delta type of a new column for values of an Arrow type."""
     if (primitive := _BY_ID.get(of.id)) is not None:
         return primitive
     if pa.types.is_timestamp(of):
@@ -160,18 +147,17 @@ def _delta_type(of: pa.DataType, path: tuple[str, ...]) -> DataType:
             )
         return DecimalType(of.precision, of.scale)
     if pa.types.is_dictionary(of) or pa.types.is_run_end_encoded(of):
-        return _delta_type(of.value_type, path)
+        return delta_type(of.value_type, path)
     if pa.types.is_map(of):
         return MapType(
-            _delta_type(of.key_type, (*path, "key")),
-            _delta_type(of.item_type, (*path, "value")),
+            delta_type(of.key_type, (*path, "key")),
+            delta_type(of.item_type, (*path, "value")),
             of.item_field.nullable,
         )
     if is_list(of):
-        return ArrayType(_delta_type(of.value_type, (*path, "element")), of.value_field.nullable)
+        return ArrayType(delta_type(of.value_type, (*path, "element")), of.value_field.nullable)
     if pa.types.is_struct(of):
-        inner = (of.field(i) for i in range(of.num_fields))
-        return StructType(tuple(_delta_field(field, (*path, field.name)) for field in inner))
+        return StructType(tuple(_delta_field(field, (*path, field.name)) for field in of))
     if isinstance(of, pa.BaseExtensionType):
         return _extension(of, path)
     if pa.types.is_null(of):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.data.arrow_types import FIELD_ID, arrow_type, is_list, stored_type
+from headgate.data.arrow_types import FIELD_ID, arrow_type, is_list
 from headgate.data.constraints import Filter, compare
 from headgate.data.nested_arrays import list_array, map_array, struct_array, variant_array
 from headgate.errors import (
@@ -378,7 +378,7 @@ class _Conversion:
         """Return the values in the table's type."""
         if pa.types.is_null(values.type):
             return pa.nulls(len(values), arrow_type(to))
-        if values.type == arrow_type(to) == stored_type(to) and not self.by_id:
+        if values.type == arrow_type(to) == arrow_type(to, in_files=True) and not self.by_id:
             return values
         match to:
             case StructType():

@@ -73,9 +73,9 @@ class StatisticsBuilder:
             path = column.leaf.physical
             if column.nulls is not None:
                 _put(nulls, path, str(column.nulls))
-            if (bound := column.lower_bound(self._prefix)) is not None:
+            if (bound := column.bound(self._prefix, is_upper=False)) is not None:
                 _put(lowest, path, bound)
-            if (bound := column.upper_bound(self._prefix)) is not None:
+            if (bound := column.bound(self._prefix, is_upper=True)) is not None:
                 _put(highest, path, bound)
         stats: dict[str, Any] = {"numRecords": str(self.num_records)}
         stats |= {"minValues": lowest, "maxValues": highest, "nullCount": nulls}
@@ -125,30 +125,21 @@ class ColumnStatistics:
         self.low = low if self.low is None else min(self.low, low, key=_order)
         self.high = high if self.high is None else max(self.high, high, key=_order)
 
-    def lower_bound(self, prefix: int) -> str | None:
-        """Return the lower bound as JSON; None if there is none."""
-        if self.low is None or self.is_unbounded:
+    def bound(self, prefix: int, *, is_upper: bool) -> str | None:
+        """Return the lower or the upper bound as JSON; None if there is none."""
+        value = self.high if is_upper else self.low
+        if value is None or self.is_unbounded:
             return None
-        if isinstance(self.low, str):
-            return json.dumps(truncated_min(self.low, prefix), ensure_ascii=False)
+        if isinstance(value, str):
+            text = truncated_max(value, prefix) if is_upper else truncated_min(value, prefix)
+            return None if text is None else json.dumps(text, ensure_ascii=False)
         if self.leaf.type in (TIMESTAMP, TIMESTAMP_NTZ):
-            return self._moment(self.low // 1000)
+            return self._moment(-(-value // 1000) if is_upper else value // 1000)
         if self.leaf.type == DATE:
-            return _day(self.low)
-        return _exact(-0.0 if self.low == 0 and isinstance(self.low, float) else self.low)
-
-    def upper_bound(self, prefix: int) -> str | None:
-        """Return the upper bound as JSON; None if there is none."""
-        if self.high is None or self.is_unbounded:
-            return None
-        if isinstance(self.high, str):
-            bound = truncated_max(self.high, prefix)
-            return None if bound is None else json.dumps(bound, ensure_ascii=False)
-        if self.leaf.type in (TIMESTAMP, TIMESTAMP_NTZ):
-            return self._moment(-(-self.high // 1000))
-        if self.leaf.type == DATE:
-            return _day(self.high)
-        return _exact(0.0 if self.high == 0 and isinstance(self.high, float) else self.high)
+            return _day(value)
+        if isinstance(value, float) and value == 0:
+            value = 0.0 if is_upper else -0.0
+        return _exact(value)
 
     def _moment(self, milliseconds: int) -> str | None:
         try:

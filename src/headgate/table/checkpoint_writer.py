@@ -189,7 +189,11 @@ def write_checkpoint(
             remedy="Write a classic checkpoint, or set delta.checkpointPolicy=v2 first.",
         )
     adds, removes = live_files(state, stats=True), _tombstones(state, now_ms)
-    few = _few_lines(state, state.protocol, state.metadata)
+    transactions, domains = state.transactions.merged(), state.domains
+    few = [
+        encode(action)
+        for action in (state.protocol, state.metadata, *transactions.values(), *domains.values())
+    ]
     fail_point("checkpoint.before_put")
     if form is Form.CLASSIC:
         head: Checkpoint = ClassicCheckpoint(state.version)
@@ -266,11 +270,6 @@ def _put_sidecars(
         return SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
 
     return in_parallel(put, list(zip(names, slices, strict=True)))
-
-
-def _few_lines(state: TableState, protocol: Protocol, metadata: Metadata) -> list[bytes]:
-    transactions = state.transactions.merged().values()
-    return [encode(a) for a in (protocol, metadata, *transactions, *state.domains.values())]
 
 
 def _tombstones(state: TableState, now_ms: int) -> pa.Table:

@@ -104,7 +104,7 @@ class Source(ABC):
     def is_cleaned(self, gap: Gap, version: Version, latest: Version) -> bool:
         """Return True if a gap is the result of log cleanup: later versions do not need it.
 
-        An old commit that was put back, by a slow publisher or a repair, is no evidence of a gap.
+        An old commit may be back in the log, by a slow publisher or a repair: that is not a gap.
         """
         if version >= latest:
             return False

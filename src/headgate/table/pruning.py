@@ -6,10 +6,10 @@ columns, which drops most of many files cheaply; the rest is evaluated file by f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Final, assert_never
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -96,26 +96,22 @@ class _Test:
 
     def may_pass(self, low: pa.Array, high: pa.Array) -> pa.Array:
         """Return for each file whether a number between its bounds may pass; null if unknown."""
-        first = self.literals[0]
-        match self.operator:
-            case Operator.EQ:
-                within = [
-                    pc.and_(pc.less_equal(low, literal), pc.greater_equal(high, literal))
-                    for literal in self.literals
-                ]
-                return reduce(pc.or_, within)
-            case Operator.NE:
-                return pc.or_(pc.not_equal(low, first), pc.not_equal(high, first))
-            case Operator.LT:
-                return pc.less(low, first)
-            case Operator.LE:
-                return pc.less_equal(low, first)
-            case Operator.GT:
-                return pc.greater(high, first)
-            case Operator.GE:
-                return pc.greater_equal(high, first)
-            case _:
-                assert_never(self.operator)
+        may_pass = _MAY_PASS[self.operator]
+        return reduce(pc.or_, (may_pass(low, high, literal) for literal in self.literals))
+
+
+def _surrounds(low: pa.Array, high: pa.Array, literal: int) -> pa.Array:
+    return pc.and_(pc.less_equal(low, literal), pc.greater_equal(high, literal))
+
+
+_MAY_PASS: Final[Mapping[Operator, Callable[[pa.Array, pa.Array, int], pa.Array]]] = {
+    Operator.EQ: _surrounds,
+    Operator.NE: lambda low, high, n: pc.or_(pc.not_equal(low, n), pc.not_equal(high, n)),
+    Operator.LT: lambda low, high, n: pc.less(low, n),
+    Operator.LE: lambda low, high, n: pc.less_equal(low, n),
+    Operator.GT: lambda low, high, n: pc.greater(high, n),
+    Operator.GE: lambda low, high, n: pc.greater_equal(high, n),
+}
 
 
 def _tests(where: Predicate, schema: StructType) -> Iterator[_Test]:
@@ -143,28 +139,8 @@ def _test(
 
 
 def _may_pass(tests: Sequence[_Test], stats: pa.Array) -> pa.Array:
-    everything = pa.repeat(pa.scalar(True), len(stats))
-    bounds = _bounds(stats, {test.name for test in tests})
-    if bounds is None:
-        return everything
-    low, high = bounds
-    passed = everything
-    for test in tests:
-        least, greatest = pc.struct_field(low, test.name), pc.struct_field(high, test.name)
-        # Bounds in the wrong order are a writer's mistake: such a file is kept.
-        may = pc.or_(test.may_pass(least, greatest), pc.greater(least, greatest))
-        passed = pc.and_(passed, pc.fill_null(may, True))
-    return passed
-
-
-def _bounds(
-    stats: pa.Array, names: Collection[str]
-) -> tuple[pa.StructArray, pa.StructArray] | None:
-    """Read the bounds of integer columns, one row for each file.
-
-    Returns None if a text is not the JSON that is expected, or a bound is not a 64-bit integer.
-    """
-    integers = pa.struct([(name, pa.int64()) for name in sorted(names)])
+    """Return for each file whether it may have a row that passes all tests."""
+    integers = pa.struct([(name, pa.int64()) for name in sorted({test.name for test in tests})])
     # The schema has every field, so that statistics `parse_statistics` rejects are rejected here.
     parsed = read_columns(
         stats,
@@ -176,9 +152,16 @@ def _bounds(
             ("maxValues", integers),
         ],
     )
+    passed = pa.repeat(pa.scalar(True), len(stats))
     if parsed is None:
-        return None
-    return parsed["minValues"].combine_chunks(), parsed["maxValues"].combine_chunks()
+        return passed
+    low, high = parsed["minValues"].combine_chunks(), parsed["maxValues"].combine_chunks()
+    for test in tests:
+        least, greatest = pc.struct_field(low, test.name), pc.struct_field(high, test.name)
+        # Bounds in the wrong order are a writer's mistake: such a file is kept.
+        may = pc.or_(test.may_pass(least, greatest), pc.greater(least, greatest))
+        passed = pc.and_(passed, pc.fill_null(may, True))
+    return passed
 
 
 def by_statistics(files: pa.Table, pruner: Pruner, *, with_partitions: bool) -> pa.Table:

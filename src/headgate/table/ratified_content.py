@@ -37,7 +37,7 @@ class FoundContent:
     content: bytes | None = None
     altered: tuple[str, ...] = ()  # files of the commit that hold other bytes
     unreadable: HeadgateError | None = None  # why its staged file could not be read
-    is_published: bool = False  # `<v>.json` was looked for and exists, whatever its bytes
+    is_published: bool = False  # `<v>.json` was read, whatever its bytes are
 
 
 def ratified_content(log: DeltaLog, commit: StoredCommit) -> bytes | None:

@@ -76,14 +76,7 @@ def load(
         version = source.at(as_of_ms)
     elif version is None:
         version = resolved.latest
-    if version > resolved.latest:
-        raise InTheFutureError(
-            f"{source.label} has no version {version}: its latest is {resolved.latest}."
-        )
-    if version < 0:
-        raise NotFoundError(
-            f"{source.label} has no version {version}.", remedy="Versions begin at 0."
-        )
+    _refuse_missing_version(source.label, version, resolved.latest)
     if base is not None and (base.table_id != resolved.table_id or base.version > version):
         base = None
     if cache is None:
@@ -121,11 +114,15 @@ def load_path(
         version = source.version_at(as_of_ms, last, cast("Metadata", metadata))
     if version is None or version == last:
         return _plain(source, latest)
-    if version > last:
-        raise InTheFutureError(f"{location} has no version {version}: its latest is {last}.")
-    if version < 0:
-        raise NotFoundError(f"{location} has no version {version}.", remedy="Versions begin at 0.")
+    _refuse_missing_version(location, version, last)
     return _plain(source, source.state(version, None))
+
+
+def _refuse_missing_version(label: str, version: Version, latest: Version) -> None:
+    if version > latest:
+        raise InTheFutureError(f"{label} has no version {version}: its latest is {latest}.")
+    if version < 0:
+        raise NotFoundError(f"{label} has no version {version}.", remedy="Versions begin at 0.")
 
 
 def follow(
