@@ -242,8 +242,8 @@ def of_features(lake: Lake, name: str, properties: dict[str, str], **how: Any) -
 def test_columns_under_mapping_are_read_the_same_by_strangers(
     lake: Lake, tmp_path: Path, mode: str
 ) -> None:
-    # polars refuses the feature; DuckDB gives null for every partition value under it, whichever engine
-    # wrote the table.
+    # polars refuses the feature; DuckDB gives null for every partition value under it, whichever
+    # engine wrote the table.
     mapped = {"delta.columnMapping.mode": mode}
     table = of_features(lake, "mapped", mapped).handles[Way.INLINE]
     all_agree(lake, table, tmp_path, {"deltalake": deltalake_reads})
