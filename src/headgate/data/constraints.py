@@ -275,18 +275,11 @@ def _ordered(how: str, left: _Values, right: _Values) -> _Values:
     plain = getattr(pc, how)(left, right)
     if not pa.types.is_floating(left.type):
         return plain
-    # NaN equals NaN and is greater than all else; in Arrow every comparison with it is false.
+    # NaN equals NaN and is greater than all else, as True is among truth values; in Arrow every
+    # comparison with it is false.
     left_nan, right_nan = pc.is_nan(left), pc.is_nan(right)
-    either = pc.or_(left_nan, right_nan)
-    answer = {
-        "equal": lambda: pc.and_(left_nan, right_nan),
-        "not_equal": lambda: pc.xor(left_nan, right_nan),
-        "less": lambda: pc.and_(pc.invert(left_nan), right_nan),
-        "less_equal": lambda: right_nan,
-        "greater": lambda: pc.and_(left_nan, pc.invert(right_nan)),
-        "greater_equal": lambda: left_nan,
-    }[how]()
-    return pc.if_else(either, answer, plain)
+    by_nan = getattr(pc, how)(left_nan, right_nan)
+    return pc.if_else(pc.or_(left_nan, right_nan), by_nan, plain)
 
 
 def _alike(left: _Values, right: _Values) -> tuple[_Values, _Values]:

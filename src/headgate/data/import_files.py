@@ -48,6 +48,7 @@ from headgate.protocol.schema.types import (
 FORMATS: Final = ("csv", "json", "parquet")
 _JSON_LINES: Final = 8192
 _HAS_ZONE: Final = r"(?:Z|[+-]\d\d(?::?\d\d)?)$"
+_NO_NUMBERS: Final = (delta.BOOLEAN, delta.STRING, delta.BINARY, delta.VARIANT)
 _REMEDY: Final = "Correct the file, then append it again. Nothing was committed."
 
 
@@ -282,31 +283,33 @@ def _value(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
         case Primitive() | DecimalType():
             return _leaf(value, data_type, path)
         case _:
-            raise _ValueError(
-                path, f"{json.dumps(value, default=str)[:80]} is not of type {data_type}"
-            )
+            raise _mismatch(value, data_type, path)
+
+
+def _mismatch(value: Any, data_type: DataType, path: tuple[str, ...], why: str = "") -> _ValueError:
+    shown = json.dumps(value, default=str)[:80]
+    return _ValueError(path, f"{shown} is not of type {data_type}{why}")
 
 
 def _leaf(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
-    problem = f"{json.dumps(value, default=str)[:80]} is not of type {data_type}"
-    if isinstance(value, bool) or data_type == delta.BOOLEAN:
-        if isinstance(value, bool) and data_type == delta.BOOLEAN:
+    match value:
+        case bool() if data_type == delta.BOOLEAN:
             return value
-        raise _ValueError(path, problem)
-    if data_type == delta.STRING:
-        if isinstance(value, str):
+        case bool():
+            raise _mismatch(value, data_type, path)
+        case str() if data_type == delta.STRING:
             return value
-        raise _ValueError(path, problem)
-    if data_type == delta.BINARY and isinstance(value, str):
-        try:
-            return base64.b64decode(value, validate=True)
-        except ValueError:
-            raise _ValueError(path, f"{problem}: base64 is expected") from None
-    if data_type in (delta.FLOAT, delta.DOUBLE) and isinstance(value, int | Decimal):
-        return _number(value, data_type, path)
-    if isinstance(value, Decimal | int | str) and data_type not in (delta.BINARY, delta.VARIANT):
-        return _text_value(str(value), data_type, path)
-    raise _ValueError(path, problem)
+        case str() if data_type == delta.BINARY:
+            try:
+                return base64.b64decode(value, validate=True)
+            except ValueError:
+                raise _mismatch(value, data_type, path, ": base64 is expected") from None
+        case int() | Decimal() if data_type in (delta.FLOAT, delta.DOUBLE):
+            return _number(value, data_type, path)
+        case int() | Decimal() | str() if data_type not in _NO_NUMBERS:
+            return _text_value(str(value), data_type, path)
+        case _:
+            raise _mismatch(value, data_type, path)
 
 
 def _number(value: int | Decimal, data_type: DataType, path: tuple[str, ...]) -> float:

@@ -310,7 +310,7 @@ class LocalStore:
                 self._disk.close(fd)
 
     def _read(self, fd: int, start: int, length: int) -> bytes:
-        content = self._disk.read(fd, start, length)
+        content = b""
         while len(content) < length:
             more = self._disk.read(fd, start + len(content), length - len(content))
             if not more:
