@@ -18,9 +18,7 @@ from headgate import release
 from headgate.cli import commands, output
 from headgate.cli.context import Globals
 from headgate.cli.output import Output
-from headgate.errors import HeadgateError, Retry
 
-REFUSED, USAGE, TRY_AGAIN, BUG = 1, 2, 3, 70
 # The base class of all usage errors. Typer has a private copy of click, so it has no public name.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
@@ -107,19 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except _UsageError as error:
-        out.usage_error(error.format_message(), *map(commands.name_of, called))
-        return USAGE
-    except HeadgateError as error:
-        out.error(error)
-        return REFUSED if error.retry is Retry.NEVER else TRY_AGAIN
-    except OSError as error:  # its text comes from the operating system
-        out.system_error(error)
-        return REFUSED
+        return out.usage_error(error.format_message(), *map(commands.name_of, called))
     except Exception as error:
-        out.bug(error)
-        if os.environ.get("HEADGATE_DEBUG"):
+        code = out.error(error)
+        if code == output.BUG and os.environ.get("HEADGATE_DEBUG"):
             traceback.print_exc()
-        return BUG
+        return code
 
 
 def _split_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

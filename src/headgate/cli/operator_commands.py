@@ -9,7 +9,7 @@ import typer
 
 from headgate.cli import views
 from headgate.cli.context import Globals
-from headgate.cli.output import iso_time, write
+from headgate.cli.output import write
 
 _DAY_MS = 24 * 3600 * 1000
 
@@ -157,8 +157,11 @@ def token(
             session.revoke_token(token_name)
         here.output.result({"token": token_name}, f"Revoked token {token_name}.")
     else:
+        from headgate.clock import SystemClock  # slow to load
+
+        expires = None if days is None else SystemClock().now_ms() + days * _DAY_MS
         with here.session("Connecting") as session:
-            secret = session.create_token(token_name, expires=_in_days(days))
+            secret = session.create_token(token_name, expires)
         here.output.result({"token": token_name, "secret": secret}, secret)
         here.output.note(
             f"This is the secret of token {token_name}. It is not shown again. Clients pass it as "
@@ -262,9 +265,3 @@ def _checked_name(name: str | None, is_required: bool) -> str:
     if (name is None) is is_required:
         raise typer.BadParameter("a NAME is required." if is_required else "list takes no NAME.")
     return name or ""
-
-
-def _in_days(days: int | None) -> str | None:
-    from headgate.clock import SystemClock
-
-    return None if days is None else iso_time(SystemClock().now_ms() + days * _DAY_MS)

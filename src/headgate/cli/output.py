@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # slow to load
 
 Record = Mapping[str, object]
 
-CLOSED_PIPE = 141
+REFUSED, USAGE, TRY_AGAIN, BUG, CLOSED_PIPE = 1, 2, 3, 70, 141  # exit codes
 _LONGEST_CELL = 60
 _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # as Delta spells them
 
@@ -59,30 +59,39 @@ class Output:
             print(file=sys.stderr)
         return answer.strip().lower() in ("y", "yes")
 
-    def error(self, error: HeadgateError) -> None:
-        """Report an error with its remedy and its code."""
-        more: dict[str, object] = {}
-        if (txn_id := getattr(error, "txn_id", None)) is not None:
-            more["txnId"] = txn_id
-        for name in ("conflicts", "violations"):
-            if items := getattr(error, name, ()):
-                more[name] = [str(item) for item in items]
-        self._fail(error.code, error.message, error.remedy, error.retry, more)
+    def error(self, error: Exception) -> int:
+        """Report an error with its remedy and its code; return the exit code."""
+        match error:
+            case HeadgateError():
+                more: dict[str, object] = {}
+                if (txn_id := getattr(error, "txn_id", None)) is not None:
+                    more["txnId"] = txn_id
+                for name in ("conflicts", "violations"):
+                    if items := getattr(error, name, ()):
+                        more[name] = [str(item) for item in items]
+                self._fail(error.code, error.message, error.remedy, error.retry, more)
+                return REFUSED if error.retry is Retry.NEVER else TRY_AGAIN
+            case OSError():  # its text comes from the operating system
+                path = f": {error.filename}" if error.filename else ""
+                self._fail(
+                    "system",
+                    f"{error.strerror or error}{path}.",
+                    "Fix the cause and try again. Ratified commits are kept, nothing else was "
+                    "changed.",
+                )
+                return REFUSED
+            case _:
+                message = f"This is a bug in Headgate: {type(error).__name__}: {error}"
+                self._fail(
+                    "bug", message, "Please report it. HEADGATE_DEBUG=1 shows the traceback."
+                )
+                return BUG
 
-    def usage_error(self, message: str, command: str = "") -> None:
-        """Report wrong usage as JSON; as text, typer does."""
+    def usage_error(self, message: str, command: str = "") -> int:
+        """Report wrong usage as JSON, and return the exit code; as text, typer does."""
         remedy = f"See `{' '.join(filter(None, ('headgate', command, '--help')))}`."
         self._fail("usage", message, remedy)
-
-    def system_error(self, error: OSError) -> None:
-        """Report an error of the operating system."""
-        path = f": {error.filename}" if error.filename else ""
-        remedy = "Fix the cause and try again. Ratified commits are kept, nothing else was changed."
-        self._fail("system", f"{error.strerror or error}{path}.", remedy)
-
-    def bug(self, error: Exception) -> None:
-        message = f"This is a bug in Headgate: {type(error).__name__}: {error}"
-        self._fail("bug", message, "Please report it. HEADGATE_DEBUG=1 shows the traceback.")
+        return USAGE
 
     @contextmanager
     def progress(self, description: str, unit: str = "") -> Iterator[Progress]:

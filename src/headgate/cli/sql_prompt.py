@@ -137,12 +137,8 @@ def _execute(output: Output, results: Results, text: str) -> None:
         results.run(text)
     except KeyboardInterrupt:  # the engine has reported the outcome
         return
-    except HeadgateError as error:
-        output.error(error)
-    except OSError as error:
-        output.system_error(error)
     except Exception as error:
-        output.bug(error)
+        output.error(error)
 
 
 def _history() -> History:

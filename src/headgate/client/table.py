@@ -284,11 +284,9 @@ class Table:
     def comment(self, text: str | None) -> Committed:
         """Set the comment of the table; None removes it."""
         operation = Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
-
-        def build(base: Snapshot) -> Alteration:
-            return Alteration(replaced(base.metadata, description=text), operation)
-
-        return self._alter(build)
+        return self._alter(
+            lambda base: Alteration(replaced(base.metadata, description=text), operation)
+        )
 
     def add_columns(self, columns: AnySchema | Sequence[AddedColumn]) -> Committed:
         """Add columns, at the end or at their positions; existing rows have nulls in them."""
