@@ -304,12 +304,15 @@ def show(
         if not resolved.catalog_managed:
             views.show_external(here.output, resolved)
             return
-        table = session.table(name)
-        snapshot = table.snapshot(version, as_of, sequence)
-        entry = next((e for e in session.tables() if e.table_id == table.id), None)
+        if sequence is None:
+            snapshot = session.load(resolved, version, as_of)
+        else:
+            snapshot = session.snapshot(name, version, as_of, sequence)
+        entries = session.tables(str(session.table_name(name).namespace))
+        entry = next((e for e in entries if e.table_id == resolved.table_id), None)
         # One more row than requested shows whether there are more.
         rows = to_arrow(snapshot, names(columns) or None, limit=limit + 1)
-    views.show_table(here.output, table.name, snapshot, entry, rows, limit)
+    views.show_table(here.output, resolved.name or name, snapshot, entry, rows, limit)
 
 
 def log(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from headgate.api.events import Event, Listener
@@ -104,12 +103,7 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -489,7 +483,7 @@ class Session:
 
     def listeners(self) -> tuple[ListenerEntry, ...]:
         """List the listeners and their positions."""
-        return self._listeners().listeners()
+        return require(self.catalog, Listeners).listeners()
 
     def put_listener(self, name: str, url: str, after: int | None = None) -> ListenerEntry:
         """Make the server post every event to a URL, from now on or after a sequence.
@@ -497,11 +491,11 @@ class Session:
         An existing listener gets the new URL; it keeps its position unless `after` is passed.
         """
         begin = None if after is None else SequenceNumber(after)
-        return self._listeners().put_listener(name, url, begin)
+        return require(self.catalog, Listeners).put_listener(name, url, begin)
 
     def delete_listener(self, name: str) -> None:
         """Delete a listener and its position."""
-        self._listeners().delete_listener(name)
+        require(self.catalog, Listeners).delete_listener(name)
 
     # Operations
 
@@ -542,9 +536,6 @@ class Session:
         self._on_store(LocationChanges).remove_location(os.fspath(location))
 
     # Internals
-
-    def _listeners(self) -> Listeners:
-        return require(self.catalog, Listeners)
 
     def _on_store(self, capability: type[Capability]) -> Capability:
         """Return a capability that only a catalog on its own store has, and no server."""
