@@ -27,6 +27,7 @@ from headgate.client.table_definition import (
     property_texts,
     refuse_protected,
     refuse_removals,
+    removed_metrics,
     replacement,
     table_operation,
     type_of,
@@ -221,7 +222,7 @@ class Table:
                 operation=Operation(
                     "WRITE",
                     {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
-                    added_metrics(adds) | _removal_metrics(removed),
+                    added_metrics(adds) | removed_metrics(removed),
                 ),
                 scans=(Scan(table_id=self._id, version=base.version),),
             )
@@ -244,7 +245,7 @@ class Table:
             self._change(
                 base,
                 actions=removals(removed, self.committer.clock.now_ms()),
-                operation=Operation("DELETE", {"predicate": "[]"}, _removal_metrics(removed)),
+                operation=Operation("DELETE", {"predicate": "[]"}, removed_metrics(removed)),
             )
         )
 
@@ -376,7 +377,7 @@ class Table:
 
         def change(base: Snapshot) -> Change:
             made = replacement(base, definition, self.committer.ids, self.committer.clock.now_ms())
-            recorded = table_operation(operation, made.metadata, _removal_metrics(made.removed))
+            recorded = table_operation(operation, made.metadata, removed_metrics(made.removed))
             return self._change(base, made.actions, recorded, made.scans)
 
         return self._commit_built(change, base or self.snapshot())
@@ -528,10 +529,3 @@ class Table:
             if newest.version == base.version:
                 raise
             return self._commit(build(newest))
-
-
-def _removal_metrics(files: Sequence[AddFile]) -> dict[str, int]:
-    return {
-        "numRemovedFiles": len(files),
-        "numRemovedBytes": sum(file.size for file in files),
-    }
