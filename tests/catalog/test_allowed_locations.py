@@ -241,7 +241,7 @@ def test_locations_are_listed_added_once_and_removed(catalog: Catalog, lake: Pat
     staged = catalog.stage_table(str(landing / "t"))
     catalog.remove_location(str(landing))
     assert catalog.locations() == ()
-    assert catalog.place_of(staged.table_id) == staged.location
+    assert catalog.location_of(staged.table_id) == staged.location
     assert refusals(catalog, str(landing / "other")) == {PermissionDeniedError}
     with pytest.raises(NotFoundError, match="location list"):
         catalog.remove_location(str(landing))

@@ -160,7 +160,7 @@ def test_a_time_before_the_oldest_event_has_no_sequence_any_more(old_lake: House
     catalog.keep_house()
     assert [catalog.sequence_at(ms) for ms in times[3:]] == [4, 5]
     for ms in (0, times[0], times[3] - 1):
-        with pytest.raises(VersionGoneError, match="not known any more"):
+        with pytest.raises(VersionGoneError, match="is no longer known"):
             catalog.sequence_at(ms)
 
 

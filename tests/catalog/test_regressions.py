@@ -80,7 +80,7 @@ def _ratify_in(
 ) -> None:
 
     proposal = house.proposal(table_id, version, *actions)  # type: ignore[arg-type]
-    parts = tuple(house.database._proposer._attempt(part) for part in proposal.parts)
+    parts = tuple(house.database._proposer._inline_part(part) for part in proposal.parts)
     examined = ExaminedProposal(proposal.txn_id, parts, 0)
     answer = house.database._decider.decide(unit, examined, Gathered())  # type: ignore[arg-type]
     assert isinstance(answer, Ratified), answer

@@ -265,10 +265,10 @@ def test_tables_are_described_in_pages_and_found_by_their_place(lake: House) -> 
     assert lake.database.table_at(f"{tables[0].location}/deeper") is None
     staged = lake.database.stage_table()
     assert lake.database.table_at(staged.location) == staged.table_id
-    assert lake.database.place_of(staged.table_id) == staged.location
+    assert lake.database.location_of(staged.table_id) == staged.location
     lake.database.drop_table(tables[0].table_id)
     with pytest.raises(NotFoundError):
-        lake.database.place_of(tables[0].table_id)
+        lake.database.location_of(tables[0].table_id)
 
 
 def test_reports_are_added_up(lake: House) -> None:

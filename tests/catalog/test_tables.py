@@ -438,10 +438,10 @@ def test_a_renamed_catalog_keeps_its_schemas_and_tables(lake: House) -> None:
     catalog = lake.database
     for schema in ("one", "two"):
         catalog.create_namespace(SchemaName("Other", schema))
-    made_ms = catalog.namespaces_made_ms()[SchemaName("Other", "one")]
+    made_ms = catalog.namespace_creation_times()[SchemaName("Other", "one")]
     table = lake.create("other.one.t")
     catalog.rename_catalog("other", "archive")
-    assert catalog.namespaces_made_ms()[SchemaName("archive", "one")] == made_ms
+    assert catalog.namespace_creation_times()[SchemaName("archive", "one")] == made_ms
     known = {str(name) for name in catalog.namespaces()}
     assert known == {"main.default", "archive.one", "archive.two"}
     assert catalog.resolve(TableName.parse("archive.one.t")).table_id == table.table_id

@@ -147,6 +147,13 @@ class _Immediate:
         self._process = process
 
     def submit(self, name: str, do: Callable[[Any], Any], **_: object) -> Future[Any]:
+        answer: Future[Any] = Future()
+        self.submit_for(answer, name, do)
+        return answer
+
+    def submit_for(
+        self, answer: Future[Any], name: str, do: Callable[[Any], Any], **_: object
+    ) -> None:
         def write(shared: Shared) -> tuple[Any, Shared]:
             unit = shared.writing_unit()
             unit._connection.execute("PRAGMA foreign_keys = ON; BEGIN")
@@ -158,12 +165,10 @@ class _Immediate:
             unit._connection.execute("COMMIT")
             return result, sealed(unit._connection, shared.objects)
 
-        answer: Future[Any] = Future()
         try:
             answer.set_result(self._process.ask("write rows", write))
         except Exception as error:
             answer.set_exception(error)
-        return answer
 
 
 class _Store:

@@ -1,8 +1,6 @@
-"""Request and response bodies of the native API.
+"""Request and response bodies of the native API, beside the messages of `api.messages`.
 
-Most of what travels are the messages of `api.port` themselves; here is the rest, and
-the one door through which bytes become bodies. Names are the spec's, in camel case; bytes are
-base64.
+Names are those of the specification, in camel case; bytes are base64.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import msgspec
 from headgate.api.events import Event
 from headgate.api.messages import (
     Finding,
+    Message,
     Part,
     Proposal,
     RatifiedCommit,
@@ -43,12 +42,8 @@ _DIGITS = len(str(-(1 << 63)))
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
-class _Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    pass
-
-
-class OnePart(_Body, frozen=True, kw_only=True):
-    """A proposal for one table, which the path names."""
+class OnePart(Message, frozen=True, kw_only=True):
+    """A proposal for one table, whose id is in the path."""
 
     txn_id: TxnId
     version: Version
@@ -57,43 +52,42 @@ class OnePart(_Body, frozen=True, kw_only=True):
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
 
     def proposal(self, table_id: TableId) -> Proposal:
-        """Say it as a proposal over many tables: this is the case of one."""
         part = Part(table_id=table_id, version=self.version, content=self.content)
         return Proposal(
             txn_id=self.txn_id, parts=(part,), scans=self.scans, isolation=self.isolation
         )
 
 
-class NewNamespace(_Body, frozen=True, kw_only=True):
+class NewNamespace(Message, frozen=True, kw_only=True):
     """A namespace to create, `schema` or `catalog.schema`, and where its tables are stored."""
 
     name: str
     storage_root: str | None = None
 
 
-class NewStagingTable(_Body, frozen=True, kw_only=True):
-    """A request for an id and a location; without a location the catalog chooses.
+class NewStagingTable(Message, frozen=True, kw_only=True):
+    """A request for a staging table.
 
-    It chooses the storage root of the namespace, if that has one.
+    Without a location it is under the storage root of the namespace, or of the lake.
     """
 
     location: str | None = None
     namespace: str | None = None
 
 
-class External(_Body, frozen=True, kw_only=True):
-    """A table the catalog names and does not manage."""
+class External(Message, frozen=True, kw_only=True):
+    """An external table: the catalog has its name but does not manage it."""
 
     location: str
     format: str = "delta"
     schema_string: str | None = None  # declared columns, as Delta writes a schema
 
 
-class NewTable(_Body, frozen=True, kw_only=True):
-    """A table to be registered.
+class NewTable(Message, frozen=True, kw_only=True):
+    """A table to register.
 
-    A staging table by its id; with `txnId` and `first`, made and named in one call; with
-    `external`, one that lies somewhere already.
+    With `tableId`, a staging table; with `txnId` and `first` as well, one that is created and named
+    in one call; with `external`, an external table.
     """
 
     name: str
@@ -104,122 +98,122 @@ class NewTable(_Body, frozen=True, kw_only=True):
 
 
 class Wanted(enum.Enum):
-    """States a table can be asked to be in."""
+    """States that a table can be set to."""
 
     ACTIVE = "active"
 
 
-class TableChange(_Body, frozen=True, kw_only=True):
-    """Another name; with the state `active`, a dropped table comes back."""
+class TableChange(Message, frozen=True, kw_only=True):
+    """A new name; with the state `active`, a dropped table is undropped."""
 
     name: str | None = None
     state: Wanted | None = None
 
 
-class UpTo(_Body, frozen=True, kw_only=True):
-    """A version and all before it; none: the latest."""
+class UpTo(Message, frozen=True, kw_only=True):
+    """All versions up to this one; by default, up to the latest."""
 
     upto: Version | None = None
 
 
-class Published(_Body, frozen=True, kw_only=True):
+class Published(Message, frozen=True, kw_only=True):
     """The last published version."""
 
     published: Version
 
 
-class Check(_Body, frozen=True, kw_only=True):
-    """What to hold against the log: one table, or all."""
+class Check(Message, frozen=True, kw_only=True):
+    """A request to check one table, or all."""
 
     table_id: TableId | None = None
     repair: bool = False
 
 
-class Purged(_Body, frozen=True, kw_only=True):
-    """How many files went."""
+class Purged(Message, frozen=True, kw_only=True):
+    """The number of deleted files."""
 
     files: int
 
 
-class NewName(_Body, frozen=True, kw_only=True):
-    """Another name for a namespace within its catalog, or for a catalog: one part."""
+class NewName(Message, frozen=True, kw_only=True):
+    """A new name for a namespace within its catalog, or for a catalog: one part."""
 
     name: str
 
 
-class Namespaces(_Body, frozen=True, kw_only=True):
+class Namespaces(Message, frozen=True, kw_only=True):
     """The namespaces, as `catalog.schema`."""
 
     namespaces: tuple[str, ...]
 
 
-class Tables(_Body, frozen=True, kw_only=True):
-    """A page of tables; `next` asks for the one after it."""
+class Tables(Message, frozen=True, kw_only=True):
+    """A page of tables; `next` is the parameter `after` of the next page."""
 
     tables: tuple[TableEntry, ...]
     next: str | None = None
 
 
-class ResolvedTables(_Body, frozen=True, kw_only=True):
-    """Several tables as of one sequence, in the order they were asked for."""
+class ResolvedTables(Message, frozen=True, kw_only=True):
+    """Several tables as of one sequence: those requested by name, then those by id."""
 
     tables: tuple[Resolved, ...]
 
 
-class CommitPage(_Body, frozen=True, kw_only=True):
-    """Ratified commits still held, ascending and contiguous; `next` is the first of the others."""
+class CommitPage(Message, frozen=True, kw_only=True):
+    """Ratified commits that the catalog holds, ascending; `next` begins the next page."""
 
     latest: Version
     commits: tuple[RatifiedCommit, ...] = ()
     next: Version | None = None
 
 
-class Timeline(_Body, frozen=True, kw_only=True):
-    """The life of each commit of a range; `next` is the first of the others."""
+class Timeline(Message, frozen=True, kw_only=True):
+    """The timeline of a range of commits; `next` begins the next page."""
 
     entries: tuple[TimelineEntry, ...]
     next: Version | None = None
 
 
-class AtSequence(_Body, frozen=True, kw_only=True):
-    """A cut."""
+class AtSequence(Message, frozen=True, kw_only=True):
+    """A sequence."""
 
     sequence: Sequence
 
 
-class Findings(_Body, frozen=True, kw_only=True):
-    """What a check found."""
+class Findings(Message, frozen=True, kw_only=True):
+    """The findings of a check."""
 
     findings: tuple[Finding, ...]
 
 
-class Locations(_Body, frozen=True, kw_only=True):
+class LocationList(Message, frozen=True, kw_only=True):
     """The registered locations."""
 
     locations: tuple[LocationEntry, ...]
 
 
-class EventPage(_Body, frozen=True, kw_only=True):
-    """Events in order and without a gap; none: nothing happened while it was waited for."""
+class EventPage(Message, frozen=True, kw_only=True):
+    """Events in order and without a gap; none if the time to wait is over."""
 
     events: tuple[Event, ...]
 
 
-class NewListener(_Body, frozen=True, kw_only=True):
-    """Where to post events; from now on, unless `after` names a sequence."""
+class NewListener(Message, frozen=True, kw_only=True):
+    """Where to post events; from now on, or after a sequence."""
 
     url: str
     after: Sequence | None = None
 
 
-class ListenerList(_Body, frozen=True, kw_only=True):
-    """Who is told, and how far each one is."""
+class ListenerList(Message, frozen=True, kw_only=True):
+    """All listeners with their positions."""
 
     listeners: tuple[ListenerEntry, ...]
 
 
-class Config(_Body, frozen=True, kw_only=True):
-    """What this server speaks, and its limits."""
+class Config(Message, frozen=True, kw_only=True):
+    """The versions and limits of this server."""
 
     version: str
     api: str
@@ -231,37 +225,37 @@ class Config(_Body, frozen=True, kw_only=True):
     longest_wait_s: int
 
 
-class Health(_Body, frozen=True, kw_only=True):
-    """Alive, and able to reach the store."""
+class Health(Message, frozen=True, kw_only=True):
+    """The server runs and can reach its store."""
 
     status: str
     version: str
 
 
 def encode(value: object) -> bytes:
-    """Write a body."""
+    """Encode a body."""
     return to_json(value)
 
 
 def decode(raw: bytes, kind: type[Body]) -> Body:
-    """Read a body; what is not one is malformed, and the place is named."""
+    """Decode a body; raise MalformedError with the place of the first error."""
     try:
         if not raw.isascii():
-            raw.decode()  # what the decoder skips it does not look at, and it must be UTF-8 too
+            raw.decode()  # the decoder does not check the encoding of what it skips
         decoder: msgspec.json.Decoder[Body] = _decoder(kind)  # type: ignore[arg-type]  # types hash
         decoded = decoder.decode(raw)
-        if _LONG_NUMBER.search(raw):  # in content and in names, too, so the numbers are looked at
+        if _LONG_NUMBER.search(raw):  # maybe of an integer
             json.loads(raw, parse_int=_integer)
         return decoded
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(
             f"The body is not a {kind.__name__}: {error}.",
-            remedy="Write the body as /openapi.json says.",
+            remedy="Write the body as /openapi.json describes it.",
         ) from error
 
 
 def _integer(text: str) -> int:
-    """Read an integer; refuse one that no database holds, as the decoder does not."""
+    """Parse an integer; refuse one of more than 64 bits, which the decoder accepts."""
     if len(text) > _DIGITS or not -(1 << 63) <= int(text) < 1 << 63:
         raise MalformedError(
             f"The body has the integer {text[:40]}, which does not fit into 64 bits.",
@@ -276,10 +270,10 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def schemas(kinds: Iterable[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Describe bodies as JSON Schema: one reference each, and what they refer to."""
+    """Return a reference to the JSON Schema of each body, and the schemas referred to."""
     references, components = msgspec.json.schema_components(
         list(kinds),
         ref_template="#/components/schemas/{name}",
-        schema_hook=lambda _: {"description": "Whatever JSON can say."},
+        schema_hook=lambda _: {"description": "Any JSON value."},
     )
     return list(references), components

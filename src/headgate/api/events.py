@@ -1,35 +1,33 @@
-"""What a listener is told: one event for everything that took one sequence.
+"""Events: one for each sequence, with everything that changed at it.
 
-An event is derived from what was recorded with the ratification itself, so there is one for every
-ratification and none without. It names what changed and carries no content: whoever wants rows
-reads the tables as of its sequence. Spec: EV-01.
+An event is derived from the rows that a ratification wrote, so every ratification has exactly one.
+It names what changed but has no content: read the tables as of its sequence. Spec: EV-01.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
+from headgate.api.messages import Message
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit.content import Way
 
 
-class TableCommit(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class TableCommit(Message, frozen=True, kw_only=True):
     """One table's part of a ratification."""
 
     table_id: TableId
-    name: str | None = None  # as the table was called at that sequence
+    name: str | None = None  # at that sequence
     version: Version
     way: Way
     size: int  # of the commit, in bytes
     timestamp_ms: int  # the in-commit timestamp
 
 
-class NameChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A name that began, ended or moved.
+class NameChange(Message, frozen=True, kw_only=True):
+    """A change of a table's name.
 
-    Without `before` the table was made, registered or undropped; without `after` it was dropped;
+    Without `before` the table was created, registered or undropped; without `after` it was dropped;
     with both it was renamed.
     """
 
@@ -38,23 +36,21 @@ class NameChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     after: str | None = None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """All that happened at one sequence. A sequence seen before is a repetition."""
+class Event(Message, frozen=True, kw_only=True):
+    """Everything that changed at one sequence. One with the same sequence is a repetition."""
 
     sequence: Sequence
     timestamp_ms: int  # the catalog's clock: it never goes back
-    txn_id: TxnId | None = None  # of what changed tables; a mere change of name has none
+    txn_id: TxnId | None = None  # None if only names changed
     commits: tuple[TableCommit, ...] = ()  # one for each table of the transaction
     names: tuple[NameChange, ...] = ()
 
 
 class Listener(Protocol):
-    """Who is told of events: any callable that takes one.
+    """Receives events: any callable that takes one.
 
-    It is told in order and at least once. To return means to have heard; whoever raises is told
-    the same event again after a pause. No commit ever waits for a listener. Spec: EV-01, EV-02.
+    It is called in order and at least once for each event. If it raises, it is called with the same
+    event again after a pause. Commits never wait for a listener. Spec: EV-01, EV-02.
     """
 
-    def __call__(self, event: Event, /) -> None:
-        """Hear of one event."""
-        ...
+    def __call__(self, event: Event, /) -> None: ...

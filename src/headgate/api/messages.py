@@ -28,16 +28,20 @@ from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.table_states import TableKind, TableStatus
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a proposal wants of one table: this content as this version."""
+class Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Base of what travels between a client and a catalog."""
+
+
+class Part(Message, frozen=True, kw_only=True):
+    """One table's part of a proposal: content for a version of the table."""
 
     table_id: TableId
     version: Version
     content: Inline | Staged | Put
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A wish for the next version of one table, or of several at once. Spec: MT-01."""
+class Proposal(Message, frozen=True, kw_only=True):
+    """A proposal of the next version of one table, or of several at once. Spec: MT-01."""
 
     txn_id: TxnId
     parts: tuple[Part, ...]
@@ -45,35 +49,28 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     isolation: Isolation = Isolation.WRITE_SERIALIZABLE
 
 
-class RatifiedCommit(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
-):
-    """A commit that won its version, with its place or its content. Spec: CM-20, CM-48."""
+class RatifiedCommit(Message, frozen=True, kw_only=True, gc=False):
+    """A ratified commit, with its file name or its content. Spec: CM-20, CM-48."""
 
     version: Version
     way: Way
     txn_id: TxnId
-    sequence: Sequence | None = None  # of catalogs that have one over all tables
+    sequence: Sequence | None = None  # None: the catalog has no sequence over all tables
     timestamp_ms: int  # the in-commit timestamp
     size: int
     sha256: str
     file_name: str | None = None  # staged: the name under `_staged_commits`
-    modified_ms: int | None = None  # staged: the file's own time
-    content: bytes | None = None  # as long as the catalog holds it
-    published_ms: int | None = None  # when the catalog saw it in the log
+    modified_ms: int | None = None  # staged: when the file was modified
+    content: bytes | None = None  # while the catalog holds it
+    published_ms: int | None = None  # when the catalog recorded it as published
 
     @property
     def is_published(self) -> bool:
-        """Whether the catalog has seen the commit in the log."""
         return self.published_ms is not None
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    pass
-
-
-class Ratified(_Message, frozen=True, kw_only=True, tag="ratified"):
-    """It won, in every table it names. Spec: CM-48."""
+class Ratified(Message, frozen=True, kw_only=True, tag="ratified"):
+    """The proposal was ratified, in all of its tables. Spec: CM-48."""
 
     txn_id: TxnId
     sequence: Sequence | None = None
@@ -81,8 +78,8 @@ class Ratified(_Message, frozen=True, kw_only=True, tag="ratified"):
     commits: dict[TableId, RatifiedCommit]
 
 
-class Rejected(_Message, frozen=True, kw_only=True, tag="rejected"):
-    """It lost for good: conflicts with winners, or content that breaks the protocol."""
+class Rejected(Message, frozen=True, kw_only=True, tag="rejected"):
+    """The proposal was rejected: it conflicts with winners, or violates the protocol."""
 
     txn_id: TxnId
     conflicts: tuple[Conflict, ...] = ()
@@ -90,10 +87,10 @@ class Rejected(_Message, frozen=True, kw_only=True, tag="rejected"):
     winners: dict[TableId, tuple[RatifiedCommit, ...]] = {}
 
 
-class VersionTaken(_Message, frozen=True, kw_only=True, tag="version-taken"):
-    """The version is gone, nothing else stands in the way: come again above `latest`.
+class VersionTaken(Message, frozen=True, kw_only=True, tag="version-taken"):
+    """Another commit has the version, and nothing else is wrong: propose above `latest`.
 
-    Not an outcome: the same txnId may be proposed again with a new file. Spec: CM-14.
+    Not an outcome: the same txnId may be proposed again, with a new file. Spec: CM-14.
     """
 
     txn_id: TxnId
@@ -104,47 +101,47 @@ class VersionTaken(_Message, frozen=True, kw_only=True, tag="version-taken"):
 Answer = Ratified | Rejected | VersionTaken
 
 
-class Resolved(_Message, frozen=True, kw_only=True):
-    """All a client needs to read the table, from one instant. Spec: CM-21, CM-22."""
+class Resolved(Message, frozen=True, kw_only=True):
+    """Everything that a client needs to read a table, as of one instant. Spec: CM-21, CM-22."""
 
     table_id: TableId
     location: str
     name: str | None = None
     catalog_managed: bool = True
-    format: str = "delta"  # of a table that is not managed it may be another
+    format: str = "delta"  # an external table may have another
     ways: tuple[Way, ...] = ()
-    latest: Version  # -1 of a table that is not managed: its log must be asked
+    latest: Version  # -1 for an external table: its log has the versions
     timestamp_ms: int  # of the latest commit
-    sequence: Sequence | None = None  # the cut this was answered from: the one asked for, if any
-    clock_ms: int | None = None  # the catalog's time: what is later has not come yet
+    sequence: Sequence | None = None  # the sequence as of which the table was resolved
+    clock_ms: int | None = None  # the catalog's time
     commits: tuple[RatifiedCommit, ...] = ()  # ascending, contiguous, up to latest; may be empty
-    # From this version on `ratified_commits` gives a content or a staged place: no LIST is needed
-    # above it. None: the catalog keeps nothing of the past.
+    # From this version on `ratified_commits` returns contents or staged files, so that the log need
+    # not be listed above it. None: the catalog holds no commits.
     held_from: Version | None = None
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     checkpoint: KnownFile | None = None
     compactions: tuple[KnownFile, ...] = ()
     checksum: VersionChecksum | None = None
-    checksum_file: KnownFile | None = None  # of the latest version, if the catalog did not count
+    checksum_file: KnownFile | None = None  # of the latest version, if there is no `checksum`
 
 
-class RatifiedCommits(_Message, frozen=True, kw_only=True):
-    """A suffix of the range asked for, ascending and contiguous. Spec: CM-20."""
+class RatifiedCommits(Message, frozen=True, kw_only=True):
+    """The end of a range of commits, ascending and contiguous. Spec: CM-20."""
 
     latest: Version
     commits: tuple[RatifiedCommit, ...] = ()
 
 
-class StagingTable(_Message, frozen=True, kw_only=True):
-    """A place and an id, and no name yet. Spec: CM-39."""
+class StagingTable(Message, frozen=True, kw_only=True):
+    """A table with an id and a location, but without a name yet. Spec: CM-39."""
 
     table_id: TableId
     location: str
 
 
-class TableEntry(_Message, frozen=True, kw_only=True):
-    """A table as a listing shows it."""
+class TableEntry(Message, frozen=True, kw_only=True):
+    """A table in a listing."""
 
     table_id: TableId
     name: str | None
@@ -157,8 +154,8 @@ class TableEntry(_Message, frozen=True, kw_only=True):
     dropped_ms: int | None = None
 
 
-class TimelineEntry(_Message, frozen=True, kw_only=True):
-    """One commit's life: proposed, ratified, published."""
+class TimelineEntry(Message, frozen=True, kw_only=True):
+    """A commit, and when it was proposed, ratified and published."""
 
     commit: RatifiedCommit
     proposed_ms: int
@@ -166,15 +163,15 @@ class TimelineEntry(_Message, frozen=True, kw_only=True):
 
 
 class Severity(enum.Enum):
-    """How much a finding matters."""
+    """How serious a finding is."""
 
     ERROR = "error"  # an invariant is broken
-    WARNING = "warning"  # nothing is lost, and somebody should look
-    NOTE = "note"  # how things are
+    WARNING = "warning"  # nothing is lost, but an operator should act
+    NOTE = "note"  # for information
 
 
-class Finding(_Message, frozen=True, kw_only=True):
-    """What a check of catalog against log found, and what to do about it."""
+class Finding(Message, frozen=True, kw_only=True):
+    """A result of comparing the catalog with a log, and what to do about it."""
 
     rule: str
     severity: Severity
@@ -188,7 +185,7 @@ class Finding(_Message, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """All that a catalog knows of a table, but for the content of its commits."""
+    """Everything that a catalog knows of a table, except for the content of its commits."""
 
     table_id: TableId
     name: TableName
@@ -196,16 +193,16 @@ class TableInfo:
     location: str
     created_ms: int
     metadata: Metadata
-    metadata_version: Version  # where protocol or metadata changed last
+    metadata_version: Version  # the last version that changed protocol or metadata
     changed_ms: int  # the timestamp of that version
-    latest: Version  # -1 of a table that is not managed
+    latest: Version  # -1 for an external table
     published: Version
-    protocol: Protocol | None = None  # None: the table is not managed
+    protocol: Protocol | None = None  # None for an external table
     domains: tuple[DomainMetadata, ...] = ()
     diverged: str | None = None  # why publishing stopped
     described_ms: int = 0
-    # Commits up to this sequence were ratified before this catalog was opened: it has not seen
-    # their staged files, which may not be synced.
+    # Commits up to this sequence were ratified before this catalog was opened: their staged files
+    # may not be synced.
     unseen: int = 0
     # Ascending and contiguous up to the latest version, without content.
     commits: tuple[RatifiedCommit, ...] = ()
@@ -217,7 +214,7 @@ class TableInfo:
 
     @property
     def last_without_file(self) -> Version | None:
-        """The last version that may be had from nowhere but the catalog."""
+        """The last version whose content may be nowhere but in the catalog."""
         return next(
             (
                 commit.version

@@ -1,8 +1,8 @@
 """The ports between a Delta client and a catalog.
 
-`ManagingCatalog` is all a table needs to be served: any catalog that has these three methods will
-do. Everything else is a capability of its own; a client that wants one the catalog lacks refuses
-by its name. Spec: CA-02, CA-05.
+A catalog that manages tables has at least the methods of `ManagingCatalog`. Every other port is a
+capability of its own. A client that needs one calls `require`, which names the missing capability.
+Spec: CA-02, CA-05.
 """
 
 from __future__ import annotations
@@ -33,27 +33,26 @@ from headgate.protocol.log.known_files import KnownFile
 
 Ref = TableName | TableId
 Capability = TypeVar("Capability")
+Progress = Callable[[int, int], None]  # called with how much is done, and of how much
 
-
-# How much of a long work is done, and of how much: told to whoever waits for it.
-Progress = Callable[[int, int], None]
+# Commits
 
 
 class ManagingCatalog(Protocol):
-    """The least a catalog must do to manage a table."""
+    """Catalogs that manage tables."""
 
     def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
-        """Tell all of one table that a client needs, in one call."""
+        """Return everything that a client needs of a table, in one call. Spec: CM-21."""
         ...
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> RatifiedCommits:
-        """Give the ratified commits still held, and the latest version, always."""
+        """Return the commits that the catalog holds, and always the latest version. Spec: CM-20."""
         ...
 
     def propose(self, proposal: Proposal) -> Answer:
-        """Decide a proposal; the same one again gets the first answer."""
+        """Decide a proposal; the same one again gets the first answer. Spec: CM-42."""
         ...
 
 
@@ -62,11 +61,11 @@ class Cuts(Protocol):
     """Catalogs with one sequence over all tables."""
 
     def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
-        """Resolve several tables as of one sequence."""
+        """Resolve several tables as of one sequence. Spec: MT-02."""
         ...
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
-        """Give the newest sequence not later than a time.
+        """Return the newest sequence not later than a time; 0 before the first.
 
         Raises `VersionGoneError` if the events of that time are deleted.
         """
@@ -75,51 +74,57 @@ class Cuts(Protocol):
 
 @runtime_checkable
 class Outcomes(Protocol):
-    """Catalogs that remember what became of a transaction."""
+    """Catalogs that record the outcome of transactions."""
 
     def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
-        """Tell what became of it; None if it was never decided."""
+        """Return the answer that a transaction got; None if it was never decided."""
         ...
 
 
 @runtime_checkable
 class Timelines(Protocol):
-    """Catalogs that remember when each commit was proposed, ratified and published."""
+    """Catalogs that record when each commit was proposed, ratified and published."""
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[TimelineEntry, ...]:
-        """Give every commit of a range, ascending, without content."""
+        """Return every commit of a range, ascending, without content."""
         ...
 
 
 @runtime_checkable
 class Publishing(Protocol):
-    """Catalogs that publish, and are told what others published."""
+    """Catalogs that publish commits, or record that others published them."""
 
     def publish(self, table_id: TableId, upto: Version | None = None) -> Version:
-        """Publish in order up to a version, by default the latest; give the last published."""
+        """Publish in order up to a version, by default the latest; return the last published."""
         ...
 
     def confirm_published(self, table_id: TableId, upto: Version) -> Version:
-        """Look at what a client says it published, then believe it. Spec: PB-01."""
+        """Verify what a client reports as published, then record it. Spec: PB-01."""
         ...
 
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
-        """Take note of a checkpoint, compaction or checksum. Spec: RD-04."""
+        """Verify and record a checkpoint, compaction or checksum. Spec: RD-04, CM-27, CM-28."""
         ...
 
 
-@runtime_checkable
-class Registry(Protocol):
-    """Catalogs that make, name and unmake tables."""
+# Tables
+
+
+class NamespaceRegistry(Protocol):
+    """Catalogs with namespaces."""
+
+    def namespaces(self) -> tuple[SchemaName, ...]:
+        """List all namespaces."""
+        ...
 
     def create_namespace(self, name: SchemaName, *, storage_root: str | None = None) -> None:
         """Create a namespace; its new tables are stored under its storage root, if given."""
         ...
 
     def drop_namespace(self, name: SchemaName) -> None:
-        """Remove an empty namespace."""
+        """Drop an empty namespace."""
         ...
 
     def rename_namespace(self, name: SchemaName, new_name: str) -> None:
@@ -130,55 +135,67 @@ class Registry(Protocol):
         """Rename a catalog with all its schemas and tables."""
         ...
 
-    def namespaces(self) -> tuple[SchemaName, ...]:
-        """List all namespaces."""
-        ...
+
+class TableRegistry(Protocol):
+    """Catalogs that create, name and delete tables."""
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
     ) -> tuple[TableEntry, ...]:
-        """List tables, the dropped ones too if asked."""
+        """List tables, including dropped ones if asked."""
         ...
+
+    def create_table(
+        self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
+    ) -> Resolved:
+        """Create and name a table in one call; version 0 is inline. Spec: LC-01."""
+        ...
+
+    def rename_table(self, table_id: TableId, name: TableName) -> None:
+        """Rename a table; its id, location and history stay. Spec: LC-04."""
+        ...
+
+    def drop_table(self, table_id: TableId) -> None:
+        """Drop a table: release its name. Nothing is committed or deleted. Spec: CM-40."""
+        ...
+
+    def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
+        """Undrop a table, under its old name or a new one. Spec: LC-03."""
+        ...
+
+    def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
+        """Delete a dropped table's files and return how many were deleted. Spec: CM-40.
+
+        A purge that was interrupted continues when it is called again.
+        """
+        ...
+
+
+class StagingRegistry(Protocol):
+    """Catalogs with staging tables."""
 
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
     ) -> StagingTable:
-        """Return an id and a location for a table that has no name yet.
+        """Return an id and a location for a table that has no name yet. Spec: CM-39.
 
         Without a location it is under the storage root of the namespace, or of the lake.
         """
         ...
 
     def register_table(self, name: TableName, table_id: TableId) -> Resolved:
-        """Judge version 0 of a staging table and give the table its name. Spec: LC-02."""
-        ...
-
-    def create_table(
-        self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
-    ) -> Resolved:
-        """Make and name a table in one call; version 0 comes inline. Spec: LC-01."""
-        ...
-
-    def rename_table(self, table_id: TableId, name: TableName) -> None:
-        """Give the table another name; id, place and history stay. Spec: LC-04."""
-        ...
-
-    def drop_table(self, table_id: TableId) -> None:
-        """Take the name away; nothing is committed and nothing deleted. Spec: CM-40."""
-        ...
-
-    def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
-        """Bring a dropped table back, under its old name or another. Spec: LC-03."""
-        ...
-
-    def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
-        """Delete a dropped table's files, resumably; give how many went. Spec: CM-40."""
+        """Check version 0 of a staging table and give the table its name. Spec: LC-02."""
         ...
 
 
 @runtime_checkable
+class Registry(NamespaceRegistry, TableRegistry, StagingRegistry, Protocol):
+    """Catalogs that keep tables by name."""
+
+
+@runtime_checkable
 class Externals(Protocol):
-    """Catalogs that also name tables they do not manage."""
+    """Catalogs that also register tables that they do not manage."""
 
     def register_external(
         self,
@@ -187,60 +204,54 @@ class Externals(Protocol):
         format: str = "delta",
         schema_string: str | None = None,
     ) -> Resolved:
-        """Give a name to a table that lies somewhere and is not managed."""
+        """Give a name to an external table; nothing of it is read or written.
+
+        A repeated request gets the first answer.
+        """
         ...
 
 
-@runtime_checkable
-class Checks(Protocol):
-    """Catalogs that can be held against the logs of their tables."""
-
-    def fsck(
-        self,
-        table_id: TableId | None = None,
-        *,
-        repair: bool = False,
-        progress: Progress | None = None,
-    ) -> tuple[Finding, ...]:
-        """Check one table or all; mend what can be mended if asked."""
-        ...
+# Events
 
 
 @runtime_checkable
 class Events(Protocol):
-    """Catalogs that tell of every ratification, by sequence."""
+    """Catalogs with an event for every ratification, in order of sequences."""
 
     def events(
         self, after: Sequence | None = None, limit: int = 1_000, wait_s: float = 0.0
     ) -> tuple[Event, ...]:
-        """Give what happened after a sequence; wait for the next if there is nothing.
+        """Return the events after a sequence, in order and without a gap.
 
-        Without a sequence, begin at the oldest event that is kept. Raises `VersionGoneError` if
-        events after the sequence are deleted.
+        Without a sequence, begin at the oldest event that is kept. If there are none yet, wait for
+        the next. Raises `VersionGoneError` if events after the sequence are deleted.
         """
         ...
 
 
 @runtime_checkable
 class Listeners(Protocol):
-    """Catalogs that tell others of events, wherever they are."""
+    """Catalogs that post events to registered webhooks."""
 
     def listeners(self) -> tuple[ListenerEntry, ...]:
-        """List who is told, and how far each one is."""
+        """List all listeners with their positions."""
         ...
 
     def put_listener(self, name: str, target: str, after: Sequence | None = None) -> ListenerEntry:
-        """Have a URL told of every event, from now on or from after a sequence."""
+        """Register a webhook; an existing one gets the new target and keeps its position.
+
+        It gets all later events, or those after a sequence.
+        """
         ...
 
     def delete_listener(self, name: str) -> None:
-        """Tell a listener no more, and forget how far it was."""
+        """Remove a listener and its position."""
         ...
 
 
 @runtime_checkable
 class Callables(Protocol):
-    """Catalogs that run in this process, and so can call what is here."""
+    """Catalogs in this process, which can call functions of it."""
 
     def listen(
         self,
@@ -251,30 +262,47 @@ class Callables(Protocol):
         together: bool = False,
         after: Sequence | None = None,
     ) -> None:
-        """Call a listener with every event, or with those of some tables."""
+        """Call a listener with every event, or with those of some tables. Spec: EV-02.
+
+        Its position is recorded under its name; a new one begins now, or after a sequence. With
+        `together` it is called once all of its tables have changed since the last call.
+        """
+        ...
+
+
+# Maintenance
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """Catalogs that can be compared with the logs of their tables."""
+
+    def fsck(
+        self,
+        table_id: TableId | None = None,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Finding, ...]:
+        """Check one table or all; repair what can be repaired if asked."""
         ...
 
 
 @runtime_checkable
-class Tokens(Protocol):
-    """Catalogs that know who may come in: those that run on their store."""
+class Statuses(Protocol):
+    """Catalogs that report their status."""
 
-    def create_token(self, name: str, expires_ms: int | None = None) -> str:
-        """Make a token and give its secret, which nobody can give again."""
+    def status(self) -> Status:
+        """Return the status."""
         ...
 
-    def tokens(self) -> tuple[TokenEntry, ...]:
-        """List the tokens."""
-        ...
 
-    def revoke_token(self, name: str) -> None:
-        """Have a token open nothing from now on."""
-        ...
+# Administration
 
 
 @runtime_checkable
 class Locations(Protocol):
-    """Catalogs that know where clients may have tables."""
+    """Catalogs with registered locations for tables."""
 
     def locations(self) -> tuple[LocationEntry, ...]:
         """List the registered locations."""
@@ -282,38 +310,36 @@ class Locations(Protocol):
 
 
 @runtime_checkable
-class LocationChanges(Protocol):
-    """Catalogs that register locations: those that run on their store."""
+class Administration(Protocol):
+    """Catalogs in this process, on their own store."""
+
+    def create_token(self, name: str, expires_ms: int | None = None) -> str:
+        """Create a token and return its secret, which cannot be shown again."""
+        ...
+
+    def tokens(self) -> tuple[TokenEntry, ...]:
+        """List all tokens, including expired and revoked ones."""
+        ...
+
+    def revoke_token(self, name: str) -> None:
+        """Revoke a token; revoking it again has no effect."""
+        ...
 
     def add_location(self, location: str) -> LocationEntry:
-        """Register a location under which clients may have tables."""
+        """Register a location; one that is registered already stays as it is."""
         ...
 
     def remove_location(self, location: str) -> None:
         """Remove a registered location; tables that are there already stay."""
         ...
 
-
-@runtime_checkable
-class Statuses(Protocol):
-    """Catalogs that say how they stand."""
-
-    def status(self) -> Status:
-        """Say how everything stands."""
-        ...
-
-
-@runtime_checkable
-class Backups(Protocol):
-    """Catalogs that can be copied: those that run on their store."""
-
     def backup(self, target: str) -> None:
-        """Write one instant of the catalog to a new file, while others go on."""
+        """Write the catalog as of one instant to a new file, while others go on."""
         ...
 
 
 def require(catalog: object, capability: type[Capability]) -> Capability:
-    """Give the catalog as one that has the capability, or refuse by its name. Spec: CA-05."""
+    """Return the catalog as one that has the capability, or refuse by its name. Spec: CA-05."""
     if isinstance(catalog, capability):
         return catalog
     raise UnsupportedByCatalogError(f"This catalog has no {capability.__name__.lower()}.")

@@ -1,7 +1,6 @@
-"""Errors <-> problem documents, both ways.
+"""Errors to problem documents and back, and the HTTP status of each error code.
 
-The one table `code -> status` is here; nothing below knows of statuses. A client that reads a
-problem raises the very class the server raised, with the same code, retry and remedy.
+A client raises the class of error that the server raised, with the same code, retry and remedy.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-import msgspec
-
-from headgate.api.messages import Rejected, VersionTaken
+from headgate.api.messages import Message, Rejected, VersionTaken
 from headgate.errors import (
     ConflictError,
     HeadgateError,
@@ -26,7 +23,7 @@ from headgate.errors import (
 from headgate.protocol.commit.conflicts import Conflict
 from headgate.protocol.commit.examination import Violation
 
-# Not here: 400, for what cannot be parsed or is simply wrong to ask.
+# All other codes have status 400.
 STATUS: Final[Mapping[str, int]] = {
     "not-authenticated": 401,
     "permission-denied": 403,
@@ -65,7 +62,7 @@ STATUS: Final[Mapping[str, int]] = {
 _OTHERWISE: Final = 400
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Problem(Message, frozen=True, kw_only=True):
     """A problem document (RFC 9457). Decide on `code` and `retry`, never on text."""
 
     type: str
@@ -76,25 +73,24 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     remedy: str = ""
     retry: Retry = Retry.NEVER
     request_id: str | None = None
-    # What some errors carry.
+    # Fields of some errors.
     table: str | None = None
     txn_id: str | None = None
     policy: str | None = None
     reason: str | None = None
     violations: tuple[Violation, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
-    # A proposal that did not win: the answer itself, with the winners.
+    # The answer to a proposal that was not ratified, with the winners.
     answer: Rejected | VersionTaken | None = None
 
 
 def status_of(code: str) -> int:
-    """Give the status of an error's code."""
+    """Return the HTTP status of an error's code."""
     return STATUS.get(code, _OTHERWISE)
 
 
 def from_error(error: HeadgateError, request_id: str | None = None) -> Problem:
-    """Say an error as a problem document."""
-    status = status_of(error.code)
+    """Convert an error."""
     carried: dict[str, Any] = {
         field: getattr(error, field, None) for field in ("table", "txn_id", "policy", "reason")
     }
@@ -102,38 +98,32 @@ def from_error(error: HeadgateError, request_id: str | None = None) -> Problem:
         carried["violations"] = error.violations
     if isinstance(error, ConflictError):
         carried["conflicts"] = error.conflicts
-    return Problem(
-        type=f"urn:headgate:{error.code}",
-        title=HTTPStatus(status).phrase,
-        status=status,
-        code=error.code,
-        detail=error.message,
-        remedy=error.remedy,
-        retry=error.retry,
-        request_id=request_id,
-        **carried,
+    return _problem(
+        error.code, error.message, error.remedy, error.retry, request_id=request_id, **carried
     )
 
 
 def from_answer(
     answer: Rejected | VersionTaken, *, is_staged: bool, request_id: str | None = None
 ) -> Problem:
-    """Say an answer that is not `ratified` as a problem document that holds it."""
-    retry = Retry.NEVER
+    """Convert the answer to a proposal that was not ratified; the document contains it."""
     match answer:
         case VersionTaken():
-            code = "must-restage" if is_staged else "version-taken"
+            code, retry = "must-restage" if is_staged else "version-taken", Retry.AFTER_REFRESH
             detail = "Others took the version; their commits are in the answer."
             remedy = "Move past the winners, then propose above the latest version."
-            retry = Retry.AFTER_REFRESH
         case Rejected(violations=()):
-            code, retry = ConflictError.code, ConflictError.retry
-            detail = "; ".join(str(conflict) for conflict in answer.conflicts)
-            remedy = ConflictError.remedy
+            code, retry, remedy = ConflictError.code, ConflictError.retry, ConflictError.remedy
+            detail = "; ".join(map(str, answer.conflicts))
         case Rejected():
-            code = InvalidCommitError.code
-            detail = "; ".join(str(violation) for violation in answer.violations)
-            remedy = InvalidCommitError.remedy
+            code, retry, remedy = InvalidCommitError.code, Retry.NEVER, InvalidCommitError.remedy
+            detail = "; ".join(map(str, answer.violations))
+    return _problem(
+        code, detail, remedy, retry, request_id=request_id, txn_id=answer.txn_id, answer=answer
+    )
+
+
+def _problem(code: str, detail: str, remedy: str, retry: Retry, **more: Any) -> Problem:
     status = status_of(code)
     return Problem(
         type=f"urn:headgate:{code}",
@@ -143,22 +133,20 @@ def from_answer(
         detail=detail,
         remedy=remedy,
         retry=retry,
-        request_id=request_id,
-        txn_id=answer.txn_id,
-        answer=answer,
+        **more,
     )
 
 
 def to_error(problem: Problem) -> HeadgateError:
-    """Give the error a problem stands for, of the class it was raised as."""
+    """Convert a problem document to an error of the class that the server raised."""
     kind = _KINDS.get(problem.code)
-    if kind is None:  # of a newer server: what matters is whether it happened
+    if kind is None:  # from a newer server: what matters is whether the request was refused
         kind = RefusedError if problem.status < 500 else UnavailableError
     error = kind.__new__(kind)
-    said = problem.detail
+    message = problem.detail
     if problem.request_id is not None and problem.status >= 500:
-        said = f"{said.rstrip('.')} (request {problem.request_id})."
-    HeadgateError.__init__(error, said, remedy=problem.remedy or None)
+        message = f"{message.rstrip('.')} (request {problem.request_id})."
+    HeadgateError.__init__(error, message, remedy=problem.remedy or None)
     match error:
         case InvalidCommitError():
             error.table, error.violations = problem.table or "", problem.violations

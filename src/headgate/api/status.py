@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec import field
 
+from headgate.api.messages import Message
 from headgate.protocol.actions import Sequence, TableId
 
 
-class ListenerEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ListenerEntry(Message, frozen=True, kw_only=True):
     """A registered listener and its progress."""
 
     name: str
@@ -19,7 +20,7 @@ class ListenerEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     failing: str | None = None  # why the last delivery failed
 
 
-class TokenEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class TokenEntry(Message, frozen=True, kw_only=True):
     """A token, without its secret."""
 
     name: str
@@ -28,14 +29,14 @@ class TokenEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     revoked_ms: int | None = None
 
 
-class LocationEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class LocationEntry(Message, frozen=True, kw_only=True):
     """A registered location outside of the lake's root, under which clients may have tables."""
 
     url: str
     created_ms: int
 
 
-class FileSizes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class FileSizes(Message, frozen=True, kw_only=True):
     """A histogram of the sizes of a table's files, as reported by a writer."""
 
     sorted_bin_boundaries: tuple[int, ...] = ()
@@ -44,7 +45,7 @@ class FileSizes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     commit_version: int | None = None
 
 
-class CommitReports(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class CommitReports(Message, frozen=True, kw_only=True):
     """The sum of what writers reported of their commits to a table. It is not verified."""
 
     commits: int = 0
@@ -59,13 +60,11 @@ class CommitReports(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     last_ms: int | None = None  # time of the last report
 
 
-class NamespaceDetails(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
-):
+class NamespaceDetails(Message, frozen=True, kw_only=True):
     """Details of a catalog or a schema beyond its name."""
 
     comment: str | None = None
-    properties: dict[str, str] = {}
+    properties: dict[str, str] = field(default_factory=dict)
     changed_ms: int | None = None
     id: str | None = None  # stays when it is renamed
     former_name: str | None = None  # before the last rename
@@ -73,14 +72,14 @@ class NamespaceDetails(
     storage_location: str | None = None  # its own folder under the storage root
 
 
-class CatalogDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class CatalogDetails(Message, frozen=True, kw_only=True):
     """Details of a catalog, and of its schemas by their folded names."""
 
     catalog: NamespaceDetails = NamespaceDetails()
-    schemas: dict[str, NamespaceDetails] = {}
+    schemas: dict[str, NamespaceDetails] = field(default_factory=dict)
 
 
-class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Tail(Message, frozen=True, kw_only=True):
     """How many commits of a table are ratified and not yet published."""
 
     table_id: TableId
@@ -88,7 +87,7 @@ class Tail(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     unpublished: int
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Trouble(Message, frozen=True, kw_only=True):
     """A table that is not published, and why.
 
     If it is stopped, it needs a repair; otherwise publishing is retried.
@@ -100,7 +99,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     is_stopped: bool = False
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Status(Message, frozen=True, kw_only=True):
     """The status of a catalog at one instant."""
 
     version: str  # of Headgate

@@ -8,13 +8,11 @@ process that has the store to itself may choose any location: it could register 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from headgate.api.status import LocationEntry
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, LocationRow, WriteUnit
-from headgate.clock import Clock
+from headgate.catalog.component import Component, Shared
+from headgate.catalog.stores.port import LocationRow, WriteUnit
 from headgate.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -22,39 +20,23 @@ from headgate.errors import (
     PermissionDeniedError,
 )
 from headgate.storage import locations
-from headgate.storage.object_store import ObjectStore
 
 TABLES: Final = "tables"  # the folder of the root that holds the tables whose location we choose
 _LONGEST: Final = 2_000  # of a URL; indexes of PostgreSQL hold no longer ones for certain
 
 
-class AllowedLocations:
+class AllowedLocations(Component):
     """Registers locations, and checks those that clients choose."""
 
-    def __init__(
-        self,
-        store: CatalogStore,
-        ratifier: Ratifier,
-        root: str,
-        store_for: Callable[[str], ObjectStore],
-        clock: Clock,
-        *,
-        any_location: bool,
-    ) -> None:
-        self._store = store
-        self._ratifier = ratifier
-        self._root = root
-        self._store_for = store_for
-        self._clock = clock
+    def __init__(self, shared: Shared, *, any_location: bool) -> None:
+        super().__init__(shared)
         self._any_location = any_location
 
     def entries(self) -> tuple[LocationEntry, ...]:
-        """List the registered locations."""
         with self._store.read() as unit:
             return tuple(map(_entry, unit.locations()))
 
     def add(self, location: str) -> LocationEntry:
-        """Register a location; one that is registered already stays as it is."""
         url = self._usable(location)
         self._store_for(url)  # raises if nothing in the environment says how to open it
         now_ms = self._clock.now_ms()
@@ -67,10 +49,9 @@ class AllowedLocations:
             unit.insert_location(row)
             return _entry(row)
 
-        return self._ratifier.submit(f"location {url}", add).result()
+        return self._change(f"location {url}", add)
 
     def remove(self, location: str) -> None:
-        """Remove a registered location; tables that are there already stay."""
         url = locations.without_links(location)
 
         def remove(unit: WriteUnit) -> None:
@@ -80,7 +61,7 @@ class AllowedLocations:
                 )
             unit.delete_location(url)
 
-        self._ratifier.submit(f"location {url}", remove).result()
+        self._change(f"location {url}", remove)
 
     def check(self, location: str) -> str:
         """Return a client's location in its one spelling, or refuse it.

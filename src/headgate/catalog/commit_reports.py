@@ -5,37 +5,56 @@ Reports are not verified. They are stored for maintenance decisions and used for
 
 from __future__ import annotations
 
+from typing import Final
+
 from headgate.api.status import CommitReports, FileSizes
+from headgate.catalog import lookup
+from headgate.catalog.component import Component
 from headgate.catalog.stores.port import ReadUnit, WriteUnit
 from headgate.protocol.actions import TableId
 from headgate.protocol.encoding import from_json, to_json
 
+_COUNTS: Final = (
+    "commits",
+    "files_added",
+    "bytes_added",
+    "files_removed",
+    "bytes_removed",
+    "rows_inserted",
+    "rows_removed",
+    "rows_updated",
+)
 
-def read(unit: ReadUnit, table_id: TableId) -> CommitReports:
-    """Return the sum of a table's reports."""
+
+class CommitReportSums(Component):
+    """Adds up reports, and returns the sums."""
+
+    def add(self, table_id: TableId, report: CommitReports) -> None:
+        """Add a writer's report of a commit to the table's reports."""
+
+        def add(unit: WriteUnit) -> None:
+            lookup.active(unit, table_id)
+            before = _read(unit, table_id)
+            counts = {name: getattr(before, name) + getattr(report, name) for name in _COUNTS}
+            after = CommitReports(
+                **counts,
+                file_sizes=_newer(before.file_sizes, report.file_sizes),
+                last_ms=self._clock.now_ms(),
+            )
+            unit.set_setting(_key(table_id), to_json(after).decode())
+
+        self._change(table_id, add)
+
+    def total(self, table_id: TableId) -> CommitReports:
+        """Return the sum of a table's reports."""
+        with self._store.read() as unit:
+            lookup.known(unit, table_id)
+            return _read(unit, table_id)
+
+
+def _read(unit: ReadUnit, table_id: TableId) -> CommitReports:
     stored = unit.setting(_key(table_id))
     return CommitReports() if stored is None else from_json(stored.encode(), CommitReports)
-
-
-def write(unit: WriteUnit, table_id: TableId, reports: CommitReports) -> None:
-    """Store the sum of a table's reports."""
-    unit.set_setting(_key(table_id), to_json(reports).decode())
-
-
-def total(before: CommitReports, report: CommitReports, now_ms: int) -> CommitReports:
-    """Return the sum of earlier reports and a new one."""
-    return CommitReports(
-        commits=before.commits + report.commits,
-        files_added=before.files_added + report.files_added,
-        bytes_added=before.bytes_added + report.bytes_added,
-        files_removed=before.files_removed + report.files_removed,
-        bytes_removed=before.bytes_removed + report.bytes_removed,
-        rows_inserted=before.rows_inserted + report.rows_inserted,
-        rows_removed=before.rows_removed + report.rows_removed,
-        rows_updated=before.rows_updated + report.rows_updated,
-        file_sizes=_newer(before.file_sizes, report.file_sizes),
-        last_ms=now_ms,
-    )
 
 
 def _newer(before: FileSizes | None, report: FileSizes | None) -> FileSizes | None:

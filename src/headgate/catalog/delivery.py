@@ -15,10 +15,9 @@ from concurrent.futures import CancelledError, Future
 from typing import Final
 
 from headgate.api.events import Event, Listener
+from headgate.catalog.component import Component, Shared
 from headgate.catalog.event_feed import EventFeed, EventPage
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, ListenerRow, WriteUnit
-from headgate.clock import Clock
+from headgate.catalog.stores.port import ListenerRow, WriteUnit
 from headgate.errors import HeadgateError, VersionGoneError
 from headgate.failpoints import fail_point
 from headgate.names import TableName
@@ -73,32 +72,23 @@ class EventFilter:
         self._changed.clear()
 
 
-class Delivery:
+class Delivery(Component):
     """Delivers events to one listener, from its recorded position."""
 
     def __init__(
         self,
+        shared: Shared,
+        feed: EventFeed,
         name: str,
         listener: Listener,
         event_filter: EventFilter,
-        *,
-        store: CatalogStore,
-        ratifier: Ratifier,
-        feed: EventFeed,
-        clock: Clock,
-        lease_ms: int,
-        holder: str,
     ) -> None:
+        super().__init__(shared)
         self.name = name
         self._listener = listener
         self._filter = event_filter
-        self._store = store
-        self._ratifier = ratifier
         self._feed = feed
-        self._clock = clock
         self._lease = f"listen:{name}"
-        self._lease_ms = lease_ms
-        self._holder = holder
         self.recorded = Sequence(0)  # as far as this process knows
         self._failures = 0  # in a row
         self._holds_lease = False
@@ -138,7 +128,7 @@ class Delivery:
     def renew(self) -> None:
         """Renew the lease while a listener is slow; called at intervals."""
         with self._lease_lock:
-            is_due = self._clock.monotonic() - self._renewed_at > self._lease_ms / 3000
+            is_due = self._clock.monotonic() - self._renewed_at > self._settings.lease_ms / 3000
             if self._holds_lease and is_due and not self._stopping.is_set() and not self._acquire():
                 self._lease_lost = True
 
@@ -263,19 +253,19 @@ class Delivery:
                 unit.release_lease(self._lease, self._holder)
 
         with self._lease_lock:
-            self._ratifier.submit(self._lease, record).result()
+            self._change(self._lease, record)
             self._holds_lease = self._holds_lease and not release
         self.recorded = max(self.recorded, delivered)
         fail_point("listener.after_record")
 
     def _acquire(self) -> bool:
         now_ms = self._clock.now_ms()
-        until_ms = now_ms + self._lease_ms
+        until_ms = now_ms + self._settings.lease_ms
         self._renewed_at = self._clock.monotonic()
-        return self._ratifier.submit(
+        return self._change(
             self._lease,
             lambda unit: unit.acquire_lease(self._lease, self._holder, now_ms, until_ms),
-        ).result()
+        )
 
     def _row(self) -> ListenerRow | None:
         with self._store.read() as unit:

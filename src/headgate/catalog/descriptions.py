@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from headgate.api.messages import RatifiedCommit, TableInfo
+from headgate.api.port import Ref
+from headgate.catalog import lookup, resolver
+from headgate.catalog.allowed_locations import AllowedLocations
+from headgate.catalog.component import Component, Shared
 from headgate.catalog.decider import domains_of, protocol_and_metadata
+from headgate.catalog.publisher import Publisher
+from headgate.catalog.resolver import Reserve, unbounded
 from headgate.catalog.stores.port import NamedTableRow, ReadUnit, TableRow
+from headgate.errors import HeadgateError, LogDivergedError, NotFoundError, UnavailableError
 from headgate.names import SchemaName, TableName
-from headgate.protocol.actions import Metadata, Sequence, Version
+from headgate.protocol.actions import Metadata, Protocol, TableId, Version
 from headgate.protocol.encoding import from_json
-from headgate.protocol.table_states import TableKind
+from headgate.protocol.table_states import TableKind, TableStatus
+from headgate.storage import locations
+
+_log = logging.getLogger(__name__)
 
 LISTED = 100  # published commits that are still listed, at most
 _AT_ONCE = 100  # tables of a page that are read before their sizes are known
@@ -18,22 +29,169 @@ _TABLE_BYTES = 1_024  # of a table beside its metadata, in memory and in a respo
 _METADATA_FACTOR = 4  # metadata is larger in a response, where columns have several forms
 
 
-def page_of_tables(
-    unit: ReadUnit,
-    namespace: SchemaName,
-    after: TableName | None,
-    limit: int,
-    max_bytes: int,
+class Descriptions(Component):
+    """Describes tables for clients of other protocols, some of which read files alone."""
+
+    def __init__(self, shared: Shared, allowed: AllowedLocations, publisher: Publisher) -> None:
+        super().__init__(shared)
+        self._allowed = allowed
+        self._publisher = publisher
+        with self._store.read() as unit:
+            self._unseen = unit.clock().sequence
+
+    def describe(self, ref: Ref, since: Version | None = None) -> TableInfo:
+        """Describe a table with all commits that are not published and some that are.
+
+        Commits from `since` on are listed if they were published not long ago.
+        """
+        with self._store.read_latest() as unit:
+            named = lookup.active_by(unit, ref)
+            if since is not None:
+                since = Version(max(since, named.row.published - LISTED + 1))
+            return self._with_commits(unit, named, since)
+
+    def describe_briefly(self, ref: Ref, *, published: bool = False) -> TableInfo:
+        """Describe a table without its commits, which cost most of describing it.
+
+        With `published`, everything that is in no file is published first: a client that learns
+        where a table is and finds no log there, or a shorter one, may begin a log of its own.
+        Raises `LogDivergedError` as `describe_in_files` does.
+        """
+        with self._store.read_latest() as unit:
+            info = describe(lookup.active_by(unit, ref))
+        if not published or (info.published == info.latest and info.diverged is None):
+            return info
+        return self.describe_in_files(ref)
+
+    def describe_in_files(
+        self, ref: Ref, first: Version | None = None, *, deadline: float | None = None
+    ) -> TableInfo:
+        """Describe a table for a client that reads files alone.
+
+        Commits from `first` on are listed. What is in no file is published first; of many clients
+        that ask at once, one publishes and the others wait. A table whose log diverged is refused:
+        its readers would read other bytes. Spec: CA-04.
+        """
+        with self._store.read_latest() as unit:
+            info = self._with_commits(unit, lookup.active_by(unit, ref), first)
+        upto = info.last_without_file
+        if info.diverged is not None:
+            raise LogDivergedError(info.diverged)
+        deadline = self._publishing_deadline() if deadline is None else deadline
+        if upto is not None and self._publisher.publish(info.table_id, upto, deadline) < upto:
+            raise UnavailableError(f"Version {upto} of {info.name} could not be published.")
+        return info
+
+    def describe_after(
+        self, before: TableInfo, after: TableInfo, commit: RatifiedCommit
+    ) -> TableInfo:
+        """Describe a table after a client's own commit, for a client that reads files alone.
+
+        Nothing is read if the commit is the one after the table was described before.
+        """
+        if before.latest + 1 == commit.version == after.latest and after.diverged is None:
+            is_changed = after.metadata_version == commit.version
+            info = replace(
+                after,
+                changed_ms=commit.timestamp_ms if is_changed else before.changed_ms,
+                commits=(*before.commits, commit),
+            )
+            if info.last_without_file is None:
+                return info
+        return self.describe_in_files(after.table_id, commit.version)
+
+    def page(
+        self,
+        namespace: SchemaName,
+        after: TableName | None,
+        limit: int,
+        *,
+        reserve: Reserve = unbounded,
+    ) -> tuple[tuple[TableInfo, ...], TableName | None]:
+        """Describe some tables, by name, and return the name after which the others come.
+
+        Fewer than `limit` if their schemas are large. What is in no file is published first; a
+        table for which that fails is left out, and a request for it by name gets the error.
+        """
+        with self._store.read() as unit:
+            found, following = _page_of_tables(unit, namespace, after, limit)
+        reserve(sum(map(_size_of, found)))
+        deadline = self._publishing_deadline()
+        page = []
+        for named in found:
+            row = named.row
+            try:
+                if row.published < row.head or row.diverged is not None:
+                    self.describe_in_files(row.id, deadline=deadline)
+                page.append(describe(named))
+            except NotFoundError:
+                pass  # dropped in the meantime
+            except HeadgateError as error:
+                _log.warning("table %s is left out of a listing: %s", named.name, error)
+        return tuple(page), following
+
+    def file_of(self, table_id: TableId, version: Version) -> str | None:
+        """Return the name of the staged file that became a version; None if none did."""
+        with self._store.read_latest() as unit:
+            row = lookup.known(unit, table_id)
+            found = unit.commits(row.key, version, version, content=False)
+        return found[0].file_name if found else None
+
+    def location_of(self, table_id: TableId) -> str:
+        """Return the location of a staged or active table; publish an active one first."""
+        with self._store.read() as unit:
+            row = lookup.known(unit, table_id)
+        if row.state not in (TableStatus.STAGING, TableStatus.ACTIVE):
+            raise NotFoundError(f"Table {table_id} is {row.state.value}.")
+        if row.state is TableStatus.ACTIVE:
+            self.describe_briefly(table_id, published=True)
+        return row.location
+
+    def open_path(self, location: str) -> str:
+        """Return a location that clients may use by its path, in its one spelling.
+
+        If there is a table, everything of it that is in no file is published first.
+        """
+        self._allowed.refuse_unless_allowed(location)
+        url = locations.normalize(location)
+        with self._store.read() as unit:
+            row = unit.overlapping_table(url)
+        if row is not None and row.state is TableStatus.ACTIVE:
+            self.describe_briefly(row.id, published=True)
+        return url
+
+    def _with_commits(
+        self, unit: ReadUnit, named: NamedTableRow, first: Version | None
+    ) -> TableInfo:
+        """Describe a table with its commits from a version on, and all that are not published."""
+        info, row = describe(named), named.row
+        if row.kind is TableKind.EXTERNAL:
+            return info
+        start = max(0, row.published - LISTED + 1)
+        if first is not None:
+            start = min(first, row.published + 1)
+        commits: tuple[RatifiedCommit, ...] = ()
+        if start <= row.head:
+            commits = unit.ratified_commits(row.key, Version(start), row.head, with_content=False)
+        now_ms = self._clock.now_ms()
+        return replace(info, described_ms=now_ms, unseen=self._unseen, commits=commits)
+
+    def _publishing_deadline(self) -> float:
+        return self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+
+
+def _page_of_tables(
+    unit: ReadUnit, namespace: SchemaName, after: TableName | None, limit: int
 ) -> tuple[list[NamedTableRow], TableName | None]:
-    """Read at most `limit` tables and `max_bytes`, and return the name after which others come."""
+    """Read tables up to a limit or a size; return them, and the name after which others come."""
     page: list[NamedTableRow] = []
     size = 0
     while True:
         count = min(limit + 1 - len(page), _AT_ONCE)
         rows = unit.tables(namespace, after, count)
         for named in rows:
-            size += size_of(named)
-            if len(page) == limit or (page and size > max_bytes):
+            size += _size_of(named)
+            if len(page) == limit or (page and size > resolver.RESPONSE_CONTENT_BYTES):
                 return page, page[-1].name
             page.append(named)
         if len(rows) < count:
@@ -41,7 +199,7 @@ def page_of_tables(
         after = rows[-1].name
 
 
-def size_of(named: NamedTableRow) -> int:
+def _size_of(named: NamedTableRow) -> int:
     """Estimate the size of a table's description in a response."""
     return _METADATA_FACTOR * len(named.row.metadata) + _TABLE_BYTES
 
@@ -49,57 +207,21 @@ def size_of(named: NamedTableRow) -> int:
 def describe(named: NamedTableRow) -> TableInfo:
     """Describe a table without its commits, which cost most of describing it."""
     row, name, changed_ms = named
-    if row.kind is TableKind.EXTERNAL:
-        return TableInfo(
-            table_id=row.id,
-            name=name,
-            kind=row.kind,
-            location=row.location,
-            created_ms=row.created_ms,
-            metadata=from_json(row.metadata, Metadata),
-            metadata_version=row.metadata_version,
-            changed_ms=row.timestamp_ms or row.created_ms,
-            latest=row.head,
-            published=row.published,
-        )
-    assert changed_ms is not None  # version 0 is a commit too
-    return _managed(row, name, changed_ms)
-
-
-def describe_with_commits(
-    unit: ReadUnit, named: NamedTableRow, first: Version | None, now_ms: int, unseen: Sequence
-) -> TableInfo:
-    """Describe a table with its commits from a version on, and all that are not published."""
-    info, row = describe(named), named.row
-    if row.kind is TableKind.EXTERNAL:
-        return info
-    start = max(0, row.published - LISTED + 1)
-    if first is not None:
-        start = min(first, row.published + 1)
-    commits: tuple[RatifiedCommit, ...] = ()
-    if start <= row.head:
-        commits = unit.ratified_commits(row.key, Version(start), row.head, with_content=False)
-    return replace(info, described_ms=now_ms, unseen=unseen, commits=commits)
+    return _described(row, name, changed_ms or row.timestamp_ms or row.created_ms)
 
 
 def describe_after(before: TableInfo, row: TableRow, now_ms: int) -> TableInfo:
     """Describe a table as the decision about a proposal left it, without its commits."""
-    info = _managed(row, before.name, before.changed_ms)
+    info = _described(row, before.name, before.changed_ms)
     return replace(info, described_ms=now_ms, unseen=before.unseen)
 
 
-def with_commit(before: TableInfo, after: TableInfo, commit: RatifiedCommit) -> TableInfo:
-    """Add its newest commit to a table that was described before and after it."""
-    is_changed = after.metadata_version == commit.version
-    return replace(
-        after,
-        changed_ms=commit.timestamp_ms if is_changed else before.changed_ms,
-        commits=(*before.commits, commit),
-    )
-
-
-def _managed(row: TableRow, name: TableName, changed_ms: int) -> TableInfo:
-    protocol, metadata = protocol_and_metadata(row)
+def _described(row: TableRow, name: TableName, changed_ms: int) -> TableInfo:
+    protocol: Protocol | None = None
+    if row.kind is TableKind.EXTERNAL:
+        metadata = from_json(row.metadata, Metadata)
+    else:
+        protocol, metadata = protocol_and_metadata(row)
     return TableInfo(
         table_id=row.id,
         name=name,

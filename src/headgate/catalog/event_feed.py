@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.api.events import Event, NameChange, TableCommit
-from headgate.catalog.stores.port import CatalogStore, CommitRow, EventRow, ReadUnit
-from headgate.clock import Clock
+from headgate.catalog.component import Component, Shared
+from headgate.catalog.stores.port import CommitRow, EventRow, ReadUnit
 from headgate.errors import (
     HeadgateError,
     InTheFutureError,
@@ -42,12 +42,11 @@ class _Waiter:
     answer: Future[EventPage] = field(default_factory=Future)
 
 
-class EventFeed:
+class EventFeed(Component):
     """Reads events after a sequence; without a sequence, from the oldest event that is kept."""
 
-    def __init__(self, store: CatalogStore, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._changes = threading.Condition()
         self._waiting: list[_Waiter] = []
         self._has_ratified = False  # this process ratified something since the last read
@@ -56,8 +55,11 @@ class EventFeed:
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
 
-    def read(self, after: Sequence | None, limit: int = MAX_PAGE) -> EventPage:
-        """Return the present events after a sequence, in order and without a gap."""
+    def read(
+        self, after: Sequence | None = None, limit: int = MAX_PAGE, wait_s: float = 0.0
+    ) -> EventPage:
+        if wait_s > 0:
+            return self.wait_for_page(after, limit, wait_s).result()
         _refuse_if_invalid(after, limit)
         with self._store.read() as unit:
             return page(unit, after, limit)

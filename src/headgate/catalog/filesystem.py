@@ -67,7 +67,7 @@ from headgate.table import snapshot_loader
 from headgate.table.log_files import DeltaLog
 from headgate.table.snapshot import Snapshot
 
-_NAMESPACE = "namespace.json"  # a dot cannot be part of a name, so it meets no table's directory
+_NAMESPACE = "namespace.json"  # names have no dots, so it cannot be a table's directory
 _DROPPED = ".dropped"
 _FIRST = Version(0)
 _FIRST_TRY = Version(-1)
@@ -75,7 +75,7 @@ _FIRST_TRY = Version(-1)
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A table's directory, as far as this process has looked into it."""
+    """A table's directory, and the latest version that this process has seen in it."""
 
     name: TableName
     location: str
@@ -108,7 +108,7 @@ class FilesystemCatalog:
     def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
         """Return a table's location and latest version; everything else is in its log."""
         if at is not None:
-            raise UnsupportedByCatalogError("Filesystem catalogs do not support sequences.")
+            raise _unsupported("sequences")
         place = self._seen(self._find(ref))
         head = self._commit(place, place.latest)
         return Resolved(
@@ -130,7 +130,7 @@ class FilesystemCatalog:
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[TimelineEntry, ...]:
-        """Give every commit of a range; proposing, ratifying and publishing were one act."""
+        """Return every commit of a range; all three times are its in-commit timestamp."""
         place = self._seen(self._find(table_id))
         start = 0 if first is None else first
         end = place.latest if last is None else min(last, place.latest)
@@ -145,11 +145,10 @@ class FilesystemCatalog:
     # Committing
 
     def propose(self, proposal: Proposal) -> Answer:
-        """Put the commit where its version is; the file that is there first has won."""
         part, content = _only_put(proposal)
         place = self._seen(self._by_id(part.table_id))
         examined = examination.examine_file(content)
-        # A replay is looked for from the lowest version this transaction was ever proposed at.
+        # A replay is searched for from the lowest version at which the transaction was proposed.
         since = min(part.version, self._tried.get(proposal.txn_id, part.version))
         self._tried[proposal.txn_id] = since
         if len(self._tried) > 10_000:
@@ -178,10 +177,10 @@ class FilesystemCatalog:
             return taken
         return _ratified(place.table_id, self._commit(place, part.version))
 
-    # Publishing is what committing does
+    # Publishing
 
     def publish(self, table_id: TableId, upto: Version | None = None) -> Version:
-        """Give the latest version: what is ratified is published."""
+        """Return the latest version: what is ratified is published."""
         latest = self._seen(self._find(table_id)).latest
         if upto is not None and upto > latest:
             raise NotFoundError(
@@ -190,7 +189,6 @@ class FilesystemCatalog:
         return latest
 
     def confirm_published(self, table_id: TableId, upto: Version) -> Version:
-        """Look whether the version is there."""
         return self.publish(table_id, upto)
 
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
@@ -200,14 +198,12 @@ class FilesystemCatalog:
     # Names and tables
 
     def create_namespace(self, name: SchemaName, *, storage_root: str | None = None) -> None:
-        """Make a namespace."""
         if storage_root is not None:
-            raise UnsupportedByCatalogError("Filesystem catalogs do not support storage roots.")
+            raise _unsupported("storage roots")
         if not self._files.put_if_absent(f"{_folder(name)}/{_NAMESPACE}", b"{}\n"):
             raise AlreadyExistsError(f"There is a namespace {name} already.")
 
     def drop_namespace(self, name: SchemaName) -> None:
-        """Remove an empty namespace."""
         self._require_namespace(name)
         marker = f"{_folder(name)}/{_NAMESPACE}"
         if any(item.path != marker for item in self._files.list(_folder(name), recursive=True)):
@@ -216,15 +212,12 @@ class FilesystemCatalog:
         self._files.sync([marker])
 
     def rename_namespace(self, name: SchemaName, new_name: str) -> None:
-        """Refuse: a directory cannot be renamed atomically on every storage."""
-        raise UnsupportedByCatalogError("Filesystem catalogs do not support renaming a namespace.")
+        raise _unsupported("renaming a namespace")
 
     def rename_catalog(self, name: str, new_name: str) -> None:
-        """Refuse: a directory cannot be renamed atomically on every storage."""
-        raise UnsupportedByCatalogError("Filesystem catalogs do not support renaming a catalog.")
+        raise _unsupported("renaming a catalog")
 
     def namespaces(self) -> tuple[SchemaName, ...]:
-        """List all namespaces."""
         found = {SchemaName(DEFAULT_CATALOG, DEFAULT_SCHEMA)}
         for catalog in self._files.folders(""):
             for schema in self._files.folders(catalog):
@@ -235,7 +228,6 @@ class FilesystemCatalog:
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
     ) -> tuple[TableEntry, ...]:
-        """List tables, the dropped ones too if asked."""
         if namespace is not None:
             self._require_namespace(namespace)
         spaces = self.namespaces() if namespace is None else (namespace,)
@@ -244,17 +236,14 @@ class FilesystemCatalog:
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
     ) -> StagingTable:
-        """Refuse: a table's place is its name here, so there is none without a name."""
-        raise UnsupportedByCatalogError("Filesystem catalogs do not support staging tables.")
+        raise _unsupported("staging tables")
 
     def register_table(self, name: TableName, table_id: TableId) -> Resolved:
-        """Refuse: a table is registered by being where its name says."""
-        raise UnsupportedByCatalogError("Filesystem catalogs do not support registering tables.")
+        raise _unsupported("registering tables")
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
     ) -> Resolved:
-        """Put version 0 where the name says; who is first has made the table. Spec: LC-01."""
         self._require_namespace(name.namespace)
         if self._tombstone(name) is not None:
             raise AlreadyExistsError(
@@ -262,16 +251,8 @@ class FilesystemCatalog:
             )
         examined = examination.examine(first)
         now_ms = self._clock.now_ms()
-        violations = [
-            *examined.violations,
-            *admission.judge_first(
-                examined,
-                table_id,
-                now_ms=now_ms,
-                txn_id=txn_id,
-            ),
-        ]
-        if violations:
+        first_violations = admission.judge_first(examined, table_id, now_ms=now_ms, txn_id=txn_id)
+        if violations := [*examined.violations, *first_violations]:
             raise InvalidCommitError(str(name), violations)
         assert examined.protocol is not None  # judged
         is_tracked = features.is_supported(examined.protocol, "rowTracking")
@@ -285,7 +266,7 @@ class FilesystemCatalog:
         location = self._location(name)
         log = DeltaLog(self._store_for(location))
         if not log.is_published(Version(0)) and log.list():
-            raise AlreadyExistsError(f"{location} holds what is left of another table.")
+            raise AlreadyExistsError(f"{location} holds files of another table.")
         fail_point("filesystem.before_put")
         was_put = self._put(location, PublishedCommit(Version(0)).path, content, txn_id)
         fail_point("filesystem.after_put")
@@ -294,31 +275,29 @@ class FilesystemCatalog:
         return self.resolve(name)
 
     def rename_table(self, table_id: TableId, name: TableName) -> None:
-        """Refuse: a directory cannot be renamed at once everywhere."""
-        raise UnsupportedByCatalogError("Filesystem catalogs do not support renaming a table.")
+        raise _unsupported("renaming a table")
 
     def drop_table(self, table_id: TableId) -> None:
-        """Put a tombstone beside the table; nothing is deleted. Spec: CM-40."""
+        """Put a tombstone beside the table's directory."""
         place = self._find(table_id)
         tombstone = json.dumps({"tableId": table_id}).encode()
         self._files.put_if_absent(_path(place.name) + _DROPPED, tombstone)
         fail_point("registry.after_drop")
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
-        """Refuse: a tombstone stays until the table is purged."""
-        raise UnsupportedByCatalogError("Filesystem catalogs do not support undrop.")
+        raise _unsupported("undrop")
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
-        """Delete a dropped table's files, its tombstone last, so that it can go on. Spec: CM-40."""
+        """Delete a dropped table's files, and its tombstone last, so that a purge can continue."""
         name = next((name for name, found in self._dropped() if found == table_id), None)
         if name is None:
             raise NotFoundError(f"There is no dropped table {table_id}.", remedy="Drop it first.")
         tombstone = _path(name) + _DROPPED
         if self._is_anothers(name, table_id):
-            self._files.delete(tombstone)  # it came late: its table is long gone
+            self._files.delete(tombstone)  # its table was purged before
             self._files.sync([tombstone])
             return 0
-        self._files.remove_link(_path(name))  # what it led to is not this table's to delete
+        self._files.remove_link(_path(name))  # files in the target of a link are kept
         paths = sorted(item.path for item in self._files.list(_path(name), recursive=True))
         in_log = f"{_path(name)}/{LOG}/"
         paths.sort(key=lambda path: path.startswith(in_log))
@@ -369,7 +348,7 @@ class FilesystemCatalog:
         return tuple(found)
 
     def _unknown_folders(self) -> Iterator[Finding]:
-        """Find tables in folders that are no namespaces, where no reader looks for them."""
+        """Report tables in folders that are not namespaces, where no reader finds them."""
         folders = [
             folder
             for catalog in sorted(self._files.folders(""))
@@ -391,7 +370,7 @@ class FilesystemCatalog:
                 )
 
     def _checked_tombstone(self, name: TableName, repair: bool) -> Iterator[Finding]:
-        """Say what a tombstone stands for. What is dropped cannot come back, so no more is told."""
+        """Report a dropped table, or a tombstone whose table is gone."""
         finding = Finding(
             rule="CM-40",
             severity=Severity.NOTE,
@@ -455,7 +434,7 @@ class FilesystemCatalog:
                 remedy=error.remedy,
             )
 
-    # How it is done
+    # Internals
 
     def _put(self, location: str, path: str, content: bytes, txn_id: TxnId) -> bool:
         try:
@@ -464,7 +443,7 @@ class FilesystemCatalog:
             raise OutcomeUnknownError(txn_id, error.message) from error
 
     def _sync(self, place: _Place, txn_id: TxnId) -> _Place:
-        """Make all versions durable: whoever put them may not have synced them."""
+        """Make all versions durable: their writers may not have synced them."""
         versions = range(place.unsynced, place.latest + 1)
         paths = [PublishedCommit(Version(version)).path for version in versions]
         try:
@@ -487,7 +466,7 @@ class FilesystemCatalog:
             )
 
     def _tombstone(self, name: TableName) -> TableId | None:
-        """Give the id of the table that was dropped under a name and is not purged yet."""
+        """Return the id of the table that was dropped under a name and is not purged yet."""
         try:
             content = self._files.get(_path(name) + _DROPPED)
         except NotFoundError:
@@ -504,7 +483,7 @@ class FilesystemCatalog:
             return False
 
     def _refuse_if_another(self, place: _Place, put: str | None) -> None:
-        """Take a commit back whose table was purged, and perhaps made again, under its hands."""
+        """Delete a commit whose table was purged meanwhile, and perhaps created again."""
         try:
             is_another = _id_of(self._first(place.location)) != place.table_id
         except NotFoundError:
@@ -515,7 +494,7 @@ class FilesystemCatalog:
             raise NotFoundError(f"Table {place.table_id} was purged meanwhile.")
 
     def _find(self, ref: Ref) -> _Place:
-        """Find a table's directory by name or id; a dropped one is not there."""
+        """Find a table's directory by name or id; refuse a dropped table."""
         place = self._by_name(ref) if isinstance(ref, TableName) else self._by_id(ref)
         self._refuse_if_dropped(place)
         return place
@@ -533,7 +512,7 @@ class FilesystemCatalog:
     def _by_id(self, table_id: TableId) -> _Place:
         known = self._places.get(table_id)
         if known is not None:
-            # Made again under the same name it is another table.
+            # A table created later under the same name is another table.
             if _id_of(self._first(known.location)) == table_id:
                 return known
             raise NotFoundError(f"There is no table {table_id}.")
@@ -549,9 +528,9 @@ class FilesystemCatalog:
         return examination.examine_file(content)
 
     def _seen(self, place: _Place) -> _Place:
-        """Look for the latest version: the highest one that has every other before it.
+        """Find the latest version: the highest one that has every other before it.
 
-        The first look lists; a listing may be stale or unordered, so it is only where to begin.
+        The first time, begin at what is listed; a listing may be stale or unordered.
         """
         log = DeltaLog(self._store_for(place.location))
         latest, unsynced = place.latest, place.unsynced
@@ -574,7 +553,7 @@ class FilesystemCatalog:
     def _commit(self, place: _Place, version: Version, *, content: bool = True) -> RatifiedCommit:
         found = DeltaLog(self._store_for(place.location)).read_published(version)
         if found is None:
-            raise NotFoundError(f"Version {version} of {place.name} is not in the log any more.")
+            raise NotFoundError(f"Version {version} of {place.name} is no longer in the log.")
         examined = examination.examine_file(found)
         timestamp_ms = examined.timestamp_ms or 0
         return RatifiedCommit(
@@ -591,7 +570,7 @@ class FilesystemCatalog:
     def _taken(
         self, place: _Place, version: Version, txn_id: TxnId, examined: Examined
     ) -> Ratified | VersionTaken | None:
-        """Say who has the version: we ourselves, whose answer was lost, or others. Spec: CM-42."""
+        """Return whether this transaction or another one has a version. Spec: CM-42."""
         if version > place.latest:
             return None
         winners = [
@@ -620,7 +599,7 @@ class FilesystemCatalog:
                 )
             ]
         base = self._snapshots.get(place.table_id)
-        # As it was looked at: what others put since then is a lost race and no fault of this one.
+        # At that version: a later commit of others is a lost race, not a violation.
         snapshot = snapshot_loader.load(
             self, place.table_id, version=place.latest, base=base, store_for=self._store_for
         )
@@ -637,13 +616,13 @@ class FilesystemCatalog:
             examined,
             head,
             now_ms=now_ms,
-            # When the clock was set back, what rises may be far ahead of it.
+            # If the clock was set back, the next timestamp may be far ahead of it.
             max_ahead_ms=max(timestamps.MAX_AHEAD_MS, head.timestamp_ms + 1 - now_ms),
             txn_id=txn_id,
         )
         if any(violation.rule == admission.PARTITIONING_CHANGED for violation in found):
             gone = {file.key for file in examined.removes}
-            if all(file.key in gone for file in snapshot.files()):  # nothing is left of before
+            if all(file.key in gone for file in snapshot.files()):  # all old files are removed
                 found = [v for v in found if v.rule != admission.PARTITIONING_CHANGED]
         return [*examined.violations, *found]
 
@@ -670,7 +649,7 @@ class FilesystemCatalog:
                 )
 
     def _dropped(self) -> Iterator[tuple[TableName, TableId]]:
-        """Yield what tombstones stand for, also where nothing else is left."""
+        """Yield the dropped tables, also those of which only the tombstone is left."""
         for space in self.namespaces():
             for item in self._files.list(_folder(space)):
                 if item.path.endswith(_DROPPED):
@@ -678,6 +657,10 @@ class FilesystemCatalog:
                     table_id = self._tombstone(name)
                     if table_id is not None:
                         yield name, table_id
+
+
+def _unsupported(operation: str) -> UnsupportedByCatalogError:
+    return UnsupportedByCatalogError(f"Filesystem catalogs do not support {operation}.")
 
 
 def _only_put(proposal: Proposal) -> tuple[Part, bytes]:
@@ -705,7 +688,7 @@ def _id_of(first: Examined) -> TableId:
 
 
 def _named_by(space: SchemaName, path: str) -> TableName:
-    """Read the name for which a table's directory, or its tombstone, stands."""
+    """Return the name of the table with a directory or a tombstone."""
     table = path.removesuffix(_DROPPED).rpartition("/")[2]
     return TableName(space.catalog, space.schema, unquote(table))
 
@@ -719,7 +702,7 @@ def _path(name: TableName) -> str:
 
 
 def _encoded(part: str) -> str:
-    """Spell a part of a name as a directory: what is not plain is percent-encoded."""
+    """Return the directory of a part of a name: special characters are percent-encoded."""
     return re.sub(
         r"[^A-Za-z0-9_-]",
         lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()),

@@ -12,14 +12,12 @@ import logging
 import os
 import threading
 
+from headgate.catalog.component import Component, Shared
 from headgate.catalog.purge import Purger
-from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.staged_file_cleanup import StagedFileCleaner
-from headgate.catalog.stores.port import CatalogStore, WriteUnit
-from headgate.clock import Clock
+from headgate.catalog.stores.port import WriteUnit
 from headgate.errors import HeadgateError
 from headgate.protocol.actions import Sequence
-from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _LEASE = "housekeeping"
@@ -27,26 +25,13 @@ _FIRST_RUN_MS = 60_000  # until the first run
 _EVENTS_PER_BATCH = 1_000  # deleted in one transaction of the database, so that commits do not wait
 
 
-class Housekeeper:
+class Housekeeper(Component):
     """Expires staging tables, finishes interrupted purges and deletes old rows and files."""
 
-    def __init__(
-        self,
-        store: CatalogStore,
-        ratifier: Ratifier,
-        purger: Purger,
-        staged_files: StagedFileCleaner,
-        clock: Clock,
-        settings: Settings,
-        holder: str,
-    ) -> None:
-        self._store = store
-        self._ratifier = ratifier
+    def __init__(self, shared: Shared, purger: Purger) -> None:
+        super().__init__(shared)
         self._purger = purger
-        self._staged_files = staged_files
-        self._clock = clock
-        self._settings = settings
-        self._holder = holder
+        self._staged_files = StagedFileCleaner(shared)
         self._refused_since: float | None = None
         self._stopping = threading.Event()
         self._process = os.getpid()
@@ -90,7 +75,7 @@ class Housekeeper:
             unit.delete_rejections(before_ms)
             unit.delete_answers(before_ms)
 
-        self._ratifier.submit(_LEASE, forget).result()
+        self._change(_LEASE, forget)
 
     def _delete_events(self) -> None:
         """Delete events past their retention, in bounded transactions.
@@ -117,7 +102,7 @@ class Housekeeper:
             unit.delete_events(Sequence(min(due, oldest.sequence + _EVENTS_PER_BATCH - 1)))
             return True
 
-        while not self._stopping.is_set() and self._ratifier.submit(_LEASE, forget).result():
+        while not self._stopping.is_set() and self._change(_LEASE, forget):
             pass
 
     def _acquire_turn(self) -> bool:
@@ -126,10 +111,10 @@ class Housekeeper:
         A lease that lasts too long was acquired by a clock that was ahead, and is ignored.
         """
         now_ms, lasts_ms = self._clock.now_ms(), self._settings.housekeeping_ms // 2
-        is_ours = self._ratifier.submit(
+        is_ours = self._change(
             _LEASE,
             lambda unit: unit.acquire_lease(_LEASE, self._holder, now_ms, now_ms + lasts_ms),
-        ).result()
+        )
         now = self._clock.monotonic()
         if is_ours or self._refused_since is None:
             self._refused_since = None if is_ours else now

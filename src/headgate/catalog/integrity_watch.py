@@ -13,10 +13,8 @@ import threading
 from typing import Final
 
 from headgate.api.messages import Finding, Severity
-from headgate.catalog.stores.port import CatalogStore
-from headgate.clock import Clock
+from headgate.catalog.component import Component, Shared
 from headgate.errors import DamagedError, HeadgateError
-from headgate.settings import Settings
 
 _log = logging.getLogger(__name__)
 _REST: Final = 50  # times as long as a check took: a large database is checked less often
@@ -34,13 +32,12 @@ def damage_finding(error: DamagedError) -> Finding:
     )
 
 
-class IntegrityWatch:
+class IntegrityWatch(Component):
     """Checks the database at intervals, until it finds damage or is closed."""
 
-    def __init__(self, store: CatalogStore, clock: Clock, settings: Settings) -> None:
-        self._store = store
-        self._clock = clock
-        self._every_s = settings.integrity_check_ms / 1000
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._every_s = self._settings.integrity_check_ms / 1000
         self._stopping = threading.Event()
         self._process = os.getpid()
         self._thread: threading.Thread | None = None

@@ -39,7 +39,7 @@ def _here() -> str:
 
 
 def _began(pid: int) -> str:
-    """Return the start time of a process, which tells reused pids apart; empty if it ended."""
+    """Return the start time of a process, to recognise reused pids; empty if it ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("latin-1")
     except OSError:

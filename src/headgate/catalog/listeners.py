@@ -12,18 +12,18 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Collection
-from typing import Final, TypeVar
+from dataclasses import replace
+from typing import Final
 from urllib.parse import urlsplit
 
 from headgate.api.events import Listener
 from headgate.api.status import ListenerEntry
+from headgate.catalog.component import Component, Shared
 from headgate.catalog.delivery import Delivery, EventFilter
 from headgate.catalog.event_feed import EventFeed
-from headgate.catalog.idempotency import RequestKey, once
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, ListenerRow, WriteUnit
+from headgate.catalog.idempotency import RequestKey
+from headgate.catalog.stores.port import ListenerRow, WriteUnit
 from headgate.catalog.webhook_addresses import WebhookAddresses
-from headgate.clock import Clock
 from headgate.errors import (
     AlreadyExistsError,
     HeadgateError,
@@ -34,9 +34,6 @@ from headgate.errors import (
 )
 from headgate.names import TableName, plain_name
 from headgate.protocol.actions import Sequence
-from headgate.settings import Settings
-
-Result = TypeVar("Result")
 
 CALLABLE: Final = "callable"
 WEBHOOK: Final = "webhook"
@@ -47,25 +44,14 @@ _GRACE_S: Final = 1.0  # for a call of a listener that is under way
 _log = logging.getLogger(__name__)
 
 
-class ListenerService:
+class ListenerService(Component):
     """Registers listeners, and runs a delivery for each that this process serves."""
 
-    def __init__(
-        self,
-        store: CatalogStore,
-        ratifier: Ratifier,
-        feed: EventFeed,
-        clock: Clock,
-        settings: Settings,
-        holder: str,
-    ) -> None:
-        self._store = store
-        self._ratifier = ratifier
+    def __init__(self, shared: Shared, feed: EventFeed) -> None:
+        super().__init__(shared)
         self._feed = feed
-        self._clock = clock
-        self._settings = settings
-        self._addresses = WebhookAddresses(settings.listener_networks)
-        self._holders = (f"{holder}:{number}" for number in itertools.count(1))
+        self._addresses = WebhookAddresses(self._settings.listener_networks)
+        self._holders = (f"{self._holder}:{number}" for number in itertools.count(1))
         self._factories: dict[str, Callable[[str], Listener]] = {}
         self._deliveries: dict[str, Delivery] = {}
         self._targets: dict[str, str] = {}  # of deliveries whose listener a factory created
@@ -76,7 +62,6 @@ class ListenerService:
         self._process = os.getpid()
 
     def entries(self) -> tuple[ListenerEntry, ...]:
-        """List all listeners with their positions."""
         with self._store.read() as unit:
             latest = unit.clock().sequence
             return tuple(entry(row, latest) for row in unit.listeners())
@@ -90,7 +75,6 @@ class ListenerService:
         together: bool = False,
         after: Sequence | None = None,
     ) -> None:
-        """Call a listener with events, from its recorded position; a new one from now on."""
         name = plain_name(name)
         if tables is not None and not tables:
             raise InvalidArgumentError(f"The list of tables of listener {name} is empty.")
@@ -138,7 +122,7 @@ class ListenerService:
                 )
             unit.delete_listener(name)
 
-        self._do(name, delete, key)
+        self._change(f"listener {name}", delete, key)
         with self._lock:
             delivery = self._deliveries.pop(name, None)
             self._targets.pop(name, None)
@@ -210,30 +194,11 @@ class ListenerService:
                 unit.put_listener(row)
             return entry(row, latest)
 
-        return self._do(name, put, key)
-
-    def _do(
-        self,
-        name: str,
-        work: Callable[[WriteUnit], Result],
-        key: RequestKey | None,
-    ) -> Result:
-        if key is not None:
-            work = once(key, work, self._clock.now_ms(), self._settings.rejections_kept_ms)
-        return self._ratifier.submit(f"listener {name}", work).result()
+        return self._change(f"listener {name}", put, key)
 
     def _start(self, name: str, listener: Listener, event_filter: EventFilter) -> None:
-        delivery = Delivery(
-            name,
-            listener,
-            event_filter,
-            store=self._store,
-            ratifier=self._ratifier,
-            feed=self._feed,
-            clock=self._clock,
-            lease_ms=self._settings.lease_ms,
-            holder=next(self._holders),
-        )
+        shared = replace(self._shared, holder=next(self._holders))
+        delivery = Delivery(shared, self._feed, name, listener, event_filter)
         self._deliveries[name] = delivery
         delivery.start()
 
@@ -272,7 +237,7 @@ class ListenerService:
             for name, target in list(self._targets.items()):
                 row, delivery = rows.get(name), self._deliveries[name]
                 is_same = row is not None and row.target == target
-                # A smaller position was set by a user, who wants these events again.
+                # A smaller position was set by a user, to get these events again.
                 if row is None or not is_same or row.position < delivery.recorded:
                     delivery.stop()
                     del self._deliveries[name], self._targets[name]
@@ -302,7 +267,7 @@ def _host_of(text: str) -> str:
         parts = urlsplit(text)
         is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
         is_url = is_url and parts.username is None and (parts.port is None or parts.port > 0)
-    except ValueError:  # brackets that do not close, a port that is no number
+    except ValueError:  # unclosed brackets, or a port that is not a number
         is_url = False
     # Targets are listed for every user, so they must not contain a secret.
     if not is_url or len(text) > _MAX_TARGET or not text.isprintable() or " " in text:

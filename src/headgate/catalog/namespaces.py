@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.api.status import NamespaceDetails
+from headgate.api.status import CatalogDetails, NamespaceDetails
 from headgate.catalog import lookup, namespace_details
 from headgate.catalog.allowed_locations import AllowedLocations
-from headgate.catalog.changes import CatalogChanges
+from headgate.catalog.component import Component, Shared
 from headgate.catalog.idempotency import RequestKey
 from headgate.catalog.stores.port import WriteUnit
-from headgate.clock import Clock, Ids
 from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotEmptyError, NotFoundError
 from headgate.names import DEFAULT_CATALOG, SchemaName, TableName, fold
 from headgate.protocol.encoding import replaced
@@ -23,21 +22,33 @@ from headgate.storage import locations
 _UNITY_STORAGE = "__unitystorage"  # the folder of a storage root that Unity Catalog reserves
 
 
-class NamespaceService:
+class NamespaceService(Component):
     """Creates, changes, renames and drops namespaces."""
 
-    def __init__(
-        self, changes: CatalogChanges, allowed: AllowedLocations, clock: Clock, ids: Ids
-    ) -> None:
-        self._changes = changes
+    def __init__(self, shared: Shared, allowed: AllowedLocations) -> None:
+        super().__init__(shared)
         self._allowed = allowed
-        self._clock = clock
-        self._ids = ids
+
+    def names(self) -> tuple[SchemaName, ...]:
+        with self._store.read() as unit:
+            return tuple(unit.namespaces())
+
+    def creation_times(self) -> dict[SchemaName, int]:
+        """Return when each namespace was created."""
+        with self._store.read() as unit:
+            return unit.namespace_creation_times()
+
+    def details(self, catalog: str) -> CatalogDetails:
+        """Return the details of a catalog and of its schemas."""
+        with self._store.read() as unit:
+            return namespace_details.read(unit, catalog)
 
     def create(
         self,
         name: SchemaName,
+        *,
         key: RequestKey | None = None,
+        storage_root: str | None = None,
         details: NamespaceDetails | None = None,
         catalog_details: NamespaceDetails | None = None,
     ) -> None:
@@ -45,7 +56,8 @@ class NamespaceService:
 
         `catalog_details` are stored if it is the first schema of its catalog.
         """
-        own = self._new_details(details or NamespaceDetails(), "schemas")
+        details = details or NamespaceDetails(storage_root=storage_root)
+        own = self._new_details(details, "schemas")
         of_new_catalog = self._new_details(catalog_details or NamespaceDetails(), "catalogs")
 
         def create(unit: WriteUnit) -> None:
@@ -61,7 +73,7 @@ class NamespaceService:
                     lookup.refuse_overlap(unit, new.storage_location)
                 namespace_details.write(unit, namespace, new)
 
-        self._changes.submit(str(name), create, key)
+        self._change(str(name), create, key)
 
     def _new_details(self, details: NamespaceDetails, kind: str) -> NamespaceDetails:
         """Add an id, and check the storage root: it must be an allowed location."""
@@ -98,23 +110,19 @@ class NamespaceService:
             if new_name is not None:
                 self._rename(unit, namespace, new_name)
 
-        self._changes.submit(str(namespace), write)
+        self._change(str(namespace), write)
 
     def rename_schema(self, name: SchemaName, new_name: str, key: RequestKey | None = None) -> None:
-        """Rename a schema within its catalog; its tables keep their ids, data and history."""
-
         def rename(unit: WriteUnit) -> None:
             lookup.require_namespace(unit, name)
             self._rename(unit, name, new_name)
 
-        self._changes.submit(str(name), rename, key)
+        self._change(str(name), rename, key)
 
     def rename_catalog(self, name: str, new_name: str, key: RequestKey | None = None) -> None:
-        """Rename a catalog with all its schemas and tables."""
-        self._changes.submit(name, lambda unit: self._rename(unit, name, new_name), key)
+        self._change(name, lambda unit: self._rename(unit, name, new_name), key)
 
     def drop(self, name: SchemaName, key: RequestKey | None = None) -> None:
-        """Drop an empty schema."""
 
         def drop(unit: WriteUnit) -> None:
             lookup.require_namespace(unit, name)
@@ -125,7 +133,7 @@ class NamespaceService:
             if not any(known.key[0] == name.key[0] for known in unit.namespaces()):
                 namespace_details.write(unit, name.catalog, None)
 
-        self._changes.submit(str(name), drop, key)
+        self._change(str(name), drop, key)
 
     def _rename(self, unit: WriteUnit, namespace: SchemaName | str, new_name: str) -> None:
         """Rename a schema or a catalog; the names of all its tables change at one sequence."""
@@ -154,7 +162,7 @@ class NamespaceService:
             for row, name, _ in unit.tables(old)
         ]
         if moved:
-            sequence = self._changes.next_sequence(unit)
+            sequence = self._next_sequence(unit)
             for table_id, _ in moved:
                 unit.release_name(table_id, sequence)
             for table_id, name in moved:

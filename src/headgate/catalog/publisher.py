@@ -1,9 +1,9 @@
-"""Ratified -> published: in order, byte for byte, and believed only once seen.
+"""Publishing: copy ratified commits to the log, in order and byte for byte.
 
-A lease per table lets one publisher work at a time; two at once would do no harm, only double
-work. The order is: put (synced), record, and only then may content be forgotten. After a crash
-between the first two, the next publisher finds the file, compares it and records it. In the
-background one thread looks for what is due and touches no storage; `workers` do the rest.
+A lease per table avoids that two publishers do the same work; it would do no harm. A commit is put
+and synced, then recorded as published, and only then its content may be deleted. After a crash
+between the first two, the next publisher compares the file and records it. In the background one
+thread schedules tables without reading storage, and `workers` publish them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 
 from headgate.catalog import lease_holders, lookup
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow, WriteUnit
+from headgate.catalog.component import Component, Shared
+from headgate.catalog.stores.port import CommitRow, TableRow, WriteUnit
 from headgate.catalog.workers import Workers
-from headgate.clock import Clock
 from headgate.errors import (
     HeadgateError,
     InvalidArgumentError,
@@ -32,54 +31,42 @@ from headgate.errors import (
     UnavailableError,
 )
 from headgate.failpoints import fail_point
+from headgate.protocol import paths
 from headgate.protocol.actions import TableId, Version
+from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
 from headgate.protocol.table_states import TableStatus
-from headgate.settings import Settings
 from headgate.table.log_files import DeltaLog, UnfinishedError
 from headgate.table.ratified_content import find_content, is_ratified
 
 _log = logging.getLogger(__name__)
-_STALLED_S = 2.0  # without progress, after which a wait for another publisher ends
-_GRACE = 1.0  # seconds for the put that is under way
-_UNFINISHED = 1.0  # seconds that another's copy of a commit may take; then it is a torn file
-_LOOK_AGAIN = 0.05  # seconds until a thread that waits for another looks how far that one is
-_NAP = 0.01  # seconds, while all that were woken rest
-_REST = 4.0  # times as long as a turn took
+_STALLED_S = 2.0  # without progress, until a lease of another publisher is ignored
+_GRACE = 1.0  # seconds for a put that has begun
+_UNFINISHED = 1.0  # seconds until an incomplete file counts as damaged
+_LOOK_AGAIN = 0.05  # seconds between checks while another thread publishes
+_NAP = 0.01  # seconds, while all scheduled tables rest
+_REST = 4.0  # times the duration of a turn
 _LONGEST_REST = 1.0  # seconds
-_SHARE = 4  # of what writers may leave unpublished, one part is gathered between two turns
+_SHARE = 4  # between two turns at most this fraction of `unpublished_soft` is gathered
 
 
-class Publisher:
+class Publisher(Component):
     """Copies ratified commits into the log, on demand and in the background."""
 
-    def __init__(
-        self,
-        store: CatalogStore,
-        ratifier: Ratifier,
-        log_of: Callable[[str], DeltaLog],
-        clock: Clock,
-        settings: Settings,
-        holder: str,
-    ) -> None:
-        self._store = store
-        self._ratifier = ratifier
-        self._log_of = log_of
-        self._clock = clock
-        self._settings = settings
-        self._holder = holder
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._wakeups = threading.Condition()
         self._woken: set[TableId] = set()
         self._touched: set[TableId] = set()
         # Why publishing fails, and the version that it has not got past since.
         self._failing: dict[TableId, tuple[str, Version]] = {}
-        # Since when a lease is another's and nothing was published under it, and up to where.
+        # Since when another holder has a lease without progress, and the published version then.
         self._refused: dict[str, tuple[float, Version]] = {}
         self._rests_until: dict[TableId, float] = {}
-        self._stood_at: dict[TableId, Version] = {}  # after the turn before
+        self._stood_at: dict[TableId, Version] = {}  # published after the last turn
         self._at_table: dict[TableId, threading.RLock] = {}
         self._is_stopping = False
-        self._deadline: float | None = None  # of all that is done in the background
+        self._deadline: float | None = None  # of publishing in the background
         self._process = os.getpid()
         self._workers = Workers(self._try)
         self._thread: threading.Thread | None = None
@@ -89,9 +76,13 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="headgate-publisher", daemon=True)
         self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None
+
     def wake(self, table_id: TableId) -> None:
         """Schedule a table for publishing; cheap, since every ratification calls it."""
-        if table_id in self._woken:  # its turn is still to come, and will find this too
+        if table_id in self._woken:  # its next turn will publish this too
             return
         with self._wakeups:
             self._touched.add(table_id)
@@ -110,7 +101,7 @@ class Publisher:
             self._deadline = deadline
             touched = set(self._touched)
             self._wakeups.notify()
-        # Storage that hangs would hold up whoever closes; what it still puts, others will find.
+        # Do not wait for storage that hangs: the next publisher finds what it still puts.
         thread.join(seconds + _GRACE)
         left = deadline + _GRACE - self._clock.monotonic()
         if not self._workers.close(touched, left):
@@ -134,7 +125,7 @@ class Publisher:
         While another publisher works on the table, wait for it, or leave it to that one.
         """
         row = self._row(table_id)
-        # What is committed from now on is for the next time: a hot table would never end.
+        # Later commits are published by another call: this one must end on a busy table.
         target = row.head if upto is None else upto
         if target > row.head:
             raise NotFoundError(
@@ -195,9 +186,9 @@ class Publisher:
                 lock.release()
 
     def _publish_some(self, row: TableRow, target: Version) -> TableRow:
-        """Publish a batch under a lease that is held, and let go of it; give what it came to.
+        """Publish a batch under a lease, and release it; return the table afterwards.
 
-        The row is from under the lease: another may have published it before, or purged it.
+        `row` was read under the lease: another publisher may have published the batch before.
         """
         lease = lease_of(row.id)
         try:
@@ -210,7 +201,6 @@ class Publisher:
         return self._record(row, Version(row.published + 1), last, lease)
 
     def confirm(self, table_id: TableId, upto: Version) -> Version:
-        """Verify what a client reports as published, then record it. Spec: PB-01."""
         row = self._row(table_id)
         if not 0 <= upto <= row.head:
             raise NotFoundError(f"Table {table_id} has no version {upto} that could be published.")
@@ -224,7 +214,7 @@ class Publisher:
             if not is_ratified(content, commit):
                 self._refuse_altered(row, commit)
         if claimed:
-            # Seen is not yet safe: whoever wrote the files may not have synced them.
+            # Their writer may not have synced them.
             log.store.sync([PublishedCommit(commit.version).path for commit in claimed])
             self._record(row, claimed[0].version, upto)
         return max(row.published, upto)
@@ -239,6 +229,33 @@ class Publisher:
             return
         with suppress(HeadgateError):  # the client reports it again with its next commit
             self.confirm(table_id, upto)
+
+    def add_file(self, table_id: TableId, file: KnownFile) -> None:
+        with self._store.read() as unit:
+            row = lookup.managed(lookup.active(unit, table_id))
+        if file.last > row.head:
+            raise NotFoundError(f"Table {table_id} has no version {file.last}.")
+        if file.kind is not FileKind.CHECKSUM and file.last > row.published:
+            self.confirm(table_id, file.last)  # it may be in the log, and not recorded yet
+        if not file.paths:
+            raise InvalidArgumentError(f"A {file.kind.value} of version {file.last} has no file.")
+        log = self._log_of(row.location)
+        for path in file.paths:
+            if not _is_named_rightly(file, path):
+                raise InvalidArgumentError(
+                    f"{path} is not a {file.kind.value} of version {file.last}."
+                )
+            if log.store.head(path) is None:
+                raise NotFoundError(f"{path} is missing.", remedy="Write it, then report it.")
+        log.store.sync(file.paths)
+
+        def add(unit: WriteUnit) -> None:
+            unit.insert_file(row.key, file)
+            if file.kind is FileKind.CHECKPOINT:
+                # Readers use the checkpoint and the commits in the log from now on.
+                unit.delete_content(row.key, file.last)
+
+        self._change(table_id, add)
 
     def _put_batch(self, row: TableRow, target: Version) -> Version:
         """Write a batch of unpublished commits to the log, durably; return the last version."""
@@ -312,15 +329,14 @@ class Publisher:
         return recorded
 
     def _diverge(self, row: TableRow, message: str) -> None:
-        """Stop publishing a table, loudly; readers keep the catalog's commits. Spec: PB-02."""
+        """Stop publishing a table; readers still get the catalog's commits. Spec: PB-02."""
         _log.error("publishing of table %s stopped: %s", row.id, message)
         self._ratifier.submit(row.id, lambda unit: unit.set_diverged(row.key, message)).result()
 
     def _take(self, row: TableRow) -> TableRow | None:
-        """Take a table's lease, or go on without one under which nothing happens.
+        """Acquire a table's lease, or ignore one without progress; return the table as of then.
 
-        Its holder may have died, and with a clock that was ahead it would keep it for as long;
-        two publishers at once do no harm. Gives the table as it is under the lease.
+        Its holder may have died, and may have had a clock that was ahead.
         """
         lease, published = lease_of(row.id), row.published
         now_ms = self._clock.now_ms()
@@ -381,22 +397,21 @@ class Publisher:
                 self._workers.give(ready)
                 if woken and not ready:
                     self._clock.sleep(_NAP)
-                # Also while there is always something woken: others must not be left behind.
+                # Also if tables are woken all the time: others may have unpublished commits.
                 if not woken or self._clock.monotonic() >= looked + every:
                     looked = self._clock.monotonic()
                     at_work = self._workers.look()
                     self._workers.give(self._left_behind() - at_work)
             except HeadgateError as error:
                 _log.warning("looking for unpublished commits failed: %s", error)
-            except Exception:  # a thread that dies publishes nothing any more
+            except Exception:  # the thread must survive
                 _log.exception("looking for unpublished commits failed")
 
     def _rested(self) -> list[TableId]:
-        """Take those woken that have rested.
+        """Take the scheduled tables whose pause is over.
 
-        A turn costs much for itself and little for each commit: the longer turns take, the more
-        is gathered for the next, so that publishing never takes the most of a busy machine; and
-        never so much that writers would be held back.
+        A turn is expensive, each commit in it is cheap: the longer turns take, the longer the pause
+        after them, but never so long that writers have to wait.
         """
         now = self._clock.monotonic()
         with self._wakeups:
@@ -420,20 +435,20 @@ class Publisher:
         published: Version | None = None
         try:
             published = self.publish(table_id, wait=False)
-            # A turn that another publisher had instead of this one shows nothing.
+            # Without progress, another publisher may have had the lease.
             if table_id in self._failing and published > self._failing[table_id][1]:
                 del self._failing[table_id]
         except (LogDivergedError, NotFoundError):
-            self._failing.pop(table_id, None)  # logged when it was found; dropped meanwhile
+            self._failing.pop(table_id, None)  # logged before, or dropped meanwhile
         except HeadgateError as error:
             if table_id not in self._failing or not isinstance(error, UnavailableError):
                 _log.warning("publishing table %s failed: %s", table_id, error)
             self._failing[table_id] = error.message, self._published(table_id)
-        except Exception as error:  # a thread that dies publishes nothing any more
+        except Exception as error:  # the thread must survive
             _log.exception("publishing table %s failed", table_id)
             self._failing[table_id] = repr(error), self._published(table_id)
         ended = self._clock.monotonic()
-        waiting = max(1, len(self._woken))  # tables share the machine, and so its rest
+        waiting = max(1, len(self._woken))  # tables share the machine
         rest = min(_REST * (ended - began) * waiting, _LONGEST_REST)
         if published is not None:
             gathered = published - self._stood_at.get(table_id, published)
@@ -448,17 +463,32 @@ def lease_of(table_id: TableId) -> str:
     return f"publish:{table_id}"
 
 
+def _is_named_rightly(file: KnownFile, path: str) -> bool:
+    match paths.parse(path):
+        case paths.ClassicCheckpoint(version) | paths.UuidCheckpoint(version):
+            return file.kind is FileKind.CHECKPOINT and version == file.last
+        case paths.MultipartCheckpoint(version, _, parts):
+            is_whole = len(set(file.paths)) == parts
+            return file.kind is FileKind.CHECKPOINT and version == file.last and is_whole
+        case paths.Compaction(first, last):
+            return file.kind is FileKind.COMPACTION and (first, last) == (file.first, file.last)
+        case paths.Checksum(version):
+            return file.kind is FileKind.CHECKSUM and version == file.last
+        case _:
+            return False
+
+
 def _refuse_if_purged(row: TableRow) -> None:
     if row.state is TableStatus.PURGED:
         raise NotFoundError(f"Table {row.id} is purged.")
 
 
 def _restore(row: TableRow, log: DeltaLog, file_name: str, content: bytes) -> None:
-    """Check that a staged file is what was ratified, and put it back if not. Spec: CM-46.
+    """Check that a staged file has the ratified content, and restore it if not. Spec: CM-46.
 
-    Engines are told its name. Its writer did not sync it, so a power loss may have taken it, and
-    others may have replaced it by anything. If it cannot be put back, the commit is published all
-    the same: its content is the catalog's.
+    Engines read it by its name. A power loss may have deleted it, since its writer need not have
+    synced it, or others may have replaced it. If it cannot be restored, the commit is published
+    all the same.
     """
     with suppress(NotFoundError, InvalidArgumentError, PermissionDeniedError):
         if log.read(f"{STAGED}/{file_name}") == content:
@@ -469,4 +499,4 @@ def _restore(row: TableRow, log: DeltaLog, file_name: str, content: bytes) -> No
     try:
         log.put_back(staged, content)
     except RefusedError as error:
-        _log.error("table %s: %s cannot be put back: %s", row.id, file_name, error)
+        _log.error("table %s: %s cannot be restored: %s", row.id, file_name, error)

@@ -3,47 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from headgate.api.port import Progress
 from headgate.catalog import lookup
 from headgate.catalog.allowed_locations import TABLES
-from headgate.catalog.changes import CatalogChanges
+from headgate.catalog.component import Component
 from headgate.catalog.idempotency import RequestKey, refuse_if_answered, refuse_unless_usable
 from headgate.catalog.publisher import lease_of
 from headgate.catalog.ratifier import LATER, Later
-from headgate.catalog.stores.port import CatalogStore, TableRow, WriteUnit
-from headgate.clock import Clock
+from headgate.catalog.stores.port import TableRow, WriteUnit
 from headgate.errors import HeadgateError, RefusedError
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import LOG
 from headgate.protocol.table_states import TableKind, TableStatus, TableTransition, step
-from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.table.log_files import DeltaLog
 
 _log = logging.getLogger(__name__)
 
 
-class Purger:
+class Purger(Component):
     """Purges tables; a purge that was interrupted continues when it is called again."""
-
-    def __init__(
-        self,
-        store: CatalogStore,
-        changes: CatalogChanges,
-        root: str,
-        log_of: Callable[[str], DeltaLog],
-        clock: Clock,
-        settings: Settings,
-    ) -> None:
-        self._store = store
-        self._changes = changes
-        self._root = root
-        self._log_of = log_of
-        self._clock = clock
-        self._settings = settings
 
     def purge(
         self,
@@ -76,11 +56,11 @@ class Purger:
                 unit.update_table(row)
             return row
 
-        row = self._changes.submit(table_id, purge)
+        row = self._change(table_id, purge)
         if not is_unfinished(row):  # a repeated request: another table may be there by now
             return 0
         if row.kind is TableKind.EXTERNAL:  # its files are not managed by this catalog
-            return self._changes.submit(table_id, lambda unit: self._finish(unit, table_id, 0), key)
+            return self._change(table_id, lambda unit: self._finish(unit, table_id, 0), key)
         self._refuse_if_linked(row.location)
         files = self._log_of(row.location).store
         if files.remove_link():
@@ -96,9 +76,7 @@ class Purger:
         files.sync(paths)
         files.remove_folders()
         fail_point("registry.before_forget_purged")
-        return self._changes.submit(
-            table_id, lambda unit: self._finish(unit, table_id, len(paths)), key
-        )
+        return self._change(table_id, lambda unit: self._finish(unit, table_id, len(paths)), key)
 
     def purge_or_log(self, table_id: TableId) -> None:
         """Purge a table; log a failure instead of raising, since housekeeping tries again."""
@@ -123,14 +101,14 @@ class Purger:
                 if row.created_ms < before_ms
             ]
 
-    def expire_staging(self, older_than_ms: int) -> list[TableId]:
+    def expire_staging(self, older_than_ms: int) -> tuple[TableId, ...]:
         """Purge old staging tables that are not written to any more; return their ids."""
         before_ms = self._clock.now_ms() - older_than_ms
         abandoned = {
             row.id for row in self.stale_staging(before_ms) if self._is_abandoned(row, before_ms)
         }
         if not abandoned:
-            return []
+            return ()
 
         def expire(unit: WriteUnit) -> list[TableRow]:
             expired = [
@@ -140,10 +118,10 @@ class Purger:
                 unit.update_table(row._replace(state=step(row.state, TableTransition.EXPIRE)))
             return expired
 
-        expired = self._changes.submit("staging", expire)
+        expired = self._change("staging", expire)
         for row in expired:
             self.purge_or_log(row.id)
-        return [row.id for row in expired]
+        return tuple(row.id for row in expired)
 
     def _is_abandoned(self, row: TableRow, before_ms: int) -> bool:
         """Return True if no file was written to a staging table since a time.
@@ -162,7 +140,7 @@ class Purger:
         When the location was chosen, none of its parent folders was a link.
         """
         if locations.contains(locations.join(self._root, TABLES), location):
-            return  # chosen by the catalog; whoever can put links above it controls the lake anyway
+            return  # chosen by the catalog, and only its operator can put links above it
         parent = location.rpartition("/")[0]
         if locations.without_links(parent) != locations.normalize(parent):
             raise RefusedError(

@@ -1,11 +1,10 @@
-"""The queue and its one writer thread: decide each, commit once, answer all.
+"""The only thread that changes the catalog, and its queue.
 
-One sync serves everything that waited (D2). Work runs in the order it came, each piece in a
-savepoint of its own, so a refusal undoes itself alone. Answers go out after the commit, never
-before. When the commit fails in a way that leaves doubt, every answer is *unknown*; and the
-ratifier stops, unless the store says that it can go on: what a sync did not confirm once, a
-second sync cannot, but a connection that was lost is replaced. What the store took back for
-others' sake is run again, for a while.
+Queued work is done in batches: one transaction of the database, and so one sync, for all of it.
+Each piece runs in a savepoint, so that its failure undoes nothing else. Answers are sent after the
+transaction is committed. If the outcome of that is unknown, all answers of the batch report it, and
+the ratifier stops unless the store can continue: a lost connection can be replaced, but a failed
+sync cannot be repeated. A transaction that the store rolled back is run again for a limited time.
 """
 
 from __future__ import annotations
@@ -61,12 +60,12 @@ class Waiter(Protocol[Told]):
 
 @dataclass(slots=True, eq=False)
 class _Work(Generic[Result]):
-    name: str  # a txnId, or what else to ask for when the outcome is unknown
+    name: str  # a txnId or another name, for the error if the outcome is unknown
     do: Callable[[WriteUnit], Result | Later]
     waiter: Waiter[Result]
-    txn_ids: Collection[TxnId] = ()  # what it will ask the store for, as far as that is known
+    txn_ids: Collection[TxnId] = ()  # of rows that it will read
     table_ids: Collection[TableId] = ()
-    afterwards: tuple[Step, ...] = ()  # once for a batch, when all of it are told
+    afterwards: tuple[Step, ...] = ()  # called once for a batch, after all answers
     result: Result | Later | None = None
     error: BaseException | None = None
 
@@ -84,7 +83,7 @@ class Ratifier:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._on_stopped = on_stopped  # told why, unless it was closed
+        self._on_stopped = on_stopped  # called with the reason, unless it was closed
         self._undone_since: float | None = None
         self._queue: queue.SimpleQueue[_Work[object] | None] = queue.SimpleQueue()
         self._taken: deque[_Work[object]] = deque()  # from the queue, and not begun yet
@@ -106,7 +105,7 @@ class Ratifier:
         The ids of the rows that it reads allow prefetching, which saves round trips.
         """
         answer = Future[Result]()
-        self._take(_Work(name, do, answer, txn_ids, table_ids))
+        self.submit_for(answer, name, do, txn_ids=txn_ids, table_ids=table_ids)
         return answer
 
     def submit_for(
@@ -123,17 +122,15 @@ class Ratifier:
 
         `afterwards` runs once for all work answered together, in this order.
         """
-        self._take(_Work(name, do, waiter, txn_ids, table_ids, afterwards))
-
-    def _take(self, work: _Work[Result]) -> None:
         if os.getpid() != self._process:
             raise UnavailableError(
                 "This process was forked, and the catalog's writer stayed behind.",
                 remedy="Connect again in the new process.",
             )
         self.refuse_if_stopped()
+        work = _Work(name, do, waiter, txn_ids, table_ids, afterwards)
         self._queue.put(work)  # type: ignore[arg-type]  # the queue does not look at results
-        if self._stopped is not None:  # it may have stopped between the look and the put
+        if self._stopped is not None:  # it may have stopped between the check and the put
             self._drain()
 
     def refuse_if_stopped(self) -> None:
@@ -194,7 +191,7 @@ class Ratifier:
                 fail_point("ratifier.before_commit")
             fail_point("ratifier.after_commit")
             fail_point("ratifier.before_answer")
-        except HeadgateError as error:  # nothing was written: the disk is full, the file is held
+        except HeadgateError as error:  # nothing was written, for example because the disk is full
             batch, waiting = batch or [first], []
             if isinstance(error, RolledBackError) and self._has_time():
                 self._taken.extendleft(reversed(batch))
@@ -204,7 +201,7 @@ class Ratifier:
                 work.error = error
         except BaseException as error:
             for work in batch or [first]:
-                work.error = OutcomeUnknownError(work.name, f"the database said {error}")
+                work.error = OutcomeUnknownError(work.name, f"the database reported: {error}")
             _answer(batch or [first])
             if isinstance(error, InDoubtError) and error.is_store_usable:
                 return
@@ -242,7 +239,7 @@ class Ratifier:
                 work = self._queue.get_nowait()
             except queue.Empty:
                 break
-            if work is None:  # a wish to stop: it waits until the batch is answered
+            if work is None:  # stop, but only after the batch is answered
                 self._queue.put(None)
                 break
             self._taken.append(work)
@@ -269,18 +266,18 @@ class Ratifier:
 
 
 def _answer(batch: Collection[_Work[object]]) -> None:
-    """Send all answers first: the steps afterwards wake threads that would compete with them."""
+    """Send all answers, then call the steps, which wake threads that compete with receivers."""
     for work in batch:
         try:
             if work.error is not None:
                 work.waiter.set_exception(work.error)
             else:
                 work.waiter.set_result(work.result)
-        except InvalidStateError:  # nobody waits for it any more; what was done stays done
+        except InvalidStateError:  # its waiter cancelled it
             assert isinstance(work.waiter, Future)
             work.waiter.set_running_or_notify_cancel()
     for step in dict.fromkeys([step for work in batch for step in work.afterwards]):
         try:
             step()
-        except Exception:  # a writer that dies decides nothing any more
-            _log.exception("what follows a batch failed")
+        except Exception:  # the thread must survive
+            _log.exception("a step after a batch failed")

@@ -1,4 +1,4 @@
-"""What clients are told of tables and their commits, each answer from one instant of the store."""
+"""Reads of tables and their commits, each from one instant of the store."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from headgate.api.messages import (
 )
 from headgate.api.port import Ref
 from headgate.catalog import lookup
+from headgate.catalog.component import Component
 from headgate.catalog.decider import as_commit, protocol_and_metadata, recorded_answer
-from headgate.catalog.stores.port import CatalogStore, ReadUnit, TableRow
-from headgate.clock import Clock
+from headgate.catalog.stores.port import ReadUnit, TableRow
 from headgate.errors import InTheFutureError, NotFoundError, VersionGoneError
 from headgate.names import TableName
 from headgate.protocol.actions import DomainMetadata, Metadata, Sequence, TableId, TxnId, Version
@@ -28,7 +28,6 @@ from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import FileKind
 from headgate.protocol.log.timestamps import moment
 from headgate.protocol.table_states import TableKind, TableStatus
-from headgate.settings import Settings
 
 RESPONSE_CONTENT_BYTES: Final = 4 << 20  # of commits' content; the rest is read in pages
 _LISTED: Final = 32  # published commits still listed, at the most
@@ -43,25 +42,18 @@ def unbounded(_: int) -> None:
     """Reserve nothing: the caller has its memory to itself."""
 
 
-class Reader:
-    """Answers the questions of Delta clients."""
-
-    def __init__(self, store: CatalogStore, clock: Clock, settings: Settings) -> None:
-        self._store = store
-        self._clock = clock
-        self._settings = settings
+class Reader(Component):
+    """Reads what Delta clients need of tables."""
 
     def resolve(
         self, ref: Ref, at: Sequence | None = None, reserve: Reserve = unbounded
     ) -> Resolved:
-        """Tell all of one table that a client needs, in one call. Spec: CM-21."""
         with self._store.read() as unit:
             return self.resolve_in(unit, ref, at, reserve=reserve)
 
     def resolve_many(
         self, refs: Many[Ref], at: Sequence | None = None, reserve: Reserve = unbounded
     ) -> tuple[Resolved, ...]:
-        """Resolve several tables as of one sequence. Spec: MT-02."""
         found: list[Resolved] = []
         room = RESPONSE_CONTENT_BYTES
         total = 0
@@ -78,31 +70,26 @@ class Reader:
         return tuple(found)
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
-        """Give the newest sequence not later than a time; 0 before the first.
-
-        The sequence of a time is known as long as the event is kept.
-        """
         with self._store.read() as unit:
             latest = unit.clock()
             if timestamp_ms > max(latest.clock_ms, self._clock.now_ms()):
                 raise InTheFutureError(
-                    f"The catalog's clock has not come to {moment(timestamp_ms)} yet."
+                    f"The catalog's clock has not reached {moment(timestamp_ms)} yet."
                 )
             found = unit.clock_at(timestamp_ms)
             oldest = unit.oldest_event() if found is None else None
         if oldest is not None and oldest.sequence > 1:
             raise VersionGoneError(
                 f"Events before {moment(oldest.clock_ms)} are past their retention and deleted: "
-                f"the sequence at {moment(timestamp_ms)} is not known any more.",
-                remedy="Ask for a later time, name the sequence, or read each table as of the "
-                "time by itself.",
+                f"the sequence at {moment(timestamp_ms)} is no longer known.",
+                remedy="Pass a later time or a sequence, or read each table as of the time by "
+                "itself.",
             )
         return Sequence(0) if found is None else found.sequence
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> RatifiedCommits:
-        """Give the ratified commits still held, and the latest version, always. Spec: CM-20."""
         with self._store.read() as unit:
             row, start, end = _held(unit, table_id, first, last)
             commits = unit.ratified_commits(row.key, start, end)
@@ -115,7 +102,7 @@ class Reader:
         last: Version | None = None,
         reserve: Reserve = unbounded,
     ) -> tuple[RatifiedCommits, Version | None]:
-        """Give the first of them, as many as one answer may hold, and where the rest begins."""
+        """Return as many of them as fit into one response, and the version of the next one."""
         with self._store.read() as unit:
             row, start, end = _held(unit, table_id, first, last)
             stop = Version(min(end, start + _PAGE - 1))
@@ -129,15 +116,13 @@ class Reader:
         return RatifiedCommits(latest=row.head, commits=commits), following
 
     def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
-        """Tell what became of a transaction; None if it was never decided."""
         with self._store.read() as unit:
             return recorded_answer(unit, txn_id)
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[TimelineEntry, ...]:
-        """Give every commit of a range, ascending, without content."""
-        return self._timeline(table_id, first, last, None)[0]
+        return self._timeline(table_id, first, last, unbounded, None)[0]
 
     def timeline_page(
         self,
@@ -146,16 +131,16 @@ class Reader:
         last: Version | None = None,
         reserve: Reserve = unbounded,
     ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
-        """Give the first of them, and the version at which the rest begins."""
-        return self._timeline(table_id, first, last, _PAGE, reserve)
+        """Return the first of them, and the version of the next one."""
+        return self._timeline(table_id, first, last, reserve, _PAGE)
 
     def _timeline(
         self,
         table_id: TableId,
         first: Version | None,
         last: Version | None,
+        reserve: Reserve,
         most: int | None,
-        reserve: Reserve = unbounded,
     ) -> tuple[tuple[TimelineEntry, ...], Version | None]:
         with self._store.read() as unit:
             row = lookup.known(unit, table_id)
@@ -183,10 +168,10 @@ class Reader:
         room: int | None = None,
         reserve: Reserve = unbounded,
     ) -> Resolved:
-        """Tell of a table within a unit, with as many bytes of commits as there is room for."""
+        """Resolve a table within a unit, with at most `room` bytes of commits."""
         clock = unit.clock()
         if at is not None and at > clock.sequence:
-            raise InTheFutureError(f"The catalog has not come to sequence {at} yet.")
+            raise InTheFutureError(f"The catalog has not reached sequence {at} yet.")
         if isinstance(ref, TableName):
             table_id = unit.table_id_of(ref, at)
             if table_id is None:
@@ -242,7 +227,6 @@ class Reader:
         )
 
     def _external(self, unit: ReadUnit, row: TableRow, at: Sequence | None) -> Resolved:
-        """Tell of a table that is not managed: where it lies, and what was declared of it."""
         name, clock = unit.name_of(row.id, at), unit.clock()
         metadata = from_json(row.metadata, Metadata)
         return Resolved(
@@ -261,9 +245,9 @@ class Reader:
     def _listed(
         self, unit: ReadUnit, row: TableRow, latest: Version, room: int, reserve: Reserve
     ) -> tuple[RatifiedCommit, ...]:
-        """Give the commits to list: the unpublished, and those published a moment ago.
+        """Return the commits to list: the unpublished, and those published a moment ago.
 
-        The newest of them that there is room for: `ratified_commits` gives the others.
+        Only the newest of them, as far as there is room: `ratified_commits` returns the others.
         """
         first = Version(max(0, min(row.published, latest) - _LISTED + 1))
         size = unit.content_bytes(row.key, first, latest)
@@ -301,11 +285,10 @@ class Reader:
 def _held(
     unit: ReadUnit, table_id: TableId, first: Version | None, last: Version | None
 ) -> tuple[TableRow, Version, Version]:
-    """Give a table and the range of its commits that is held, of the one asked for."""
+    """Return a table, and which part of a range of its commits the catalog holds."""
     row = unit.table(table_id)
     if row is None or row.state not in (TableStatus.ACTIVE, TableStatus.DROPPED):
         raise NotFoundError(f"There is no table {table_id}.")
-    # All that is held, when nothing was asked for; else what is held of the range.
     start = row.held_from if first is None else max(first, row.held_from)
     end = row.head if last is None else min(last, row.head)
     return row, Version(start), Version(end)

@@ -18,17 +18,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headgate.api.messages import Rejected
+from headgate.catalog.component import Component
 from headgate.catalog.decider import ABANDONED, file_key
-from headgate.catalog.ratifier import Ratifier
 from headgate.catalog.stores.port import (
-    CatalogStore,
     CommitRow,
     ReadUnit,
     RejectionRow,
     TableRow,
     WriteUnit,
 )
-from headgate.clock import Clock
 from headgate.errors import HeadgateError
 from headgate.failpoints import fail_point
 from headgate.names import TableName
@@ -37,7 +35,6 @@ from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import to_json
 from headgate.protocol.paths import STAGED, StagedCommit, parse_staged_name
 from headgate.protocol.table_states import TableKind, TableStatus
-from headgate.settings import Settings
 from headgate.table.log_files import DeltaLog
 
 _log = logging.getLogger(__name__)
@@ -49,7 +46,7 @@ _NEAR = 64  # versions no further apart than this are read together
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _OldFile:
     """An old staged file."""
 
     commit: StagedCommit
@@ -78,22 +75,8 @@ class _Turn:
         return self.files <= 0 or self.deletions <= 0
 
 
-class StagedFileCleaner:
+class StagedFileCleaner(Component):
     """Deletes old staged files, one table after the other."""
-
-    def __init__(
-        self,
-        store: CatalogStore,
-        ratifier: Ratifier,
-        log_of: Callable[[str], DeltaLog],
-        clock: Clock,
-        settings: Settings,
-    ) -> None:
-        self._store = store
-        self._ratifier = ratifier
-        self._log_of = log_of
-        self._clock = clock
-        self._settings = settings
 
     def clean(self, is_stopping: Callable[[], bool] = lambda: False) -> int:
         """Do one run; return how many files were deleted."""
@@ -115,7 +98,7 @@ class StagedFileCleaner:
                 turn.after = None  # from the beginning
         after = json.dumps([None if turn.after is None else str(turn.after), turn.file])
         if after != (before or json.dumps([None, ""])):
-            self._ratifier.submit(_PLACE, lambda unit: unit.set_setting(_PLACE, after)).result()
+            self._change(_PLACE, lambda unit: unit.set_setting(_PLACE, after))
         return _DELETED - turn.deletions
 
     def _clean_table(self, row: TableRow, turn: _Turn, is_stopping: Callable[[], bool]) -> None:
@@ -134,7 +117,7 @@ class StagedFileCleaner:
             if turn.is_over:
                 return
 
-    def _old(self, log: DeltaLog, after: str) -> Iterator[_Found]:
+    def _old(self, log: DeltaLog, after: str) -> Iterator[_OldFile]:
         """Yield the staged files that are old enough to be checked, by the storage's time."""
         settings = self._settings
         before_ms = self._clock.now_ms() - min(settings.lost_kept_ms, settings.unproposed_kept_ms)
@@ -143,12 +126,14 @@ class StagedFileCleaner:
             if name > after and item.modified_ms < before_ms:
                 commit = parse_staged_name(name)
                 if commit is not None:  # other names are not staged commits
-                    yield _Found(commit, item.modified_ms)
+                    yield _OldFile(commit, item.modified_ms)
 
-    def _classified(self, row: TableRow, files: list[_Found]) -> tuple[list[_Found], list[_Found]]:
+    def _classified(
+        self, row: TableRow, files: list[_OldFile]
+    ) -> tuple[list[_OldFile], list[_OldFile]]:
         """Return the due files that lost their version, and those that may still be proposed."""
-        lost: list[_Found] = []
-        unproposed: list[_Found] = []
+        lost: list[_OldFile] = []
+        unproposed: list[_OldFile] = []
         now_ms = self._clock.now_ms()
         with self._store.read() as unit:
             now = unit.table(row.id)
@@ -166,7 +151,7 @@ class StagedFileCleaner:
                     lost.append(file)
         return lost, unproposed
 
-    def _given_up(self, row: TableRow, log: DeltaLog, files: list[_Found]) -> list[_Found]:
+    def _given_up(self, row: TableRow, log: DeltaLog, files: list[_OldFile]) -> list[_OldFile]:
         """Abandon files that were never proposed; return those to delete.
 
         Files that an interrupted run abandoned are returned as well.
@@ -176,7 +161,7 @@ class StagedFileCleaner:
         if now is None or log.is_published(Version(now.head + 1)):
             return []  # the catalog is an older copy and lacks commits it ratified
 
-        def give_up(unit: WriteUnit) -> list[_Found]:
+        def give_up(unit: WriteUnit) -> list[_OldFile]:
             now = unit.table(row.id)
             if now is None or now.state is not TableStatus.ACTIVE:
                 return []
@@ -189,7 +174,7 @@ class StagedFileCleaner:
             ]
 
         fail_point("housekeeping.before_give_up")
-        given_up = self._ratifier.submit(row.id, give_up).result()
+        given_up = self._change(row.id, give_up)
         fail_point("housekeeping.after_give_up")
         return given_up
 
@@ -202,7 +187,7 @@ class StagedFileCleaner:
         unit.insert_rejection(RejectionRow(key, ABANDONED, answer, self._clock.now_ms()))
         return True
 
-    def _delete(self, log: DeltaLog, files: list[_Found]) -> None:
+    def _delete(self, log: DeltaLog, files: list[_OldFile]) -> None:
         paths = [path for file in files for path in file.paths]
         for path in paths:
             fail_point("housekeeping.between_files")

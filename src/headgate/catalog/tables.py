@@ -7,25 +7,23 @@ first version. Every change of a name takes a sequence, so that a cut knows what
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headgate.api.messages import Resolved, StagingTable, TableEntry
 from headgate.catalog import lookup, namespace_details
 from headgate.catalog.allowed_locations import TABLES, AllowedLocations
-from headgate.catalog.changes import CatalogChanges
+from headgate.catalog.component import Component, Shared
+from headgate.catalog.event_feed import EventFeed
 from headgate.catalog.idempotency import RequestKey
+from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import is_unfinished
-from headgate.catalog.stores.port import (
-    CatalogStore,
-    CommitRow,
-    ReadUnit,
-    TableRow,
-    WriteUnit,
-)
-from headgate.clock import Clock, Ids
+from headgate.catalog.resolver import Reader
+from headgate.catalog.stores.port import CommitRow, ReadUnit, TableRow, WriteUnit
 from headgate.errors import (
     AlreadyExistsError,
+    HeadgateError,
     InvalidArgumentError,
     InvalidCommitError,
     NotEmptyError,
@@ -51,9 +49,9 @@ from headgate.protocol.table_states import (
     parse_table_id,
     step,
 )
-from headgate.settings import Settings
 from headgate.storage import locations
-from headgate.table.log_files import DeltaLog
+
+_log = logging.getLogger(__name__)
 
 # Compares content with what its client declared about it.
 Judge = Callable[[Examined], Iterable[Violation]]
@@ -108,41 +106,32 @@ class ExternalTable:
             schemas.from_json(self.schema_string)
 
 
-class TableService:
+class TableService(Component):
     """Creates, registers, renames, drops and lists tables."""
 
     def __init__(
         self,
-        store: CatalogStore,
-        changes: CatalogChanges,
-        root: str,
+        shared: Shared,
         allowed: AllowedLocations,
-        log_of: Callable[[str], DeltaLog],
-        clock: Clock,
-        ids: Ids,
-        settings: Settings,
+        reader: Reader,
+        publisher: Publisher,
+        feed: EventFeed,
     ) -> None:
-        self._store = store
-        self._changes = changes
-        self._root = root
+        super().__init__(shared)
         self._allowed = allowed
-        self._log_of = log_of
-        self._clock = clock
-        self._ids = ids
-        self._settings = settings
+        self._reader = reader
+        self._publisher = publisher
+        self._feed = feed
 
     # Creation
 
     def stage(
         self,
         location: str | None = None,
+        *,
         namespace: SchemaName | None = None,
         key: RequestKey | None = None,
     ) -> StagingTable:
-        """Return an id and a location for a table that has no name yet. Spec: CM-39.
-
-        Without a location it is under the storage root of the namespace, or of the lake.
-        """
         table_id = TableId(str(self._ids.random()))
         if location is None:
             chosen = self._own_location(table_id, namespace)
@@ -155,13 +144,13 @@ class TableService:
             unit.insert_table(self._new_row(table_id, chosen))
             return StagingTable(table_id=table_id, location=chosen)
 
-        return self._changes.submit(table_id, stage, key)
+        return self._change(table_id, stage, key)
 
     def register(
         self,
         name: TableName,
         table_id: TableId,
-        describe: Callable[[ReadUnit, TableId], Resolved],
+        *,
         key: RequestKey | None = None,
         judge: Judge = nothing_more,
     ) -> Resolved:
@@ -170,6 +159,7 @@ class TableService:
         A repeated request gets the first answer. If the table is registered already and `judge`
         finds violations in its version 0, the request is another one and is refused.
         """
+        describe = self._reader.resolve_in
         with self._store.read() as unit:
             staging = lookup.known(unit, table_id)
             registered = describe(unit, table_id) if _is_registered(unit, staging, name) else None
@@ -211,21 +201,30 @@ class TableService:
             return describe(unit, table_id)
 
         fail_point("registry.before_register")
-        registered = self._changes.submit(table_id, register, key)
+        registered = self._change(table_id, register, key)
         fail_point("registry.after_register")
         return registered
 
     def register_external(
         self,
         name: TableName,
-        table: ExternalTable,
-        describe: Callable[[ReadUnit, TableId], Resolved],
+        location: str,
+        format: str = "delta",
+        schema_string: str | None = None,
+        *,
         key: RequestKey | None = None,
+    ) -> Resolved:
+        table = ExternalTable(location=location, format=format, schema_string=schema_string)
+        return self.declare_external(name, table, key=key)
+
+    def declare_external(
+        self, name: TableName, table: ExternalTable, *, key: RequestKey | None = None
     ) -> Resolved:
         """Register an external table; nothing of it is read, written or managed.
 
         A repeated request gets the first answer even without a key.
         """
+        describe = self._reader.resolve_in
         location = self._allowed.check(table.location)
         table = replace(table, location=location)
         table.refuse_if_invalid()
@@ -245,10 +244,10 @@ class TableService:
                 metadata=to_json(table.metadata(table_id)),
             )
             unit.insert_table(row)
-            unit.assign_name(name, table_id, self._changes.next_sequence(unit))
+            unit.assign_name(name, table_id, self._next_sequence(unit))
             return describe(unit, table_id)
 
-        return self._changes.submit(str(name), register, key)
+        return self._change(str(name), register, key)
 
     def change_external(
         self, table_id: TableId, change: Callable[[Version, Metadata], Metadata]
@@ -270,10 +269,14 @@ class TableService:
                     )
                 )
 
-        self._changes.submit(table_id, change_metadata)
+        self._change(table_id, change_metadata)
 
-    def create(self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline) -> None:
-        """Create and name a table in one call; version 0 is inline. Spec: LC-01."""
+    def create(self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline) -> Resolved:
+        """Create and name a table in one call; version 0 is inline. Spec: LC-01.
+
+        Where this catalog publishes, version 0 is in the log before the client learns where the
+        table is. If publishing fails, the table is created all the same and published later.
+        """
         examined = examination.examine(first)
         location = self._own_location(parse_table_id(table_id), name.namespace)
 
@@ -314,8 +317,18 @@ class TableService:
             )
 
         fail_point("registry.before_register")
-        self._changes.submit(txn_id, create)
+        self._change(txn_id, create)
         fail_point("registry.after_register")
+        if self._publisher.is_running:
+            deadline = self._clock.monotonic() + self._settings.unpublished_wait_ms / 1000
+            try:
+                self._publisher.publish(table_id, _ZERO, deadline)
+            except HeadgateError as error:
+                _log.warning("version 0 of %s is not published yet: %s", name, error)
+        self._publisher.wake(table_id)
+        self._feed.notify()
+        with self._store.read() as unit:  # also of a repeated request, after the table was dropped
+            return self._reader.resolve_in(unit, table_id, unit.clock().sequence)
 
     # Names
 
@@ -326,9 +339,7 @@ class TableService:
             names = [] if table_id is None else unit.names_of(table_id)
         return len(names) > 1 and names[-2].key == old.key
 
-    def rename(self, table_id: TableId, name: TableName, key: RequestKey | None = None) -> None:
-        """Rename a table; its id, location and history stay. Spec: LC-04."""
-
+    def rename(self, table_id: TableId, name: TableName, *, key: RequestKey | None = None) -> None:
         def rename(unit: WriteUnit) -> None:
             row = lookup.known(unit, table_id)
             if row.state is not TableStatus.ACTIVE:
@@ -338,35 +349,31 @@ class TableService:
             lookup.require_namespace(unit, name.namespace)
             if unit.table_id_of(name) not in (None, table_id):
                 raise AlreadyExistsError(f"There is a table {name} already.")
-            sequence = self._changes.next_sequence(unit)
+            sequence = self._next_sequence(unit)
             unit.release_name(table_id, sequence)
             unit.assign_name(name, table_id, sequence)
 
-        self._changes.submit(table_id, rename, key)
+        self._change(table_id, rename, key)
 
-    def drop(self, table_id: TableId, key: RequestKey | None = None) -> None:
-        """Drop a table: release its name. Nothing is committed or deleted. Spec: CM-40."""
-
+    def drop(self, table_id: TableId, *, key: RequestKey | None = None) -> None:
         def drop(unit: WriteUnit) -> None:
             row = lookup.known(unit, table_id)
             if row.state is TableStatus.DROPPED:
                 return
             lookup.refuse_unless_allowed(row, TableTransition.DROP)
-            unit.release_name(table_id, self._changes.next_sequence(unit))
+            unit.release_name(table_id, self._next_sequence(unit))
             unit.update_table(
                 row._replace(
                     state=step(row.state, TableTransition.DROP), dropped_ms=self._clock.now_ms()
                 )
             )
 
-        self._changes.submit(table_id, drop, key)
+        self._change(table_id, drop, key)
         fail_point("registry.after_drop")
 
     def undrop(
-        self, table_id: TableId, name: TableName | None, key: RequestKey | None = None
+        self, table_id: TableId, name: TableName | None = None, *, key: RequestKey | None = None
     ) -> None:
-        """Undrop a table, under its old name or a new one. Spec: LC-03."""
-
         def undrop(unit: WriteUnit) -> None:
             row = lookup.known(unit, table_id)
             if _is_undropped(unit, row, name):
@@ -383,14 +390,16 @@ class TableService:
             unit.update_table(
                 row._replace(state=step(row.state, TableTransition.UNDROP), dropped_ms=None)
             )
-            unit.assign_name(new_name, table_id, self._changes.next_sequence(unit))
+            unit.assign_name(new_name, table_id, self._next_sequence(unit))
 
-        self._changes.submit(table_id, undrop, key)
+        self._change(table_id, undrop, key)
+        self._publisher.wake(table_id)
 
     # Listings
 
-    def entries(self, namespace: SchemaName | None, *, dropped: bool) -> list[TableEntry]:
-        """List tables, including dropped ones if asked."""
+    def entries(
+        self, namespace: SchemaName | None = None, *, dropped: bool = False
+    ) -> tuple[TableEntry, ...]:
         with self._store.read() as unit:
             if namespace is not None:
                 lookup.require_namespace(unit, namespace)
@@ -408,11 +417,11 @@ class TableService:
                     if last_name is not None
                     and (namespace is None or last_name.namespace.key == namespace.key)
                 ]
-        return [_entry(row, name) for row, name in listed]
+        return tuple(_entry(row, name) for row, name in listed)
 
     def page(
         self, namespace: SchemaName | None, after: TableName | None, limit: int
-    ) -> list[TableEntry]:
+    ) -> tuple[TableEntry, ...]:
         """List at most `limit` tables after a name, sorted by name.
 
         The cost does not depend on the size of the catalog.
@@ -420,7 +429,8 @@ class TableService:
         with self._store.read() as unit:
             if namespace is not None:
                 lookup.require_namespace(unit, namespace)
-            return [_entry(row, name) for row, name, _ in unit.tables(namespace, after, limit)]
+            rows = unit.tables(namespace, after, limit)
+        return tuple(_entry(row, name) for row, name, _ in rows)
 
     def table_at(self, location: str) -> TableId | None:
         """Return the staged or registered table with this location; None if there is none."""
@@ -524,7 +534,7 @@ class TableService:
         lookup.require_namespace(unit, name.namespace)
         if unit.table_id_of(name) is not None:
             raise AlreadyExistsError(f"There is a table {name} already.")
-        sequence = self._changes.next_sequence(unit, txn_id, timestamp_ms)
+        sequence = self._next_sequence(unit, txn_id, timestamp_ms)
         checksum = checksums.advance(
             None,
             adds=examined.adds,

@@ -9,23 +9,16 @@ import base64
 import hashlib
 
 from headgate.api.status import TokenEntry
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, StoreConstraintError, TokenRow, WriteUnit
-from headgate.clock import Clock, Ids
+from headgate.catalog.component import Component
+from headgate.catalog.stores.port import StoreConstraintError, TokenRow, WriteUnit
 from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 from headgate.names import plain_name
 
 _MARK = "hg_"  # so that secret scanners can recognise a leaked token
 
 
-class TokenService:
+class TokenService(Component):
     """Creates, verifies, lists and revokes tokens."""
-
-    def __init__(self, store: CatalogStore, ratifier: Ratifier, clock: Clock, ids: Ids) -> None:
-        self._store = store
-        self._ratifier = ratifier
-        self._clock = clock
-        self._ids = ids
 
     def principal_of(self, secret: str) -> str | None:
         """Return the principal of a secret; None if it is unknown, expired or revoked."""
@@ -38,7 +31,6 @@ class TokenService:
         return row.name
 
     def create(self, name: str, expires_ms: int | None = None) -> str:
-        """Create a token and return its secret, which cannot be shown again."""
         name, now_ms = plain_name(name), self._clock.now_ms()
         if expires_ms is not None and expires_ms <= now_ms:
             raise InvalidArgumentError(
@@ -58,11 +50,10 @@ class TokenService:
                     remedy="Choose another name; names of revoked tokens stay taken.",
                 ) from None
 
-        self._ratifier.submit(f"token {name}", create).result()
+        self._change(f"token {name}", create)
         return secret
 
     def entries(self) -> tuple[TokenEntry, ...]:
-        """List all tokens, including expired and revoked ones."""
         with self._store.read() as unit:
             rows = unit.tokens()
         return tuple(
@@ -76,7 +67,6 @@ class TokenService:
         )
 
     def revoke(self, name: str) -> None:
-        """Revoke a token; revoking it again has no effect."""
         now_ms = self._clock.now_ms()
 
         def revoke(unit: WriteUnit) -> None:
@@ -86,7 +76,7 @@ class TokenService:
                 )
             unit.revoke_token(name, now_ms)
 
-        self._ratifier.submit(f"token {name}", revoke).result()
+        self._change(f"token {name}", revoke)
 
 
 def _hashed(secret: str) -> bytes:

@@ -84,7 +84,7 @@ class WebhookAddresses:
 
 
 def _unwrapped(text: str) -> _Address:
-    """Return the address that packets to an address end up at, as far as it tells."""
+    """Return the IPv4 address inside of an IPv6 address, if there is one."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv4Address):
         return address

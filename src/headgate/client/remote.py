@@ -316,7 +316,7 @@ class RemoteCatalog:
         self._request_change("DELETE", f"/v1/listeners/{_escaped(name)}", None)
 
     def locations(self) -> tuple[LocationEntry, ...]:
-        return self._get("/v1/locations", bodies.Locations).locations
+        return self._get("/v1/locations", bodies.LocationList).locations
 
     # Requests
 

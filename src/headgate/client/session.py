@@ -14,15 +14,13 @@ from typing import Self
 from headgate.api.events import Event, Listener
 from headgate.api.messages import Finding, Ratified, Rejected, Resolved, TableEntry
 from headgate.api.port import (
-    Backups,
+    Administration,
     Callables,
-    Capability,
     Checks,
     Cuts,
     Events,
     Externals,
     Listeners,
-    LocationChanges,
     Locations,
     ManagingCatalog,
     Outcomes,
@@ -30,7 +28,6 @@ from headgate.api.port import (
     Ref,
     Registry,
     Statuses,
-    Tokens,
     require,
 )
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
@@ -505,19 +502,19 @@ class Session:
 
     def backup(self, target: str | os.PathLike[str]) -> None:
         """Write a consistent copy of the catalog to a new file, while it is in use."""
-        self._on_store(Backups).backup(os.fspath(target))
+        self._administration().backup(os.fspath(target))
 
     def create_token(self, name: str, expires: When | None = None) -> str:
         """Create an access token for servers on this store; return its secret, shown once."""
         expires_ms = None if expires is None else milliseconds(expires)
-        return self._on_store(Tokens).create_token(name, expires_ms)
+        return self._administration().create_token(name, expires_ms)
 
     def tokens(self) -> tuple[TokenEntry, ...]:
         """List the access tokens, also expired and revoked ones."""
-        return self._on_store(Tokens).tokens()
+        return self._administration().tokens()
 
     def revoke_token(self, name: str) -> None:
-        self._on_store(Tokens).revoke_token(name)
+        self._administration().revoke_token(name)
 
     def locations(self) -> tuple[LocationEntry, ...]:
         """List the locations besides the root where clients of a server may put tables."""
@@ -529,24 +526,23 @@ class Session:
         This needs the catalog's own store: clients of a server cannot extend their own rights. A
         location that is registered already stays as it is.
         """
-        return self._on_store(LocationChanges).add_location(os.fspath(location))
+        return self._administration().add_location(os.fspath(location))
 
     def remove_location(self, location: str | os.PathLike[str]) -> None:
         """Remove a registered location; tables that are stored there stay."""
-        self._on_store(LocationChanges).remove_location(os.fspath(location))
+        self._administration().remove_location(os.fspath(location))
 
     # Internals
 
-    def _on_store(self, capability: type[Capability]) -> Capability:
-        """Return a capability that only a catalog on its own store has, and no server."""
+    def _administration(self) -> Administration:
         try:
-            return require(self.catalog, capability)
+            return require(self.catalog, Administration)
         except UnsupportedByCatalogError as error:
             from headgate.client.remote import RemoteCatalog  # slow to import, and rarely needed
 
             message = error.message
             if isinstance(self.catalog, RemoteCatalog):
-                message = f"{capability.__name__} cannot be managed through a server."
+                message = "Tokens, locations and backups cannot be managed through a server."
             raise UnsupportedByCatalogError(
                 message,
                 remedy="Run this where the server runs, and name the address of the catalog's own "

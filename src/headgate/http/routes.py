@@ -367,9 +367,9 @@ def fsck(call: Call, body: bodies.Check) -> bodies.Findings:
 
 
 @operations.add("GET", "/locations")
-def locations(call: Call) -> bodies.Locations:
+def locations(call: Call) -> bodies.LocationList:
     """List the locations outside the root where clients may put tables."""
-    return bodies.Locations(locations=call.catalog.locations())
+    return bodies.LocationList(locations=call.catalog.locations())
 
 
 @operations.add("GET", "/config")

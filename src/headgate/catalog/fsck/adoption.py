@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from headgate.api.messages import Finding, Severity
+from headgate.catalog.component import Component, Shared
 from headgate.catalog.decider import Decider
 from headgate.catalog.fsck.log_folder import read_or_none
-from headgate.catalog.fsck.table_check import TableChecker
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, StoreConstraintError, TableRow, WriteUnit
-from headgate.clock import Clock
+from headgate.catalog.fsck.table_check import following_timestamp
+from headgate.catalog.stores.port import StoreConstraintError, TableRow, WriteUnit
 from headgate.errors import InvalidCommitError, MalformedError
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, TxnId, Version
@@ -30,7 +29,6 @@ from headgate.protocol.commit.decide import ExaminedPart, ExaminedProposal
 from headgate.protocol.commit.examination import Examined
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
 from headgate.protocol.table_states import TableStatus
-from headgate.table.log_files import DeltaLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +60,15 @@ class _MissingCommit:
         return PublishedCommit(self.version).path
 
 
-class Adoption:
+class Adoption(Component):
     """Ratifies the commits that the catalog lacks."""
 
     def __init__(
-        self,
-        store: CatalogStore,
-        ratifier: Ratifier,
-        decider: Decider,
-        checker: TableChecker,
-        publish: Callable[[TableId], None],
-        log_of: Callable[[str], DeltaLog],
-        clock: Clock,
+        self, shared: Shared, decider: Decider, publish: Callable[[TableId], None]
     ) -> None:
-        self._store = store
-        self._ratifier = ratifier
+        super().__init__(shared)
         self._decider = decider
-        self._checker = checker
         self._publish = publish
-        self._log_of = log_of
-        self._clock = clock
 
     def adopt(self, tables: Sequence[NamedTable], others: Sequence[NamedTable]) -> list[Finding]:
         """Ratify the missing commits of tables, in order.
@@ -119,7 +106,7 @@ class Adoption:
             return
         log, version, timestamp_ms = self._log_of(row.location), row.head + 1, row.timestamp_ms
         while (content := read_or_none(log, Version(version))) is not None:
-            later_ms = self._checker.following_timestamp(row, content, timestamp_ms)
+            later_ms = following_timestamp(self._store, row, content, timestamp_ms)
             if later_ms is None:
                 return
             examined = examination.examine_file(content)
@@ -213,7 +200,7 @@ class Adoption:
             # It is recorded as published, so it must survive a power loss, whatever wrote it.
             self._log_of(commit.table.row.location).store.sync([commit.path])
         fail_point("fsck.before_adopt")
-        self._ratifier.submit(parts[0].txn_id, adopt).result()
+        self._change(parts[0].txn_id, adopt)
         fail_point("fsck.after_adopt")
 
     def _part(self, commit: _MissingCommit) -> ExaminedPart:

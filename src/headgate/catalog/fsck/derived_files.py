@@ -16,10 +16,9 @@ from typing import Final
 
 from headgate.api.messages import Finding, Severity
 from headgate.catalog import lookup
+from headgate.catalog.component import Component
 from headgate.catalog.fsck.log_folder import RESTORE, list_log, read_or_none
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, WriteUnit
-from headgate.clock import Clock
+from headgate.catalog.stores.port import WriteUnit
 from headgate.errors import HeadgateError, MalformedError, NotFoundError, UnavailableError
 from headgate.protocol.actions import FileKey, TableId, Version, Wrapped, decode, join
 from headgate.protocol.encoding import replaced
@@ -276,13 +275,8 @@ def _is_cleaned(
     )
 
 
-class DerivedFileChecker:
+class DerivedFileChecker(Component):
     """Checks the derived files of a catalog's tables, and repairs damaged ones."""
-
-    def __init__(self, store: CatalogStore, ratifier: Ratifier, clock: Clock) -> None:
-        self._store = store
-        self._ratifier = ratifier
-        self._clock = clock
 
     def check(self, table_id: TableId, name: str, log: DeltaLog) -> list[Finding]:
         """Check a table; change nothing."""
@@ -316,4 +310,4 @@ class DerivedFileChecker:
         def forget(unit: WriteUnit) -> None:
             unit.delete_file(lookup.known(unit, table_id).key, file)
 
-        self._ratifier.submit(table_id, forget).result()
+        self._change(table_id, forget)

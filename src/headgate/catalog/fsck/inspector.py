@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.api.messages import Finding, Severity
 from headgate.api.port import Progress
 from headgate.catalog import lookup
+from headgate.catalog.component import Component, Shared
 from headgate.catalog.decider import Decider
 from headgate.catalog.fsck.adoption import Adoption, NamedTable
 from headgate.catalog.fsck.data_files import missing_data_files, wrong_counts
@@ -19,21 +20,16 @@ from headgate.catalog.fsck.leftovers import (
     unknown_folders,
 )
 from headgate.catalog.fsck.log_repair import LogRepair
-from headgate.catalog.fsck.table_check import TableChecker
+from headgate.catalog.fsck.table_check import check_table, inconsistent_transactions
 from headgate.catalog.housekeeping import Housekeeper
 from headgate.catalog.integrity_watch import damage_finding
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import Purger, is_unfinished
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, WriteUnit
-from headgate.clock import Clock
+from headgate.catalog.stores.port import WriteUnit
 from headgate.errors import DamagedError, HeadgateError
 from headgate.protocol.actions import Sequence, TableId, Version
 from headgate.protocol.encoding import replaced
 from headgate.protocol.table_states import TableKind, TableStatus
-from headgate.settings import Settings
-from headgate.storage.object_store import ObjectStore
-from headgate.table.log_files import DeltaLog
 
 if TYPE_CHECKING:
     from headgate.table.snapshot import Snapshot
@@ -41,49 +37,29 @@ if TYPE_CHECKING:
 _TEMPORARY_FILES_KEPT_MS: Final = 24 * 3600 * 1000  # those of writers that died
 
 
-class Inspector:
+class Inspector(Component):
     """Checks and repairs the tables of a catalog."""
 
     def __init__(
         self,
-        store: CatalogStore,
-        ratifier: Ratifier,
+        shared: Shared,
         decider: Decider,
-        checker: TableChecker,
         publisher: Publisher,
         purger: Purger,
         housekeeper: Housekeeper,
-        root: str,
         *,
-        store_for: Callable[[str], ObjectStore],
         snapshot_of: Callable[[TableId, Version, Sequence | None], Snapshot],
         look_again: Callable[[TableId], None],
-        clock: Clock,
-        settings: Settings,
     ) -> None:
-        self._store = store
-        self._ratifier = ratifier
-        self._checker = checker
+        super().__init__(shared)
         self._publisher = publisher
         self._purger = purger
         self._housekeeper = housekeeper
-        self._root = root
-        self._store_for = store_for
         self._snapshot_of = snapshot_of
         self._look_again = look_again
-        self._clock = clock
-        self._settings = settings
-        self._derived_files = DerivedFileChecker(store, ratifier, clock)
-        self._log_repair = LogRepair(store, ratifier, checker, publisher.exclusive)
-        self._adoption = Adoption(
-            store,
-            ratifier,
-            decider,
-            checker,
-            self._publish,
-            lambda location: DeltaLog(store_for(location)),
-            clock,
-        )
+        self._derived_files = DerivedFileChecker(shared)
+        self._log_repair = LogRepair(shared, publisher)
+        self._adoption = Adoption(shared, decider, self._publish)
 
     def inspect(
         self,
@@ -149,9 +125,11 @@ class Inspector:
         findings += repaired
         reported = {(finding.table, finding.rule, finding.version) for finding in repaired}
         for done, (row, name) in enumerate(tables, start=1):
-            log = DeltaLog(self._store_for(row.location))
-            checked = self._checker.check(row, name, log)
-            checked += self._derived_files.check(row.id, name, log)
+            log = self._log_of(row.location)
+            checked = [
+                *check_table(self._store, row, name, log),
+                *self._derived_files.check(row.id, name, log),
+            ]
             findings += [
                 finding
                 for finding in checked
@@ -165,14 +143,14 @@ class Inspector:
             findings += unknown_folders(
                 self._store, self._root, self._store_for, self._clock.now_ms()
             )
-        findings += self._checker.inconsistent_transactions({row.id: name for row, name in tables})
+        findings += inconsistent_transactions(self._store, {row.id: name for row, name in tables})
         return tuple(findings)
 
     def _repair(self, tables: list[NamedTable]) -> list[Finding]:
         """Repair the logs, then ratify missing commits, which must follow published ones."""
         findings: list[Finding] = []
         for table in tables:
-            log = DeltaLog(self._store_for(table.row.location))
+            log = self._log_of(table.row.location)
             self._publish(table.row.id)
             findings += self._log_repair.repair(table.row.id, table.name, log)
             self._publish(table.row.id)
@@ -184,7 +162,7 @@ class Inspector:
             ]
         findings += self._adoption.adopt(tables, others)
         for table in tables:
-            log = DeltaLog(self._store_for(table.row.location))
+            log = self._log_of(table.row.location)
             findings += self._derived_files.repair(table.row.id, table.name, log)
         return findings
 
@@ -239,6 +217,6 @@ class Inspector:
                         current._replace(num_files=state.num_files, size_bytes=state.size_in_bytes)
                     )
 
-            self._ratifier.submit(table_id, correct_counts).result()
+            self._change(table_id, correct_counts)
             findings = [replaced(f, repaired=f.rule == "RD-03") for f in findings]
         return findings

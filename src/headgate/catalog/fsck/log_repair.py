@@ -7,11 +7,11 @@ ratified bytes take its place, if the catalog or the storage still has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 
 from headgate.api.messages import Finding, Severity
 from headgate.catalog import lookup
+from headgate.catalog.component import Component, Shared
 from headgate.catalog.fsck.log_folder import (
     RESTORE,
     LogListing,
@@ -19,9 +19,9 @@ from headgate.catalog.fsck.log_folder import (
     published_hash,
     read_or_none,
 )
-from headgate.catalog.fsck.table_check import TableChecker
-from headgate.catalog.ratifier import Ratifier
-from headgate.catalog.stores.port import CatalogStore, CommitRow, TableRow
+from headgate.catalog.fsck.table_check import is_next
+from headgate.catalog.publisher import Publisher
+from headgate.catalog.stores.port import CommitRow, TableRow
 from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.paths import LOG, PublishedCommit
@@ -30,26 +30,18 @@ from headgate.table.log_files import DeltaLog
 from headgate.table.ratified_content import is_ratified
 
 
-class LogRepair:
+class LogRepair(Component):
     """Repairs one table's log while no publisher works on it."""
 
-    def __init__(
-        self,
-        store: CatalogStore,
-        ratifier: Ratifier,
-        checker: TableChecker,
-        exclusive: Callable[[TableId], AbstractContextManager[TableRow]],
-    ) -> None:
-        self._store = store
-        self._ratifier = ratifier
-        self._checker = checker
-        self._exclusive = exclusive
+    def __init__(self, shared: Shared, publisher: Publisher) -> None:
+        super().__init__(shared)
+        self._publisher = publisher
 
     def repair(self, table_id: TableId, name: str, log: DeltaLog) -> list[Finding]:
         """Restore the ratified bytes of every version; return the findings. Spec: PB-02."""
         if self._is_intact(table_id, log):
             return []
-        with self._exclusive(table_id) as row:
+        with self._publisher.exclusive(table_id) as row:
             files = list_log(log)
             with self._store.read() as unit:
                 row = unit.table(table_id) or row
@@ -63,9 +55,7 @@ class LogRepair:
                     is_intact = is_intact and finding.repaired
             findings += self._set_aside_unratified(row, name, log, files)
             if row.diverged is not None and is_intact:
-                self._ratifier.submit(
-                    row.id, lambda unit: unit.set_diverged(row.key, None)
-                ).result()
+                self._change(row.id, lambda unit: unit.set_diverged(row.key, None))
                 findings.append(
                     Finding(
                         rule="PB-02",
@@ -150,7 +140,7 @@ class LogRepair:
             return
         for version in sorted(version for version in files.published if version > row.head):
             content = read_or_none(log, version)
-            if content is not None and self._checker.is_next(row, content):
+            if content is not None and is_next(self._store, row, content):
                 continue
             with self._store.read() as unit:
                 now = unit.table(row.id)

@@ -32,131 +32,129 @@ from headgate.table.log_files import DeltaLog
 from headgate.table.ratified_content import find_content, is_ratified
 
 
-class TableChecker:
-    """Checks the tables of a catalog, one at a time."""
+def check_table(store: CatalogStore, row: TableRow, name: str, log: DeltaLog) -> Iterator[Finding]:
+    """Check a table; change nothing."""
+    # List the log before reading the catalog: a commit is published after it was ratified, so
+    # every commit listed here is in the catalog by then, also while others commit.
+    files = list_log(log)
+    with store.read() as unit:
+        row = unit.table(row.id) or row
+        commits = unit.commits(row.key, Version(0), row.head, content=True)
+    yield from _order_of_versions(row, name, commits)
+    yield from _content_of_versions(row, name, log, commits, files)
+    yield from _unratified_versions(store, row, name, log, files)
+    yield from unpublished_versions(name, files.others, published=row.published, head=row.head)
+    yield from _staged_files(name, commits, files)
+    yield from unexpected_files(name, files.strays)
+    yield from _state(row, name)
 
-    def __init__(self, store: CatalogStore) -> None:
-        self._store = store
 
-    def check(self, row: TableRow, name: str, log: DeltaLog) -> list[Finding]:
-        """Check a table; change nothing."""
-        findings: list[Finding] = []
-        # List the log before reading the catalog: a commit is published after it was ratified, so
-        # every commit listed here is in the catalog by then, also while others commit.
-        files = list_log(log)
-        with self._store.read() as unit:
-            row = unit.table(row.id) or row
-            commits = unit.commits(row.key, Version(0), row.head, content=True)
-        findings += _order_of_versions(row, name, commits)
-        findings += _content_of_versions(row, name, log, commits, files)
-        findings += self._unratified_versions(row, name, log, files)
-        findings += unpublished_versions(name, files.others, published=row.published, head=row.head)
-        findings += _staged_files(name, commits, files)
-        findings += unexpected_files(name, files.strays)
-        findings += self._state(row, name)
-        return findings
-
-    def inconsistent_transactions(self, tables: Mapping[TableId, str]) -> Iterator[Finding]:
-        """Report transactions with more than one sequence or timestamp. Spec: S7."""
-        with self._store.read() as unit:
-            inconsistent = {
-                txn_id: unit.transaction_commits(txn_id)
-                for txn_id in unit.inconsistent_transactions()
-            }
-        for txn_id, commits in inconsistent.items():
-            # A repair found them in the logs and ratified them again, one table after the other.
-            is_repaired = any(
-                row.way is Way.PUT_IF_ABSENT and row.version > 0 for _, row in commits
-            )
-            for table_id, row in commits:
-                if table_id in tables:
-                    yield Finding(
-                        rule="S7",
-                        severity=Severity.NOTE if is_repaired else Severity.ERROR,
-                        table=tables[table_id],
-                        version=row.version,
-                        says=f"is part of transaction {txn_id}, whose {len(commits)} commits have "
-                        "different sequences or timestamps: a cut between them has a part of it",
-                        remedy="Read these tables as of a later sequence: a repair ratified the "
-                        "commits again, one after the other."
-                        if is_repaired
-                        else "Restore the catalog from a backup.",
-                    )
-
-    def _unratified_versions(
-        self, row: TableRow, name: str, log: DeltaLog, files: LogListing
-    ) -> Iterator[Finding]:
-        following, timestamp_ms = row.head + 1, row.timestamp_ms
-        for version in sorted(version for version in files.published if version > row.head):
-            path = PublishedCommit(version).path
-            content = log.read_published(version) if version == following else None
-            later_ms = (
-                None if content is None else self.following_timestamp(row, content, timestamp_ms)
-            )
-            if later_ms is not None:
-                following, timestamp_ms = version + 1, later_ms
+def inconsistent_transactions(
+    store: CatalogStore, tables: Mapping[TableId, str]
+) -> Iterator[Finding]:
+    """Report transactions with more than one sequence or timestamp. Spec: S7."""
+    with store.read() as unit:
+        inconsistent = {
+            txn_id: unit.transaction_commits(txn_id) for txn_id in unit.inconsistent_transactions()
+        }
+    for txn_id, commits in inconsistent.items():
+        # A repair found them in the logs and ratified them again, one table after the other.
+        is_repaired = any(row.way is Way.PUT_IF_ABSENT and row.version > 0 for _, row in commits)
+        for table_id, row in commits:
+            if table_id in tables:
                 yield Finding(
-                    rule="FS3",
-                    severity=Severity.ERROR,
-                    table=name,
-                    version=version,
-                    path=path,
-                    says=f"is in the log, and the catalog knows versions up to {row.head}: "
-                    "the catalog is an older copy",
-                    remedy="Run `headgate fsck --repair` to ratify it."
-                    if row.state is TableStatus.ACTIVE
-                    else "Undrop the table, then run `headgate fsck --repair`.",
-                )
-            else:
-                yield Finding(
-                    rule="AU-01",
-                    severity=Severity.WARNING,
-                    table=name,
-                    version=version,
-                    path=path,
-                    says="was written without the catalog; readers of the catalog do not see it",
-                    remedy="Move the file out of the log: it was never ratified.",
+                    rule="S7",
+                    severity=Severity.NOTE if is_repaired else Severity.ERROR,
+                    table=tables[table_id],
+                    version=row.version,
+                    says=f"is part of transaction {txn_id}, whose {len(commits)} commits have "
+                    "different sequences or timestamps: a cut between them has a part of it",
+                    remedy="Read these tables as of a later sequence: a repair ratified the "
+                    "commits again, one after the other."
+                    if is_repaired
+                    else "Restore the catalog from a backup.",
                 )
 
-    def is_next(self, row: TableRow, content: bytes) -> bool:
-        """Return True if content could have been ratified as the table's next version."""
-        return self.following_timestamp(row, content, row.timestamp_ms) is not None
 
-    def following_timestamp(self, row: TableRow, content: bytes, timestamp_ms: int) -> int | None:
-        """Return a commit's timestamp; None if it cannot follow a commit of `timestamp_ms`."""
-        try:
-            examined = examination.examine_file(content)
-        except MalformedError:
-            return None
-        if examined.violations or examined.txn_id is None:
-            return None
-        with self._store.read() as unit:
-            if any(table == row.id for table, _ in unit.transaction_commits(examined.txn_id)):
-                return None
-        # Check the table id but not the changes: those were admitted when it was ratified.
-        own_ms, metadata = examined.timestamp_ms, examined.metadata
-        if own_ms is None or own_ms <= timestamp_ms:
-            return None
-        return own_ms if metadata is None or _is_of_table(metadata, row) else None
-
-    def _state(self, row: TableRow, name: str) -> Iterator[Finding]:
-        protocol, metadata = protocol_and_metadata(row)
-        if not features.is_catalog_managed(protocol) or not _is_of_table(metadata, row):
+def _unratified_versions(
+    store: CatalogStore, row: TableRow, name: str, log: DeltaLog, files: LogListing
+) -> Iterator[Finding]:
+    following, timestamp_ms = row.head + 1, row.timestamp_ms
+    for version in sorted(version for version in files.published if version > row.head):
+        path = PublishedCommit(version).path
+        content = log.read_published(version) if version == following else None
+        later_ms = (
+            None if content is None else following_timestamp(store, row, content, timestamp_ms)
+        )
+        if later_ms is not None:
+            following, timestamp_ms = version + 1, later_ms
             yield Finding(
-                rule="S20",
+                rule="FS3",
                 severity=Severity.ERROR,
                 table=name,
-                says=f"is no longer the catalog-managed table {row.id}",
-                remedy="Restore the catalog from a backup.",
+                version=version,
+                path=path,
+                says=f"is in the log, and the catalog knows versions up to {row.head}: "
+                "the catalog is an older copy",
+                remedy="Run `headgate fsck --repair` to ratify it."
+                if row.state is TableStatus.ACTIVE
+                else "Undrop the table, then run `headgate fsck --repair`.",
             )
-        if row.diverged is not None:
+        else:
             yield Finding(
-                rule="PB-02",
-                severity=Severity.ERROR,
+                rule="AU-01",
+                severity=Severity.WARNING,
                 table=name,
-                says=f"is no longer published: {row.diverged}",
-                remedy="Run `headgate fsck --repair`.",
+                version=version,
+                path=path,
+                says="was written without the catalog; readers of the catalog do not see it",
+                remedy="Move the file out of the log: it was never ratified.",
             )
+
+
+def is_next(store: CatalogStore, row: TableRow, content: bytes) -> bool:
+    """Return True if content could have been ratified as the table's next version."""
+    return following_timestamp(store, row, content, row.timestamp_ms) is not None
+
+
+def following_timestamp(
+    store: CatalogStore, row: TableRow, content: bytes, timestamp_ms: int
+) -> int | None:
+    """Return a commit's timestamp; None if it cannot follow a commit of `timestamp_ms`."""
+    try:
+        examined = examination.examine_file(content)
+    except MalformedError:
+        return None
+    if examined.violations or examined.txn_id is None:
+        return None
+    with store.read() as unit:
+        if any(table == row.id for table, _ in unit.transaction_commits(examined.txn_id)):
+            return None
+    # Check the table id but not the changes: those were admitted when it was ratified.
+    own_ms, metadata = examined.timestamp_ms, examined.metadata
+    if own_ms is None or own_ms <= timestamp_ms:
+        return None
+    return own_ms if metadata is None or _is_of_table(metadata, row) else None
+
+
+def _state(row: TableRow, name: str) -> Iterator[Finding]:
+    protocol, metadata = protocol_and_metadata(row)
+    if not features.is_catalog_managed(protocol) or not _is_of_table(metadata, row):
+        yield Finding(
+            rule="S20",
+            severity=Severity.ERROR,
+            table=name,
+            says=f"is no longer the catalog-managed table {row.id}",
+            remedy="Restore the catalog from a backup.",
+        )
+    if row.diverged is not None:
+        yield Finding(
+            rule="PB-02",
+            severity=Severity.ERROR,
+            table=name,
+            says=f"is no longer published: {row.diverged}",
+            remedy="Run `headgate fsck --repair`.",
+        )
 
 
 def _is_of_table(metadata: Metadata, row: TableRow) -> bool:

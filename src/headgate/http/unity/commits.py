@@ -61,7 +61,7 @@ def propose(
     ratified = _ratified(answer, before, commit)
     if claim is not None and claim > before.published:
         # The commit is ratified: an error of the claim cannot undo it.
-        catalog.hear_published(before.table_id, Version(claim))
+        catalog.confirm_published_later(before.table_id, Version(claim))
     return after, ratified.commits[before.table_id]
 
 

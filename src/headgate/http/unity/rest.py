@@ -47,7 +47,7 @@ def catalogs(call: Call) -> bodies.Catalogs:
     after = fold(plain_name(token)) if token else ""
     known = sorted(table_views.catalogs(call.catalog).items())
     names = [name for key, name in known if key > after]
-    created_ms = call.catalog.namespaces_made_ms()
+    created_ms = call.catalog.namespace_creation_times()
     return bodies.Catalogs(
         catalogs=tuple(_catalog_info(call, name, created_ms) for name in names[:size]),
         next_page_token=names[size - 1] if len(names) > size else None,
@@ -113,7 +113,7 @@ def _catalog_info(
     call: Call, name: str, created_ms: Mapping[SchemaName, int] | None = None
 ) -> bodies.CatalogInfo:
     if created_ms is None:
-        created_ms = call.catalog.namespaces_made_ms()
+        created_ms = call.catalog.namespace_creation_times()
     details = call.catalog.details(name).catalog
     within = [since_ms for schema, since_ms in created_ms.items() if schema.key[0] == fold(name)]
     first_ms = min(within, default=None)
@@ -130,7 +130,7 @@ def schemas(call: Call) -> bodies.Schemas:
     """List the schemas of a catalog."""
     name = table_views.require_catalog(call.catalog, plain_name(_text(call, "catalog_name")))
     after = call.text("page_token") or ""
-    created_ms, details = call.catalog.namespaces_made_ms(), call.catalog.details(name)
+    created_ms, details = call.catalog.namespace_creation_times(), call.catalog.details(name)
     names = [
         schema
         for schema in created_ms
@@ -195,7 +195,7 @@ def _schema_name(call: Call) -> SchemaName:
 
 
 def _schema_info(call: Call, name: SchemaName) -> bodies.SchemaInfo:
-    created_ms = call.catalog.namespaces_made_ms().get(name)
+    created_ms = call.catalog.namespace_creation_times().get(name)
     return _schema(name, created_ms, call.catalog.details(name.catalog))
 
 
@@ -396,7 +396,9 @@ def stage_older_table(call: Call, body: bodies.OlderNewStagingTable) -> bodies.O
 def open_table(call: Call, body: bodies.TableAccess) -> bodies.OlderCredentials:
     """Return credentials for a table."""
     _refuse_unless_access(body.operation)
-    return bodies.OlderCredentials(url=call.catalog.place_of(table_views.parse_id(body.table_id)))
+    return bodies.OlderCredentials(
+        url=call.catalog.location_of(table_views.parse_id(body.table_id))
+    )
 
 
 @operations.add("POST", "/temporary-path-credentials")

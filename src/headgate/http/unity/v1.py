@@ -292,7 +292,7 @@ def _features(protocol: Protocol) -> dict[str, tuple[str, ...]]:
 def staging_credentials(call: Call) -> bodies.Credentials:
     """Return credentials for a staging table."""
     table_id = table_views.parse_id(call.path["table_id"])
-    return _credentials(call.catalog.place_of(table_id), "READ_WRITE")
+    return _credentials(call.catalog.location_of(table_id), "READ_WRITE")
 
 
 @operations.add("POST", f"{_SCHEMA}/tables")

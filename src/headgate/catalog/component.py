@@ -1,30 +1,56 @@
-"""Changes of a catalog other than commits: idempotent, each in the ratifier's unit of work."""
+"""What all parts of a catalog share, and how they change its store."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from headgate.catalog.idempotency import RequestKey, once
 from headgate.catalog.ratifier import Later, Ratifier
-from headgate.catalog.stores.port import CatalogClock, WriteUnit
-from headgate.clock import Clock
+from headgate.catalog.stores.port import CatalogClock, CatalogStore, WriteUnit
+from headgate.clock import Clock, Ids
 from headgate.protocol.actions import Sequence, TxnId
 from headgate.protocol.log import timestamps
 from headgate.settings import Settings
+from headgate.storage.object_store import ObjectStore
+from headgate.table.log_files import DeltaLog
 
 Result = TypeVar("Result")
 
 
-class CatalogChanges:
-    """Submits changes to the ratifier and waits for their results."""
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a catalog gives to each of its parts."""
 
-    def __init__(self, ratifier: Ratifier, clock: Clock, settings: Settings) -> None:
-        self._ratifier = ratifier
-        self._clock = clock
-        self._settings = settings
+    store: CatalogStore
+    ratifier: Ratifier
+    root: str  # new tables are stored under it
+    store_for: Callable[[str], ObjectStore]
+    clock: Clock
+    ids: Ids
+    settings: Settings
+    holder: str  # the name under which this process holds leases
 
-    def submit(
+
+class Component:
+    """A part of a catalog."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._store = shared.store
+        self._ratifier = shared.ratifier
+        self._root = shared.root
+        self._store_for = shared.store_for
+        self._clock = shared.clock
+        self._ids = shared.ids
+        self._settings = shared.settings
+        self._holder = shared.holder
+
+    def _log_of(self, location: str) -> DeltaLog:
+        return DeltaLog(self._store_for(location))
+
+    def _change(
         self, name: str, work: Callable[[WriteUnit], Result | Later], key: RequestKey | None = None
     ) -> Result:
         """Run `work` in a unit of work and return its result; with a key, run it only once.
@@ -35,7 +61,7 @@ class CatalogChanges:
             work = once(key, work, self._clock.now_ms(), self._settings.rejections_kept_ms)
         return self._ratifier.submit(name, work).result()
 
-    def next_sequence(
+    def _next_sequence(
         self, unit: WriteUnit, txn_id: TxnId | None = None, timestamp_ms: int = 0
     ) -> Sequence:
         """Advance the catalog's clock and return the new sequence."""
