@@ -30,7 +30,8 @@ from headgate.protocol.actions import (
 from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.conflicts import Isolation, Scan
 from headgate.protocol.commit.content import Inline, Way
-from headgate.protocol.commit.decide import NEEDS, Gathered
+from headgate.protocol.commit.decide import NEEDS
+from headgate.protocol.commit.facts import Gathered
 from headgate.protocol.commit.strict_json import read
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.predicates import Compare, Operator

@@ -12,7 +12,7 @@ from headgate.client import maintenance
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit import examination
 from headgate.protocol.commit.content import Way
-from headgate.protocol.commit.decide import ExaminedPart, ExaminedProposal, Gathered
+from headgate.protocol.commit.facts import ExaminedPart, ExaminedProposal, Gathered
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit
 from headgate.storage.local import LocalStore
 from headgate.table.snapshot import Snapshot

@@ -14,7 +14,7 @@ from headgate.names import TableName
 from headgate.protocol.actions import TableId, Version
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.commit.content import Staged, Way
-from headgate.protocol.commit.decide import ExaminedProposal, Gathered
+from headgate.protocol.commit.facts import ExaminedProposal, Gathered
 from headgate.protocol.commit.row_ids import domain_for
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.paths import LOG, STAGED, PublishedCommit

@@ -29,8 +29,9 @@ from headgate.http.unity.table_views import in_staged_files
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Action, TableId, TxnId, Version
 from headgate.protocol.commit.content import Staged
-from headgate.protocol.commit.decide import ExaminedProposal, Gathered, Need
+from headgate.protocol.commit.decide import Need
 from headgate.protocol.commit.examination import Violation
+from headgate.protocol.commit.facts import ExaminedProposal, Gathered
 from headgate.protocol.paths import STAGED, PublishedCommit, StagedCommit
 from tests.catalog.conftest import House
 from tests.kit import req, shows

@@ -33,15 +33,12 @@ UNCLEAR = re.compile(
 UNFINISHED = (
     "docs/openapi.json",
     "src/headgate/http/",
-    "src/headgate/protocol/",
     "src/headgate/spark/",
-    "src/headgate/sql/",
     "tests/catalog/",
     "tests/faults/",
     "tests/http/",
     "tests/interop/",
     "tests/spark/",
-    "tests/sql/",
     "tests/table/",
 )
 

@@ -235,9 +235,7 @@ def test_several_columns_are_altered_at_once() -> None:
 
 def fields(statement: Statement) -> dict[str, object]:
     """Give what a statement says, names by their parts."""
-    found = {
-        key: getattr(statement, key) for key in statement.__dataclass_fields__ if key != "whole"
-    }
+    found = {key: getattr(statement, key) for key in statement.__struct_fields__ if key != "whole"}
     return {key: getattr(value, "parts", value) for key, value in found.items()}
 
 

@@ -27,21 +27,20 @@ from headgate.errors import InvalidCommitError
 from headgate.protocol import features
 from headgate.protocol.actions import DomainMetadata, Metadata, Protocol, TableId, TxnId, Version
 from headgate.protocol.commit import decide as pure
-from headgate.protocol.commit.admission import Head, Turn
 from headgate.protocol.commit.conflicts import Changes, Conflict, Winner
-from headgate.protocol.commit.decide import (
+from headgate.protocol.commit.decide import Need, NeedWinners, NextCommit
+from headgate.protocol.commit.examination import Violation
+from headgate.protocol.commit.facts import (
     Closed,
     ExaminedProposal,
     Facts,
     Gathered,
-    Need,
-    NeedWinners,
-    NextCommit,
+    Head,
     Ratification,
     Rejection,
     Rules,
+    Turn,
 )
-from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import from_json, to_json
 from headgate.protocol.log.checksums import FileTotals
 from headgate.protocol.log.timestamps import DRIFT_MS, MAX_AHEAD_MS

@@ -53,9 +53,9 @@ from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableNam
 from headgate.protocol import features
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, examination, inline_content
-from headgate.protocol.commit.admission import Head
 from headgate.protocol.commit.content import Inline, Put, Way
 from headgate.protocol.commit.examination import Examined, Violation
+from headgate.protocol.commit.facts import Head
 from headgate.protocol.encoding import replaced
 from headgate.protocol.log import timestamps
 from headgate.protocol.log.known_files import KnownFile

@@ -38,12 +38,8 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import AddFile, TableId, TxnId, Version
 from headgate.protocol.commit import examination
-from headgate.protocol.commit.admission import Head
 from headgate.protocol.commit.content import Inline, Put, Staged, Way
 from headgate.protocol.commit.decide import (
-    ExaminedPart,
-    ExaminedProposal,
-    Gathered,
     Need,
     NeedPublishing,
     NeedReplaced,
@@ -51,6 +47,7 @@ from headgate.protocol.commit.decide import (
     concerned,
 )
 from headgate.protocol.commit.examination import Violation
+from headgate.protocol.commit.facts import ExaminedPart, ExaminedProposal, Gathered, Head
 from headgate.protocol.table_states import TableKind, TableStatus
 from headgate.settings import TRANSACTION_LIMIT_BYTES, TRANSACTION_TABLES
 from headgate.storage import locations

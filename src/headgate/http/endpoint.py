@@ -32,8 +32,8 @@ from headgate.failpoints import fail_point
 from headgate.http.budget import SMALL, Share
 from headgate.http.operations import Call, NeedsMemoryError, Operation, Pool
 from headgate.http.server import REQUEST_HEADER, Server
-from headgate.protocol.commit.admission import Head
 from headgate.protocol.commit.decide import NEEDS, NeedPublishing
+from headgate.protocol.commit.facts import Head
 
 Headers = dict[bytes, bytes]
 Encoded = tuple[int, bytes, problems.Problem | None]  # status, body, and the problem in the body

@@ -9,7 +9,8 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+
+import msgspec
 
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.actions import Metadata, Protocol
@@ -52,37 +53,32 @@ class Writes(enum.Enum):
     NOTHING = "nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(msgspec.Struct, frozen=True):
     """Active when a property has one of these values."""
 
     key: str
     values: tuple[str, ...] = ("true",)
 
 
-@dataclass(frozen=True, slots=True)
-class PropertyPrefix:
+class PropertyPrefix(msgspec.Struct, frozen=True):
     """Active when any property has this prefix."""
 
     prefix: str
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnKey:
+class ColumnKey(msgspec.Struct, frozen=True):
     """Active when some column's metadata has this key, or one below it if it ends in a dot."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnType:
+class ColumnType(msgspec.Struct, frozen=True):
     """Active when the type occurs in the schema."""
 
     type: Primitive
 
 
-@dataclass(frozen=True, slots=True)
-class Supported:
+class Supported(msgspec.Struct, frozen=True):
     """Active as soon as supported."""
 
 
@@ -90,8 +86,7 @@ Condition = Property | PropertyPrefix | ColumnKey | ColumnType | Supported
 _SUPPORTED = Supported()
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
+class Feature(msgspec.Struct, frozen=True):
     """A feature of the Delta protocol, and how far this client handles it."""
 
     name: str
@@ -104,120 +99,90 @@ class Feature:
     writes: Writes = Writes.EVERYTHING
 
 
-def _writer(
-    name: str,
-    active_when: Condition = _SUPPORTED,
-    *,
-    requires: tuple[str, ...] = (),
-    legacy: int | None = None,
-    writes: Writes = Writes.EVERYTHING,
-) -> Feature:
-    return Feature(name, FeatureKind.WRITER, active_when, requires, None, legacy, writes=writes)
+_W, _RW = FeatureKind.WRITER, FeatureKind.READER_WRITER
+_NO_ROWS, _NOTHING = Writes.NO_ROWS, Writes.NOTHING
+_COLLATIONS = ColumnKey("__COLLATIONS")
+_SHREDDING = Property("delta.enableVariantShredding")
+_REDIRECT = Property("delta.redirectReaderWriter-preview")
+_ADAPTIVE = (CATALOG_MANAGED, "rowTracking", "domainMetadata", "deletionVectors", "columnMapping")
 
 
-def _both(
-    name: str,
-    active_when: Condition = _SUPPORTED,
-    *,
-    requires: tuple[str, ...] = (),
-    legacy: tuple[int, int] | tuple[None, None] = (None, None),
-    reads: bool = True,
-    writes: Writes = Writes.EVERYTHING,
-) -> Feature:
-    reader, writer = legacy
-    return Feature(
-        name, FeatureKind.READER_WRITER, active_when, requires, reader, writer, reads, writes
-    )
+def _enabled(name: str) -> Property:
+    return Property(f"delta.enable{name}")
 
 
 FEATURES: Mapping[str, Feature] = {
     feature.name: feature
     for feature in (
-        _writer("appendOnly", Property("delta.appendOnly"), legacy=2),
-        _writer("invariants", ColumnKey(INVARIANTS), legacy=2),
-        _writer("checkConstraints", PropertyPrefix(CONSTRAINTS), legacy=3),
+        Feature("appendOnly", _W, Property("delta.appendOnly"), legacy_writer=2),
+        Feature("invariants", _W, ColumnKey(INVARIANTS), legacy_writer=2),
+        Feature("checkConstraints", _W, PropertyPrefix(CONSTRAINTS), legacy_writer=3),
         # We add and remove whole files: without `cdc` actions readers derive changes from them.
-        _writer("changeDataFeed", Property("delta.enableChangeDataFeed"), legacy=4),
-        _writer("generatedColumns", ColumnKey(GENERATION), legacy=4, writes=Writes.NO_ROWS),
-        _both("columnMapping", Property(column_mapping.MODE, ("name", "id")), legacy=(2, 5)),
-        _writer("identityColumns", ColumnKey(IDENTITY), legacy=6, writes=Writes.NO_ROWS),
-        _both("deletionVectors", Property("delta.enableDeletionVectors")),
-        _writer("domainMetadata"),
-        _writer("rowTracking", Property("delta.enableRowTracking"), requires=("domainMetadata",)),
-        _both("timestampNtz", ColumnType(TIMESTAMP_NTZ)),
-        _both("v2Checkpoint", Property("delta.checkpointPolicy", ("v2",))),
-        _both("vacuumProtocolCheck"),
-        _writer(IN_COMMIT_TIMESTAMP, Property("delta.enableInCommitTimestamps")),
-        _both(CATALOG_MANAGED, requires=(IN_COMMIT_TIMESTAMP,)),
-        _writer("checkpointProtection"),
-        _writer("clustering", requires=("domainMetadata",)),
-        _both("typeWidening", Property("delta.enableTypeWidening")),
-        _both("typeWidening-preview", Property("delta.enableTypeWidening")),
-        _both("variantType", ColumnType(VARIANT), writes=Writes.NO_ROWS),
-        _both("variantType-preview", ColumnType(VARIANT), writes=Writes.NO_ROWS),
-        _both(
-            "variantShredding",
-            Property("delta.enableVariantShredding"),
-            requires=("variantType",),
-            reads=False,
+        Feature("changeDataFeed", _W, _enabled("ChangeDataFeed"), legacy_writer=4),
+        Feature("generatedColumns", _W, ColumnKey(GENERATION), legacy_writer=4, writes=_NO_ROWS),
+        Feature(
+            "columnMapping",
+            _RW,
+            Property(column_mapping.MODE, ("name", "id")),
+            legacy_reader=2,
+            legacy_writer=5,
         ),
-        _both("variantShredding-preview", Property("delta.enableVariantShredding"), reads=False),
+        Feature("identityColumns", _W, ColumnKey(IDENTITY), legacy_writer=6, writes=_NO_ROWS),
+        Feature("deletionVectors", _RW, _enabled("DeletionVectors")),
+        Feature("domainMetadata", _W),
+        Feature("rowTracking", _W, _enabled("RowTracking"), ("domainMetadata",)),
+        Feature("timestampNtz", _RW, ColumnType(TIMESTAMP_NTZ)),
+        Feature("v2Checkpoint", _RW, Property("delta.checkpointPolicy", ("v2",))),
+        Feature("vacuumProtocolCheck", _RW),
+        Feature(IN_COMMIT_TIMESTAMP, _W, _enabled("InCommitTimestamps")),
+        Feature(CATALOG_MANAGED, _RW, requires=(IN_COMMIT_TIMESTAMP,)),
+        Feature("checkpointProtection", _W),
+        Feature("clustering", _W, requires=("domainMetadata",)),
+        Feature("typeWidening", _RW, _enabled("TypeWidening")),
+        Feature("typeWidening-preview", _RW, _enabled("TypeWidening")),
+        Feature("variantType", _RW, ColumnType(VARIANT), writes=_NO_ROWS),
+        Feature("variantType-preview", _RW, ColumnType(VARIANT), writes=_NO_ROWS),
+        Feature("variantShredding", _RW, _SHREDDING, ("variantType",), reads=False),
+        Feature("variantShredding-preview", _RW, _SHREDDING, reads=False),
         # Values for columns that a write leaves out are SQL expressions.
-        _writer("allowColumnDefaults", ColumnKey(DEFAULT), writes=Writes.NO_ROWS),
-        _writer("materializePartitionColumns", writes=Writes.NO_ROWS),
-        _writer(
-            "icebergCompatV1",
-            Property("delta.enableIcebergCompatV1"),
-            requires=("columnMapping",),
-            writes=Writes.NOTHING,
+        Feature("allowColumnDefaults", _W, ColumnKey(DEFAULT), writes=_NO_ROWS),
+        Feature("materializePartitionColumns", _W, writes=_NO_ROWS),
+        Feature(
+            "icebergCompatV1", _W, _enabled("IcebergCompatV1"), ("columnMapping",), writes=_NOTHING
         ),
-        _writer(
-            "icebergCompatV2",
-            Property("delta.enableIcebergCompatV2"),
-            requires=("columnMapping",),
-            writes=Writes.NOTHING,
+        Feature(
+            "icebergCompatV2", _W, _enabled("IcebergCompatV2"), ("columnMapping",), writes=_NOTHING
         ),
-        _writer(
+        Feature(
             "icebergCompatV3",
-            Property("delta.enableIcebergCompatV3"),
-            requires=("columnMapping", "rowTracking"),
-            writes=Writes.NOTHING,
+            _W,
+            _enabled("IcebergCompatV3"),
+            ("columnMapping", "rowTracking"),
+            writes=_NOTHING,
         ),
-        _writer(
+        Feature(
             "icebergWriterCompatV1",
-            Property("delta.enableIcebergWriterCompatV1"),
-            requires=("icebergCompatV2",),
-            writes=Writes.NOTHING,
+            _W,
+            _enabled("IcebergWriterCompatV1"),
+            ("icebergCompatV2",),
+            writes=_NOTHING,
         ),
-        _writer(
+        Feature(
             "icebergWriterCompatV3",
-            Property("delta.enableIcebergWriterCompatV3"),
-            requires=("icebergCompatV3",),
-            writes=Writes.NOTHING,
+            _W,
+            _enabled("IcebergWriterCompatV3"),
+            ("icebergCompatV3",),
+            writes=_NOTHING,
         ),
-        _writer("collations", ColumnKey("__COLLATIONS"), writes=Writes.NO_ROWS),
-        _writer("collations-preview", ColumnKey("__COLLATIONS"), writes=Writes.NO_ROWS),
-        _writer("columnMappingUsageTracking", requires=("columnMapping",), writes=Writes.NOTHING),
-        _both("geospatial", reads=False),
-        _both("geospatial-dev", reads=False),
-        _both("timestampNanos", requires=("timestampNtz",), reads=False),
-        _both(
-            "redirectReaderWriter-preview",
-            Property("delta.redirectReaderWriter-preview"),
-            reads=False,
-        ),
-        _writer("redirectWriterOnly-preview", writes=Writes.NOTHING),
-        _both(
-            "adaptiveMetadata-preview",
-            requires=(
-                CATALOG_MANAGED,
-                "rowTracking",
-                "domainMetadata",
-                "deletionVectors",
-                "columnMapping",
-            ),
-            reads=False,
-        ),
+        Feature("collations", _W, _COLLATIONS, writes=_NO_ROWS),
+        Feature("collations-preview", _W, _COLLATIONS, writes=_NO_ROWS),
+        Feature("columnMappingUsageTracking", _W, requires=("columnMapping",), writes=_NOTHING),
+        Feature("geospatial", _RW, reads=False),
+        Feature("geospatial-dev", _RW, reads=False),
+        Feature("timestampNanos", _RW, requires=("timestampNtz",), reads=False),
+        Feature("redirectReaderWriter-preview", _RW, _REDIRECT, reads=False),
+        Feature("redirectWriterOnly-preview", _W, writes=_NOTHING),
+        Feature("adaptiveMetadata-preview", _RW, requires=_ADAPTIVE, reads=False),
     )
 }
 
@@ -226,17 +191,6 @@ _FINISHED = tuple(
     feature
     for feature in FEATURES.values()
     if not (feature.name.endswith("-preview") and feature.name.removesuffix("-preview") in FEATURES)
-)
-_BY_PROPERTY = {
-    feature.active_when.key: feature
-    for feature in _FINISHED
-    if isinstance(feature.active_when, Property)
-}
-_BY_PREFIX = tuple(
-    feature for feature in _FINISHED if isinstance(feature.active_when, PropertyPrefix)
-)
-_BY_SCHEMA = tuple(
-    feature for feature in _FINISHED if isinstance(feature.active_when, ColumnKey | ColumnType)
 )
 
 # A property with this prefix requests a feature in CREATE or ALTER TABLE; it is never stored.
@@ -255,11 +209,14 @@ def readers_features(protocol: Protocol) -> frozenset[str]:
     """Return the features a reader must support."""
     if protocol.min_reader_version >= READER_WITH_FEATURES:
         return frozenset(protocol.reader_features or ())
+    return _implied_for_readers(protocol.min_reader_version)
+
+
+def _implied_for_readers(version: int) -> frozenset[str]:
     return frozenset(
         feature.name
         for feature in FEATURES.values()
-        if feature.legacy_reader is not None
-        and feature.legacy_reader <= protocol.min_reader_version
+        if feature.legacy_reader is not None and feature.legacy_reader <= version
     )
 
 
@@ -291,7 +248,9 @@ def is_active(protocol: Protocol, metadata: Metadata, name: str) -> bool:
     if not is_supported(protocol, name):
         return False
     feature = FEATURES.get(name)
-    return feature is None or _holds(feature.active_when, metadata)
+    return feature is None or _holds(
+        feature.active_when, metadata.configuration, metadata.schema_string
+    )
 
 
 def is_catalog_managed(protocol: Protocol) -> bool:
@@ -316,34 +275,22 @@ def mapping_mode(protocol: Protocol, metadata: Metadata) -> str:
     return "none"
 
 
-def _holds(condition: Condition, metadata: Metadata) -> bool:
-    match condition:
-        case Property() | PropertyPrefix():
-            return _is_asked_by(condition, metadata.configuration)
-        case ColumnKey() | ColumnType():
-            return _is_asked_by_schema(condition, from_json(metadata.schema_string))
-        case Supported():
-            return True
-
-
-def _is_asked_by(condition: Condition, properties: Mapping[str, str]) -> bool:
+def _holds(condition: Condition, properties: Mapping[str, str], schema: StructType | str) -> bool:
     match condition:
         case Property(key, values):
             return properties.get(key, "").strip().lower() in values
         case PropertyPrefix(prefix):
             return any(key.startswith(prefix) for key in properties)
-        case _:
-            return False
-
-
-def _is_asked_by_schema(condition: Condition, schema: StructType) -> bool:
-    match condition:
         case ColumnKey(key):
-            return bool(columns_with(schema, key))
-        case ColumnType(wanted):
-            return contains(schema, wanted)
-        case _:
-            return False
+            return bool(columns_with(_parsed(schema), key))
+        case ColumnType(data_type):
+            return contains(_parsed(schema), data_type)
+        case Supported():
+            return True
+
+
+def _parsed(schema: StructType | str) -> StructType:
+    return from_json(schema) if isinstance(schema, str) else schema
 
 
 # What this client supports
@@ -437,11 +384,7 @@ def _listing(names: Iterable[str], readers: frozenset[str], *, reader_version: i
     for_readers = sorted(
         name for name in names if name in readers or _kind(name) is FeatureKind.READER_WRITER
     )
-    implied = {
-        feature.name
-        for feature in FEATURES.values()
-        if feature.legacy_reader is not None and feature.legacy_reader <= reader_version
-    }
+    implied = _implied_for_readers(reader_version)
     if reader_version < READER_WITH_FEATURES and implied.issuperset(for_readers):
         # Old readers support all of these: the table stays readable for them.
         return Protocol(
@@ -474,30 +417,28 @@ def features_for(
         for key, value in properties.items()
         if key.startswith(ASKING) and value.strip().lower() in {"supported", "enabled"}
     }
-    concerned = [_BY_PROPERTY[key] for key in properties if key in _BY_PROPERTY]
     needed = {
         feature.name
-        for feature in (*concerned, *_BY_PREFIX)
-        if _is_asked_by(feature.active_when, properties)
+        for feature in _FINISHED
+        if isinstance(feature.active_when, Property | PropertyPrefix)
+        and _holds(feature.active_when, properties, "")
     }
-    if isinstance(schema, str):
-        needed |= _needed_by_text(schema)
-    elif schema is not None:
+    if schema is not None:
         needed |= _needed_by(schema)
     requested |= {name for name in needed if f"{name}-preview" not in requested}
     return with_requirements(requested)
 
 
 @functools.lru_cache(maxsize=256)  # every commit to a table has the same schema
-def _needed_by_text(text: str) -> frozenset[str]:
-    return _needed_by(from_json(text))
-
-
-def _needed_by(schema: StructType) -> frozenset[str]:
+def _needed_by(schema: StructType | str) -> frozenset[str]:
+    parsed = _parsed(schema)
     needed = {
-        feature.name for feature in _BY_SCHEMA if _is_asked_by_schema(feature.active_when, schema)
+        feature.name
+        for feature in _FINISHED
+        if isinstance(feature.active_when, ColumnKey | ColumnType)
+        and _holds(feature.active_when, {}, parsed)
     }
-    if _has_not_null(schema):
+    if _has_not_null(parsed):
         # The protocol does not require it, but delta-spark does not open such a table without it.
         needed.add("invariants")
     return frozenset(needed)

@@ -7,8 +7,9 @@ never an error, since a log folder may hold anything.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from headgate.protocol.actions import Version
 
@@ -18,8 +19,7 @@ SIDECARS = f"{LOG}/_sidecars"
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedCommit:
+class PublishedCommit(msgspec.Struct, frozen=True):
     """`<v>.json`: a published commit. Spec: CM-09."""
 
     version: Version
@@ -29,8 +29,7 @@ class PublishedCommit:
         return f"{LOG}/{self.version:020d}.json"
 
 
-@dataclass(frozen=True, slots=True)
-class StagedCommit:
+class StagedCommit(msgspec.Struct, frozen=True):
     """`_staged_commits/<v>.<uuid>.json`: a staged commit. Spec: CM-01."""
 
     version: Version
@@ -45,8 +44,7 @@ class StagedCommit:
         return f"{STAGED}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicCheckpoint:
+class ClassicCheckpoint(msgspec.Struct, frozen=True):
     """`<v>.checkpoint.parquet`: a complete checkpoint in one file, classic or V2."""
 
     version: Version
@@ -56,8 +54,7 @@ class ClassicCheckpoint:
         return f"{LOG}/{self.version:020d}.checkpoint.parquet"
 
 
-@dataclass(frozen=True, slots=True)
-class MultipartCheckpoint:
+class MultipartCheckpoint(msgspec.Struct, frozen=True):
     """`<v>.checkpoint.<part>.<parts>.parquet`: usable only with all its parts."""
 
     version: Version
@@ -69,8 +66,7 @@ class MultipartCheckpoint:
         return f"{LOG}/{self.version:020d}.checkpoint.{self.part:010d}.{self.parts:010d}.parquet"
 
 
-@dataclass(frozen=True, slots=True)
-class UuidCheckpoint:
+class UuidCheckpoint(msgspec.Struct, frozen=True):
     """`<v>.checkpoint.<uuid>.{json,parquet}`: the head of a V2 checkpoint."""
 
     version: Version
@@ -82,8 +78,7 @@ class UuidCheckpoint:
         return f"{LOG}/{self.version:020d}.checkpoint.{self.uuid}.{self.extension}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sidecar:
+class Sidecar(msgspec.Struct, frozen=True):
     """A file of adds and removes that V2 checkpoints refer to."""
 
     name: str
@@ -93,8 +88,7 @@ class Sidecar:
         return f"{SIDECARS}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(msgspec.Struct, frozen=True):
     """`<first>.<last>.compacted.json`: the net actions of a range, both ends included."""
 
     first: Version
@@ -105,8 +99,7 @@ class Compaction:
         return f"{LOG}/{self.first:020d}.{self.last:020d}.compacted.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Checksum:
+class Checksum(msgspec.Struct, frozen=True):
     """`<v>.crc`: the checksum of version v."""
 
     version: Version
@@ -116,8 +109,7 @@ class Checksum:
         return f"{LOG}/{self.version:020d}.crc"
 
 
-@dataclass(frozen=True, slots=True)
-class LastCheckpoint:
+class LastCheckpoint(msgspec.Struct, frozen=True):
     """The hint to the newest checkpoint; it may be out of date."""
 
     @property
@@ -125,8 +117,7 @@ class LastCheckpoint:
         return LAST_CHECKPOINT
 
 
-@dataclass(frozen=True, slots=True)
-class Stray:
+class Stray(msgspec.Struct, frozen=True):
     """Anything else."""
 
     path: str

@@ -1,4 +1,4 @@
-"""A table's identity and its life, from staging to purged."""
+"""The id and the states of a table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from headgate.protocol.actions import TableId
 
 
 class TableKind(enum.Enum):
-    """Whose a table is."""
+    """Who manages a table."""
 
-    MANAGED = "managed"  # every commit passes through the catalog
-    EXTERNAL = "external"  # a name for a place; the catalog knows no version of it
+    MANAGED = "managed"  # the catalog
+    EXTERNAL = "external"  # its writers; the catalog only has its name and location
 
 
 class TableStatus(enum.Enum):
-    """Where a table stands."""
+    """The state of a table."""
 
     STAGING = "staging"
     ACTIVE = "active"
@@ -28,7 +28,7 @@ class TableStatus(enum.Enum):
 
 
 class TableTransition(enum.Enum):
-    """What can happen to a table."""
+    """A change of a table's state."""
 
     REGISTER = "register"
     DROP = "drop"
@@ -52,7 +52,7 @@ LIFECYCLE: Mapping[TableStatus, Mapping[TableTransition, TableStatus]] = {
 
 
 def step(state: TableStatus, event: TableTransition) -> TableStatus:
-    """Make a move of the lifecycle; one that is not in the table cannot happen."""
+    """Return the state after a transition, which must be allowed."""
     try:
         return LIFECYCLE[state][event]
     except KeyError:
@@ -60,13 +60,13 @@ def step(state: TableStatus, event: TableTransition) -> TableStatus:
 
 
 def allows(state: TableStatus, event: TableTransition) -> bool:
-    """Say whether a move is in the table."""
+    """Return True if a transition is allowed."""
     return event in LIFECYCLE[state]
 
 
 @lru_cache(10_000)
 def parse_table_id(text: str) -> TableId:
-    """Read a table id: a UUID in its usual spelling."""
+    """Parse a table id: a UUID in lower case."""
     try:
         if str(UUID(text)) == text:
             return TableId(text)

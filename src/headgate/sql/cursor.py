@@ -116,6 +116,10 @@ class Cursor(TokenReader):
             found.append(item())
         return found
 
+    def listed_or_several(self, item: Callable[[], Item]) -> list[Item]:
+        """Take items separated by commas, with or without parentheses around them."""
+        return self.listed(item) if self.sees("(") else self.several(item)
+
     def as_of(self) -> AsOf | None:
         """Take VERSION AS OF, TIMESTAMP AS OF, with or without FOR."""
         ahead = 1 if self.sees("FOR") else 0
@@ -140,8 +144,8 @@ class Cursor(TokenReader):
     def alias(self, *, may_be_clause: bool = True) -> str | None:
         """Take the alias of a table, if there is one.
 
-        Without `may_be_clause` a word that can begin a clause is no alias, whatever follows it: a
-        statement that lacks its end must not change every row.
+        Without `may_be_clause` a word that can begin a clause is never an alias, so that an
+        incomplete statement does not change every row.
         """
         if self.took("AS"):
             return self.identifier("an alias")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 from headgate.errors import SyntaxRefusedError
+from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.lexer import TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
 from headgate.protocol.schema.alteration import After, First, Position
@@ -28,18 +26,27 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
         elements = cursor.listed(lambda: _element(cursor))
         columns = tuple(item for item in elements if isinstance(item, ColumnDefinition))
         checks = tuple(item for item in elements if isinstance(item, statements.CheckClause))
-        table = replace(table, columns=columns, constraints=checks)
+        table = replaced(table, columns=columns, constraints=checks)
     seen: set[str] = set()
     while not cursor.is_at_end:
         clause = cursor.peek().key
         if clause in seen:
             raise cursor.refused(f"{clause} is repeated")
         seen.add(clause)
-        if clause in _TABLE_CLAUSES and cursor.peek().kind is TokenKind.WORD:
-            cursor.take()
-            table = _TABLE_CLAUSES[clause](cursor, table)
+        if cursor.took("USING"):
+            _using(cursor)
+        elif cursor.took("PARTITIONED"):
+            table = _partitioned_by(cursor, table)
+        elif cursor.took("CLUSTER"):
+            table = replaced(table, cluster_by=_clustering(cursor))
+        elif cursor.took("LOCATION"):
+            table = replaced(table, location=cursor.string("a location"))
+        elif cursor.took("COMMENT"):
+            table = replaced(table, comment=cursor.string("a comment"))
+        elif cursor.took("TBLPROPERTIES"):
+            table = replaced(table, properties=_properties(cursor))
         elif cursor.took("AS") or cursor.sees_any("(", *QUERY_STARTS):
-            table = replace(table, query=cursor.rest())
+            table = replaced(table, query=cursor.rest())
         else:
             raise _unknown_clause(cursor)
     return table
@@ -51,11 +58,11 @@ def create_schema(cursor: Cursor, whole: Piece) -> statements.CreateSchema:
     schema = statements.CreateSchema(whole, cursor.name("a schema"), if_not_exists, {})
     while not cursor.is_at_end:
         if cursor.took("COMMENT"):
-            schema = replace(schema, comment=cursor.string("a comment"))
+            schema = replaced(schema, comment=cursor.string("a comment"))
         elif cursor.took("LOCATION") or cursor.took("MANAGED", "LOCATION"):
-            schema = replace(schema, location=cursor.string("a location"))
+            schema = replaced(schema, location=cursor.string("a location"))
         elif cursor.took("WITH", "DBPROPERTIES") or cursor.took("WITH", "PROPERTIES"):
-            schema = replace(schema, properties=_properties(cursor))
+            schema = replaced(schema, properties=_properties(cursor))
         else:
             raise cursor.unexpected("COMMENT, LOCATION, WITH DBPROPERTIES, or the end")
     return schema
@@ -96,9 +103,7 @@ def comment_on(cursor: Cursor, whole: Piece) -> statements.CommentOn:
     return statements.CommentOn(whole, on, name, comment)
 
 
-def alter(
-    cursor: Cursor, whole: Piece
-) -> statements.AlterTable | statements.RenameSchema | statements.RenameCatalog:
+def alter(cursor: Cursor, whole: Piece) -> statements.Statement:
     """Parse ALTER TABLE, ALTER SCHEMA … RENAME TO or ALTER CATALOG … RENAME TO."""
     cursor.expect("ALTER")
     if cursor.took_any(*SCHEMA):
@@ -129,15 +134,11 @@ def _element(cursor: Cursor) -> ColumnDefinition | statements.CheckClause:
     if cursor.sees("PRIMARY", "KEY") or cursor.sees("FOREIGN", "KEY") or cursor.sees("UNIQUE", "("):
         raise cursor.refused(f"{cursor.peek().key} keys are not supported", "Leave the key out.")
     column = ColumnDefinition(cursor.identifier("a column"), cursor.data_type())
-    return _options(cursor, column, _option)
+    return _with_options(cursor, column)
 
 
-def _options(
-    cursor: Cursor,
-    column: ColumnDefinition,
-    option: Callable[[Cursor, ColumnDefinition], ColumnDefinition | None],
-) -> ColumnDefinition:
-    while (changed := option(cursor, column)) is not None:
+def _with_options(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition:
+    while (changed := _option(cursor, column)) is not None:
         column = changed
     return column
 
@@ -145,11 +146,11 @@ def _options(
 def _option(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition | None:
     """Parse one option of a column; None if there is none."""
     if cursor.took("NOT", "NULL"):
-        return replace(column, nullable=False)
+        return replaced(column, nullable=False)
     if cursor.took("COMMENT"):
-        return replace(column, comment=cursor.string("a comment"))
+        return replaced(column, comment=cursor.string("a comment"))
     if cursor.took("DEFAULT"):
-        return replace(column, default=cursor.expression(*_COLUMN_OPTIONS))
+        return replaced(column, default=cursor.expression(*_COLUMN_OPTIONS))
     if cursor.took("GENERATED"):
         return _generated(cursor, column)
     if cursor.sees_any("CHECK", "CONSTRAINT", "PRIMARY", "REFERENCES", "UNIQUE", "MASK"):
@@ -168,13 +169,13 @@ def _generated(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition:
         cursor.expect("BY", "DEFAULT")
     cursor.expect("AS")
     if cursor.took("IDENTITY"):
-        return replace(column, identity=_identity(cursor, is_always=is_always))
+        return replaced(column, identity=_identity(cursor, is_always=is_always))
     if not is_always:
         raise cursor.unexpected("`IDENTITY`")
     cursor.expect("(")
     expression = cursor.expression()
     cursor.expect(")")
-    return replace(column, generated=expression)
+    return replaced(column, generated=expression)
 
 
 def _identity(cursor: Cursor, *, is_always: bool) -> statements.Identity:
@@ -183,9 +184,9 @@ def _identity(cursor: Cursor, *, is_always: bool) -> statements.Identity:
         return identity
     while not cursor.took(")"):
         if cursor.took("START", "WITH"):
-            identity = replace(identity, start=cursor.integer())
+            identity = replaced(identity, start=cursor.integer())
         elif cursor.took("INCREMENT", "BY"):
-            identity = replace(identity, step=cursor.integer())
+            identity = replaced(identity, step=cursor.integer())
         else:
             raise cursor.unexpected("START WITH or INCREMENT BY")
         cursor.took(",")
@@ -218,14 +219,12 @@ def _position(cursor: Cursor) -> Position | None:
 # Clauses of CREATE TABLE
 
 
-def _using(cursor: Cursor, table: CreateTable) -> CreateTable:
-    token = cursor.peek()
-    if cursor.identifier("a format").lower() != "delta":
-        cursor.back_to(cursor.mark() - 1)
-        raise cursor.refused(
-            f"`{token.name}` is not Delta", "Leave USING out, or write USING delta."
-        )
-    return table
+def _using(cursor: Cursor) -> None:
+    mark = cursor.mark()
+    name = cursor.identifier("a format")
+    if name.lower() != "delta":
+        cursor.back_to(mark)
+        raise cursor.refused(f"`{name}` is not Delta", "Leave USING out, or write USING delta.")
 
 
 def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
@@ -241,43 +240,17 @@ def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
                 "Add a column GENERATED ALWAYS AS (…) and partition by that.",
             )
         if not cursor.sees_any(",", ")"):
-            columns.append(
-                _options(cursor, ColumnDefinition(names[-1], cursor.data_type()), _option)
-            )
+            column = ColumnDefinition(names[-1], cursor.data_type())
+            columns.append(_with_options(cursor, column))
 
     cursor.listed(item)
-    return replace(table, partition_by=tuple(names), columns=tuple(columns))
-
-
-def _cluster_by(cursor: Cursor, table: CreateTable) -> CreateTable:
-    cursor.expect("BY")
-    return replace(table, cluster_by=_clustering(cursor))
+    return replaced(table, partition_by=tuple(names), columns=tuple(columns))
 
 
 def _clustering(cursor: Cursor) -> tuple[Path, ...]:
+    cursor.expect("BY")
     return () if cursor.took("NONE") else tuple(cursor.listed(cursor.path))
 
-
-def _location(cursor: Cursor, table: CreateTable) -> CreateTable:
-    return replace(table, location=cursor.string("a location"))
-
-
-def _comment(cursor: Cursor, table: CreateTable) -> CreateTable:
-    return replace(table, comment=cursor.string("a comment"))
-
-
-def _tblproperties(cursor: Cursor, table: CreateTable) -> CreateTable:
-    return replace(table, properties=_properties(cursor))
-
-
-_TABLE_CLAUSES = {
-    "USING": _using,
-    "PARTITIONED": _partitioned_by,
-    "CLUSTER": _cluster_by,
-    "LOCATION": _location,
-    "COMMENT": _comment,
-    "TBLPROPERTIES": _tblproperties,
-}
 
 _REFUSED_CLAUSES = {
     "LIKE": "Name the columns, or write AS SELECT … LIMIT 0.",
@@ -370,41 +343,33 @@ def _change(cursor: Cursor) -> statements.TableChange:
         case "DROP":
             return _drop(cursor)
         case "CLUSTER":
-            cursor.expect("BY")
             return statements.ClusterBy(_clustering(cursor))
         case _:
             cursor.took("COLUMN")
             return statements.AlterColumns(tuple(cursor.several(lambda: _alter_column(cursor))))
 
 
-def _add(cursor: Cursor) -> statements.AddColumns | statements.AddConstraint:
+def _add(cursor: Cursor) -> statements.TableChange:
     if cursor.took("CONSTRAINT"):
         return statements.AddConstraint(_check(cursor))
     if not cursor.took_any("COLUMN", "COLUMNS"):
         raise cursor.unexpected("COLUMN, COLUMNS or CONSTRAINT")
-    if cursor.sees("("):
-        return statements.AddColumns(tuple(cursor.listed(lambda: _added(cursor))))
-    return statements.AddColumns(tuple(cursor.several(lambda: _added(cursor))))
+    return statements.AddColumns(tuple(cursor.listed_or_several(lambda: _added(cursor))))
 
 
 def _added(cursor: Cursor) -> statements.ColumnAddition:
     path = cursor.path()
-    positions: list[Position] = []
-
-    def option(cursor: Cursor, column: ColumnDefinition) -> ColumnDefinition | None:
-        position = _position(cursor)
-        if position is None:
-            return _option(cursor, column)
-        positions.append(position)
-        return column
-
-    column = _options(cursor, ColumnDefinition(path[-1], cursor.data_type()), option)
-    return statements.ColumnAddition(path[:-1], column, positions[-1] if positions else None)
+    column = _with_options(cursor, ColumnDefinition(path[-1], cursor.data_type()))
+    position = None
+    while (given := _position(cursor)) is not None:
+        position = given
+        column = _with_options(cursor, column)
+    return statements.ColumnAddition(path[:-1], column, position)
 
 
 def _drop(
     cursor: Cursor,
-) -> statements.DropConstraint | statements.DropColumns | statements.DropFeature:
+) -> statements.TableChange:
     if cursor.took("CONSTRAINT"):
         if_exists = cursor.took("IF", "EXISTS")
         name = cursor.identifier("the name of the constraint")
@@ -416,8 +381,7 @@ def _drop(
     if not cursor.took_any("COLUMN", "COLUMNS"):
         raise cursor.unexpected("COLUMN, COLUMNS, CONSTRAINT or FEATURE")
     if_exists = cursor.took("IF", "EXISTS")
-    columns = cursor.listed(cursor.path) if cursor.sees("(") else cursor.several(cursor.path)
-    return statements.DropColumns(tuple(columns), if_exists)
+    return statements.DropColumns(tuple(cursor.listed_or_several(cursor.path)), if_exists)
 
 
 def _alter_column(cursor: Cursor) -> statements.AlterColumn:

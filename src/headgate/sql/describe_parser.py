@@ -107,7 +107,7 @@ def optimize(cursor: Cursor, whole: Piece) -> Optimize:
     columns = []
     if cursor.took("ZORDER"):
         cursor.expect("BY")
-        columns = cursor.listed(cursor.path) if cursor.sees("(") else cursor.several(cursor.path)
+        columns = cursor.listed_or_several(cursor.path)
     return Optimize(whole, name, full, condition, tuple(columns))
 
 

@@ -1,8 +1,7 @@
 """Find the tables in a query, and the conditions that each of their rows must meet.
 
-Reads the shape of a query, never its expressions: blocks, FROM clauses, joins, named queries and
-what they hide. So whatever Spark can evaluate is no obstacle here. Expressions are searched for the
-queries inside them.
+Parses blocks, FROM clauses, joins and named queries. Expressions are only searched for the queries
+inside them, so any expression that Spark can evaluate is accepted.
 """
 
 from __future__ import annotations

@@ -127,10 +127,10 @@ def splice(
 ) -> Spliced:
     """Replace the names of our tables in a query or expression, a piece of a script.
 
-    `resolve` says which names are ours, and what their full name is. `within` limits the search to
-    a query inside the piece. `targets` are tables whose rows are at hand under the last part of
-    their name, so columns qualified with more of it are shortened. Stand-ins are numbered from
-    `first`. A `moment` replaces the functions that tell the time.
+    `resolve` returns the full name of a table of ours, None for any other. `within` limits the
+    search to a query inside the piece. `targets` are tables that Spark knows by the last part of
+    their names, so longer qualifiers of their columns are shortened. Stand-ins are numbered from
+    `first`. A `moment` replaces the functions of the current time.
     """
     piece = piece or Piece(script, 0)
     searched = within or piece

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.schema.alteration import Position
@@ -16,8 +17,7 @@ from headgate.protocol.schema.types import DataType
 Path = tuple[str, ...]  # a column, or a nested field, outermost name first
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """A piece of the user's text; `start` is its place in the whole of it."""
 
     text: str
@@ -29,8 +29,7 @@ class Piece:
         return self.start + len(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(msgspec.Struct, frozen=True):
     """A name of one or more parts, without quotes."""
 
     parts: tuple[str, ...]
@@ -40,15 +39,13 @@ class Name:
         return ".".join(self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class VersionAsOf:
+class VersionAsOf(msgspec.Struct, frozen=True):
     """An earlier version."""
 
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimestampAsOf:
+class TimestampAsOf(msgspec.Struct, frozen=True):
     """A time, as an expression without columns."""
 
     moment: Piece
@@ -57,8 +54,7 @@ class TimestampAsOf:
 AsOf = VersionAsOf | TimestampAsOf
 
 
-@dataclass(frozen=True, slots=True)
-class TableReference:
+class TableReference(msgspec.Struct, frozen=True):
     """A table that rows are read from; `piece` covers the name and its AS OF."""
 
     name: Name
@@ -66,59 +62,50 @@ class TableReference:
     piece: Piece
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
+class _Statement(msgspec.Struct, frozen=True):
     whole: Piece
 
 
-@dataclass(frozen=True, slots=True)
-class _NamedStatement(_Statement):
+class _NamedStatement(_Statement, frozen=True):
     name: Name
 
 
 # Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Query(_Statement):
+class Query(_Statement, frozen=True):
     """A query, run by Spark with its table names replaced."""
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(msgspec.Struct, frozen=True):
     """Literal rows; each cell is an expression, or the word DEFAULT."""
 
     piece: Piece  # without the word VALUES
     rows: tuple[tuple[Piece, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Into:
+class Into(msgspec.Struct, frozen=True):
     """Append rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overwrite:
+class Overwrite(msgspec.Struct, frozen=True):
     """Replace all rows, or those in the given partitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaceWhere:
+class ReplaceWhere(msgspec.Struct, frozen=True):
     """Replace the rows that match a condition."""
 
     condition: Piece
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionValue:
+class PartitionValue(msgspec.Struct, frozen=True):
     """A column of a PARTITION clause; without a value it is dynamic."""
 
     column: str
     value: Piece | None
 
 
-@dataclass(frozen=True, slots=True)
-class Insert(_Statement):
+class Insert(_Statement, frozen=True):
     """INSERT INTO, INSERT OVERWRITE, INSERT INTO … REPLACE WHERE."""
 
     target: Name
@@ -130,16 +117,14 @@ class Insert(_Statement):
     evolves_schema: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """A column, or a field inside one, and its new value: an expression, or the word DEFAULT."""
 
     column: Name
     value: Piece
 
 
-@dataclass(frozen=True, slots=True)
-class Update(_Statement):
+class Update(_Statement, frozen=True):
     """UPDATE … SET … WHERE."""
 
     target: Name
@@ -148,8 +133,7 @@ class Update(_Statement):
     condition: Piece | None
 
 
-@dataclass(frozen=True, slots=True)
-class Delete(_Statement):
+class Delete(_Statement, frozen=True):
     """DELETE FROM … WHERE; TRUNCATE TABLE is one without a condition."""
 
     target: Name
@@ -165,38 +149,32 @@ class MergeCase(enum.Enum):
     NOT_MATCHED_BY_SOURCE = "NOT MATCHED BY SOURCE"
 
 
-@dataclass(frozen=True, slots=True)
-class MergeUpdate:
+class MergeUpdate(msgspec.Struct, frozen=True):
     """UPDATE SET a = …."""
 
     assignments: tuple[Assignment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MergeUpdateAll:
+class MergeUpdateAll(msgspec.Struct, frozen=True):
     """UPDATE SET *."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergeInsert:
+class MergeInsert(msgspec.Struct, frozen=True):
     """INSERT (a, b) VALUES (…, …); without columns the values are for all, in order."""
 
     columns: tuple[Name, ...]
     values: tuple[Piece, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MergeInsertAll:
+class MergeInsertAll(msgspec.Struct, frozen=True):
     """INSERT *."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergeDelete:
+class MergeDelete(msgspec.Struct, frozen=True):
     """DELETE."""
 
 
-@dataclass(frozen=True, slots=True)
-class MergeClause:
+class MergeClause(msgspec.Struct, frozen=True):
     """WHEN … [AND condition] THEN action."""
 
     when: MergeCase
@@ -204,8 +182,7 @@ class MergeClause:
     action: MergeUpdate | MergeUpdateAll | MergeInsert | MergeInsertAll | MergeDelete
 
 
-@dataclass(frozen=True, slots=True)
-class MergeInto(_Statement):
+class MergeInto(_Statement, frozen=True):
     """MERGE INTO … USING … ON …, its clauses in the order written."""
 
     target: Name
@@ -220,8 +197,7 @@ class MergeInto(_Statement):
 # Tables
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """A column whose values the writer generates by counting."""
 
     is_always: bool  # otherwise only if no value is given
@@ -229,8 +205,7 @@ class Identity:
     step: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnDefinition:
+class ColumnDefinition(msgspec.Struct, frozen=True):
     """A column in CREATE TABLE or ADD COLUMN."""
 
     name: str
@@ -242,8 +217,7 @@ class ColumnDefinition:
     identity: Identity | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckClause:
+class CheckClause(msgspec.Struct, frozen=True):
     """A named CHECK constraint."""
 
     name: str
@@ -259,8 +233,7 @@ class Creation(enum.Enum):
     REPLACE = "REPLACE"
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTable(_NamedStatement):
+class CreateTable(_NamedStatement, frozen=True):
     """CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE; with AS and a query also filled."""
 
     creation: Creation
@@ -274,21 +247,18 @@ class CreateTable(_NamedStatement):
     query: Piece | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DropTable(_NamedStatement):
+class DropTable(_NamedStatement, frozen=True):
     """DROP TABLE [IF EXISTS] … [PURGE]."""
 
     if_exists: bool
     purge: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UndropTable(_NamedStatement):
+class UndropTable(_NamedStatement, frozen=True):
     """UNDROP TABLE."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnAddition:
+class ColumnAddition(msgspec.Struct, frozen=True):
     """A new column; `within` is the path of its struct, empty for the table."""
 
     within: Path
@@ -296,80 +266,69 @@ class ColumnAddition:
     position: Position | None
 
 
-@dataclass(frozen=True, slots=True)
-class AddColumns:
+class AddColumns(msgspec.Struct, frozen=True):
     """ADD COLUMN, ADD COLUMNS."""
 
     columns: tuple[ColumnAddition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RenameTable:
+class RenameTable(msgspec.Struct, frozen=True):
     """RENAME TO."""
 
     to: Name
 
 
-@dataclass(frozen=True, slots=True)
-class SetTableProperties:
+class SetTableProperties(msgspec.Struct, frozen=True):
     """SET TBLPROPERTIES."""
 
     properties: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class UnsetTableProperties:
+class UnsetTableProperties(msgspec.Struct, frozen=True):
     """UNSET TBLPROPERTIES [IF EXISTS]."""
 
     keys: tuple[str, ...]
     if_exists: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AddConstraint:
+class AddConstraint(msgspec.Struct, frozen=True):
     """ADD CONSTRAINT … CHECK."""
 
     check: CheckClause
 
 
-@dataclass(frozen=True, slots=True)
-class DropConstraint:
+class DropConstraint(msgspec.Struct, frozen=True):
     """DROP CONSTRAINT [IF EXISTS]."""
 
     name: str
     if_exists: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SetComment:
+class SetComment(msgspec.Struct, frozen=True):
     """COMMENT '…'."""
 
     comment: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetNullable:
+class SetNullable(msgspec.Struct, frozen=True):
     """SET NOT NULL, DROP NOT NULL."""
 
     nullable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SetType:
+class SetType(msgspec.Struct, frozen=True):
     """TYPE …."""
 
     type: DataType
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """FIRST, AFTER …."""
 
     position: Position
 
 
-@dataclass(frozen=True, slots=True)
-class SetDefault:
+class SetDefault(msgspec.Struct, frozen=True):
     """SET DEFAULT …, DROP DEFAULT."""
 
     default: Piece | None
@@ -378,46 +337,40 @@ class SetDefault:
 ColumnChange = SetComment | SetNullable | SetType | Move | SetDefault
 
 
-@dataclass(frozen=True, slots=True)
-class AlterColumn:
+class AlterColumn(msgspec.Struct, frozen=True):
     """ALTER COLUMN …; one statement may have several."""
 
     column: Path
     change: ColumnChange
 
 
-@dataclass(frozen=True, slots=True)
-class AlterColumns:
+class AlterColumns(msgspec.Struct, frozen=True):
     """The columns of one ALTER COLUMN."""
 
     columns: tuple[AlterColumn, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RenameColumn:
+class RenameColumn(msgspec.Struct, frozen=True):
     """RENAME COLUMN … TO."""
 
     column: Path
     to: str
 
 
-@dataclass(frozen=True, slots=True)
-class DropColumns:
+class DropColumns(msgspec.Struct, frozen=True):
     """DROP COLUMN, DROP COLUMNS."""
 
     columns: tuple[Path, ...]
     if_exists: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterBy:
+class ClusterBy(msgspec.Struct, frozen=True):
     """CLUSTER BY (…); none after CLUSTER BY NONE."""
 
     columns: tuple[Path, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DropFeature:
+class DropFeature(msgspec.Struct, frozen=True):
     """DROP FEATURE … [TRUNCATE HISTORY]."""
 
     feature: str
@@ -439,8 +392,7 @@ TableChange = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AlterTable(_NamedStatement):
+class AlterTable(_NamedStatement, frozen=True):
     """ALTER TABLE."""
 
     change: TableChange
@@ -454,8 +406,7 @@ class Commented(enum.Enum):
     COLUMN = "COLUMN"  # its name is the table's and one more part
 
 
-@dataclass(frozen=True, slots=True)
-class CommentOn(_Statement):
+class CommentOn(_Statement, frozen=True):
     """COMMENT ON … IS; NULL removes the comment."""
 
     on: Commented
@@ -477,8 +428,7 @@ class Described(enum.Enum):
     SCHEMA_EXTENDED = "SCHEMA EXTENDED"
 
 
-@dataclass(frozen=True, slots=True)
-class Describe(_Statement):
+class Describe(_Statement, frozen=True):
     """DESCRIBE of a table, one of its columns, or a schema."""
 
     what: Described
@@ -499,8 +449,7 @@ class Shown(enum.Enum):
     TRANSACTION = "TRANSACTION"
 
 
-@dataclass(frozen=True, slots=True)
-class Show(_Statement):
+class Show(_Statement, frozen=True):
     """SHOW …: `name` is the schema of TABLES, the catalog of SCHEMAS, otherwise the table."""
 
     what: Shown
@@ -512,8 +461,7 @@ class Show(_Statement):
 # Schemas
 
 
-@dataclass(frozen=True, slots=True)
-class CreateSchema(_NamedStatement):
+class CreateSchema(_NamedStatement, frozen=True):
     """CREATE SCHEMA."""
 
     if_not_exists: bool
@@ -522,30 +470,26 @@ class CreateSchema(_NamedStatement):
     location: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RenameSchema(_NamedStatement):
+class RenameSchema(_NamedStatement, frozen=True):
     """ALTER SCHEMA … RENAME TO."""
 
     to: Name
 
 
-@dataclass(frozen=True, slots=True)
-class RenameCatalog(_NamedStatement):
+class RenameCatalog(_NamedStatement, frozen=True):
     """ALTER CATALOG … RENAME TO."""
 
     to: Name
 
 
-@dataclass(frozen=True, slots=True)
-class DropSchema(_NamedStatement):
+class DropSchema(_NamedStatement, frozen=True):
     """DROP SCHEMA … [CASCADE]."""
 
     if_exists: bool
     cascade: bool
 
 
-@dataclass(frozen=True, slots=True)
-class UseNamespace(_NamedStatement):
+class UseNamespace(_NamedStatement, frozen=True):
     """USE schema, USE catalog.schema; USE CATALOG catalog."""
 
     is_catalog: bool = False
@@ -554,8 +498,7 @@ class UseNamespace(_NamedStatement):
 # Transactions
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionOptions:
+class TransactionOptions(msgspec.Struct, frozen=True):
     """The options of a transaction."""
 
     isolation: Isolation | None = None
@@ -565,42 +508,36 @@ class TransactionOptions:
     retry: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Begin(_Statement):
+class Begin(_Statement, frozen=True):
     """BEGIN, START TRANSACTION."""
 
     options: TransactionOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Atomic(_Statement):
+class Atomic(_Statement, frozen=True):
     """BEGIN ATOMIC … END."""
 
     options: TransactionOptions
     statements: tuple[Statement, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitTransaction(_Statement):
+class CommitTransaction(_Statement, frozen=True):
     """COMMIT, END TXN."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rollback(_Statement):
+class Rollback(_Statement, frozen=True):
     """ROLLBACK, ABORT; ROLLBACK TO a savepoint."""
 
     savepoint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Savepoint(_Statement):
+class Savepoint(_Statement, frozen=True):
     """SAVEPOINT."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseSavepoint(_Statement):
+class ReleaseSavepoint(_Statement, frozen=True):
     """RELEASE SAVEPOINT."""
 
     name: str
@@ -609,8 +546,7 @@ class ReleaseSavepoint(_Statement):
 # Maintenance
 
 
-@dataclass(frozen=True, slots=True)
-class Optimize(_NamedStatement):
+class Optimize(_NamedStatement, frozen=True):
     """OPTIMIZE … [WHERE] [ZORDER BY]."""
 
     full: bool
@@ -618,16 +554,14 @@ class Optimize(_NamedStatement):
     zorder_by: tuple[Path, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Vacuum(_NamedStatement):
+class Vacuum(_NamedStatement, frozen=True):
     """VACUUM … [RETAIN n HOURS] [DRY RUN]."""
 
     retain_hours: float | None
     dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Restore(_NamedStatement):
+class Restore(_NamedStatement, frozen=True):
     """RESTORE TABLE … TO VERSION | TIMESTAMP AS OF."""
 
     as_of: AsOf
@@ -636,8 +570,7 @@ class Restore(_NamedStatement):
 # Everything else
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign(_Statement):
+class Foreign(_Statement, frozen=True):
     """A statement that Spark runs: SET, temporary views and functions, CACHE, EXPLAIN.
 
     `query` is the query inside it, whose table names are replaced.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headgate.protocol.commit.conflicts import Isolation
+from headgate.protocol.encoding import replaced
 from headgate.sql.cursor import Cursor
 from headgate.sql.statements import (
     Begin,
@@ -87,23 +86,23 @@ def options(cursor: Cursor) -> TransactionOptions:
         seen.add(cursor.peek().key)
         if cursor.took("ISOLATION"):
             cursor.expect("LEVEL")
-            found = replace(found, isolation=_isolation(cursor))
+            found = replaced(found, isolation=_isolation(cursor))
         elif cursor.took("READ"):
             if cursor.sees("WRITE"):
                 cursor.take()
                 continue
             cursor.expect("ONLY")
-            found = replace(found, read_only=True)
+            found = replaced(found, read_only=True)
         elif cursor.took("RETRY"):
-            found = replace(found, retry=cursor.integer())
+            found = replaced(found, retry=cursor.integer())
         else:
             cursor.expect("AS", "OF")
             if cursor.took("SEQUENCE"):
-                found = replace(found, as_of_sequence=cursor.integer(), read_only=True)
+                found = replaced(found, as_of_sequence=cursor.integer(), read_only=True)
             else:
                 cursor.expect("TIMESTAMP")
                 moment = cursor.expression(*_OPTIONS, is_operand=True)
-                found = replace(found, as_of_timestamp=moment, read_only=True)
+                found = replaced(found, as_of_timestamp=moment, read_only=True)
     return found
 
 

@@ -17,8 +17,9 @@ from headgate.protocol.actions import (
     Version,
     encode,
 )
-from headgate.protocol.commit.admission import Head, judge
+from headgate.protocol.commit.admission import judge
 from headgate.protocol.commit.examination import Examined, Violation, examine_file
+from headgate.protocol.commit.facts import Head
 from headgate.protocol.commit.inline_content import compose
 from headgate.protocol.expressions.schema_text import parse_schema
 from headgate.protocol.schema.column_mapping import MAPPING_ID, MAPPING_NAME

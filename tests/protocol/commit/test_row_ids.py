@@ -15,9 +15,9 @@ from headgate.protocol.actions import (
     RemoveFile,
     Version,
 )
-from headgate.protocol.commit.admission import Head
 from headgate.protocol.commit.content import Inline
 from headgate.protocol.commit.examination import examine, examine_file
+from headgate.protocol.commit.facts import Head
 from tests.kit import req
 from tests.kit.builders import START_MS, add, inline, remove
 from tests.protocol.commit.commit_cases import (

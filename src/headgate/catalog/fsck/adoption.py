@@ -25,8 +25,8 @@ from headgate.failpoints import fail_point
 from headgate.protocol.actions import TableId, TxnId, Version
 from headgate.protocol.commit import examination
 from headgate.protocol.commit.content import Way
-from headgate.protocol.commit.decide import ExaminedPart, ExaminedProposal
 from headgate.protocol.commit.examination import Examined
+from headgate.protocol.commit.facts import ExaminedPart, ExaminedProposal
 from headgate.protocol.paths import STAGED, PublishedCommit, parse_staged_name
 from headgate.protocol.table_states import TableStatus
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from headgate.errors import HeadgateError
 from headgate.protocol import features
 from headgate.protocol.actions import (
     AddCdcFile,
     AddFile,
-    DomainMetadata,
     Metadata,
     Protocol,
     TableId,
@@ -25,9 +23,9 @@ from headgate.protocol.actions import (
 )
 from headgate.protocol.commit import row_ids
 from headgate.protocol.commit.examination import Examined, Violation
+from headgate.protocol.commit.facts import Head
 from headgate.protocol.commit.row_ids import DOMAIN as ROW_TRACKING
 from headgate.protocol.data_paths import normal_path
-from headgate.protocol.log.checksums import FileTotals
 from headgate.protocol.log.timestamps import MAX_AHEAD_MS
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import checks, column_mapping, types
@@ -46,30 +44,6 @@ _FEATURE_RULES = {
     features.IN_COMMIT_TIMESTAMP: "timestamps-gone",
 }
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
-
-
-class Turn(NamedTuple):
-    """The right of one transaction to commit to a table next, for a moment."""
-
-    txn_id: TxnId
-    until_ms: int
-
-
-# A named tuple: every commit makes some, and a frozen dataclass takes several times as long.
-class Head(NamedTuple):
-    """A managed table at its latest version."""
-
-    table_id: TableId
-    version: Version
-    timestamp_ms: int
-    protocol: Protocol
-    metadata: Metadata
-    metadata_version: Version = Version(0)  # where protocol or metadata changed last
-    published: Version = Version(-1)
-    domains: tuple[DomainMetadata, ...] = ()
-    row_id_high_water: int | None = None
-    files: FileTotals | None = None  # None: their number is not known
-    turn: Turn | None = None
 
 
 def judge(

@@ -168,8 +168,8 @@ def summarize(
     """Sum up a commit.
 
     `says_blind` is the writer's own flag; `is_blind` also takes into account what the transaction
-    read. `bounds` are those of the adds, if they were parsed already. `only_these` means that there
-    are no other actions except `commitInfo`.
+    read. `bounds` are those of the adds, if they were parsed already. `only_these` means that the
+    only other action is `commitInfo`.
     """
     if len(adds) > MOST_FILES:
         added = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
 from typing import Generic
 
 from headgate.protocol.expressions.predicates import Literal
@@ -25,53 +24,48 @@ from headgate.protocol.schema.types import (
     is_whole,
 )
 
+# The direction of a bound: not above the least value, or not below the greatest value.
+LOWER, UPPER = -1, +1
+
 
 @dataclass(frozen=True, slots=True)
 class Order(Generic[Comparable]):
     """How values of some types are parsed so that they can be compared."""
 
     literal: Callable[[Literal, DataType], Comparable | None]
-    # Both bounds of a partition value.
-    exact: Callable[[object, DataType], tuple[Comparable | None, Comparable | None]]
-    lower: Callable[[object, DataType], Comparable | None]  # not above the least value
-    upper: Callable[[object, DataType], Comparable | None]  # not below the greatest value
+    partition: Callable[[int, object, DataType], Comparable | None]  # bound of a partition value
+    bound: Callable[[int, object, DataType], Comparable | None]  # bound in statistics
     is_open: bool = False  # the upper bound itself is not a value
 
 
 # Strings: bounds may be prefixes, with or without a last character that breaks ties.
 
-
-def _string_literal(value: Literal, data_type: DataType) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _string_exact(value: object, data_type: DataType) -> tuple[str | None, str | None]:
-    text = value if isinstance(value, str) else None
-    return text, text
-
-
 _TIE_BREAKERS = "\ufffd\U0010ffff"
 
 
-def _string_lower(value: object, data_type: DataType) -> str | None:
-    # A replacement character may stand for a character that was truncated.
-    return value.rstrip("\ufffd") if isinstance(value, str) else None
+def _string(value: object, data_type: DataType) -> str | None:
+    return value if isinstance(value, str) else None
 
 
-def _string_upper(value: object, data_type: DataType) -> str | None:
-    """Return the first string above all strings that begin with the bound."""
+def _string_bound(direction: int, value: object, data_type: DataType) -> str | None:
     if not isinstance(value, str):
         return None
+    if direction == LOWER:
+        # A replacement character may stand for a character that was truncated.
+        return value.rstrip("\ufffd")
     prefix = value.rstrip(_TIE_BREAKERS)
     if not prefix:
         return None
+    # The first string above all strings that begin with the prefix.
     following = ord(prefix[-1]) + 1
     if 0xD800 <= following <= 0xDFFF:
         following = 0xE000  # surrogates are not characters
     return prefix[:-1] + chr(following)
 
 
-STRINGS = Order(_string_literal, _string_exact, _string_lower, _string_upper, is_open=True)
+STRINGS = Order(
+    _string, lambda _, value, data_type: _string(value, data_type), _string_bound, is_open=True
+)
 
 
 # Booleans, dates and timestamps: counted from a fixed point.
@@ -80,15 +74,8 @@ _MILLISECOND = 1_000
 _WIDEST_ZONE = 18 * 3600 * 1_000_000
 
 
-def _counted_literal(value: Literal, data_type: DataType) -> int | None:
-    if data_type == BOOLEAN:
-        return int(value) if isinstance(value, bool) else None
-    return parse_count(value, data_type)[0]
-
-
-def _counted_exact(value: object, data_type: DataType) -> tuple[int | None, int | None]:
-    number = count(value)
-    return number, number
+def _counted(value: object, data_type: DataType) -> int | None:
+    return _counted_bound(0, value, data_type)
 
 
 def _counted_bound(direction: int, value: object, data_type: DataType) -> int | None:
@@ -102,9 +89,7 @@ def _counted_bound(direction: int, value: object, data_type: DataType) -> int | 
     return number + direction * slack
 
 
-COUNTED = Order(
-    _counted_literal, _counted_exact, partial(_counted_bound, -1), partial(_counted_bound, +1)
-)
+COUNTED = Order(_counted, lambda _, value, data_type: count(value), _counted_bound)
 
 
 # Numbers: compared as decimals, which are exact for integers and floats.
@@ -115,7 +100,7 @@ _DECIMAL_SLACK = Decimal(2.0**-51)  # some writers compute bounds of decimals as
 _DIGITS_OF_A_DOUBLE = 15
 
 
-def _number_literal(value: Literal, data_type: DataType) -> Decimal | None:
+def _number(value: Literal, data_type: DataType) -> Decimal | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, float) and not is_whole(data_type) and data_type not in (FLOAT, DOUBLE):
@@ -123,11 +108,10 @@ def _number_literal(value: Literal, data_type: DataType) -> Decimal | None:
     return parse_number(value)
 
 
-def _number_exact(value: object, data_type: DataType) -> tuple[Decimal | None, Decimal | None]:
+def _number_partition(direction: int, value: object, data_type: DataType) -> Decimal | None:
     if data_type in (FLOAT, DOUBLE):
-        return _number_bound(-1, value, data_type), _number_bound(+1, value, data_type)
-    number = parse_number(value)
-    return number, number
+        return _number_bound(direction, value, data_type)
+    return parse_number(value)
 
 
 def _number_bound(direction: int, value: object, data_type: DataType) -> Decimal | None:
@@ -142,28 +126,21 @@ def _number_bound(direction: int, value: object, data_type: DataType) -> Decimal
     elif data_type in (FLOAT, DOUBLE):
         # A double may have been a float when the file was written.
         slack = DIGITS.fma(size, _FLOAT_SLACK, _FLOAT_LEAST)
-    return DIGITS.add(bound, slack) if direction > 0 else DIGITS.subtract(bound, slack)
+    return DIGITS.add(bound, slack) if direction == UPPER else DIGITS.subtract(bound, slack)
 
 
-NUMBERS = Order(
-    _number_literal, _number_exact, partial(_number_bound, -1), partial(_number_bound, +1)
-)
+NUMBERS = Order(_number, _number_partition, _number_bound)
 
 
 # Integers compared with integers: no decimals are needed.
 
 
-def _whole_literal(value: Literal, data_type: DataType) -> int | None:
+def _whole(value: object, data_type: DataType) -> int | None:
     return value if type(value) is int else None
 
 
-def _whole_exact(value: object, data_type: DataType) -> tuple[int | None, int | None]:
-    number = value if type(value) is int else None
-    return number, number
-
-
-def _whole_bound(value: object, data_type: DataType) -> int | None:
+def _whole_bound(direction: int, value: object, data_type: DataType) -> int | None:
     return value if type(value) is int else None
 
 
-WHOLES = Order(_whole_literal, _whole_exact, _whole_bound, _whole_bound)
+WHOLES = Order(_whole, _whole_bound, _whole_bound)

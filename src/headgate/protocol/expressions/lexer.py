@@ -9,13 +9,14 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 
 class TokenKind(enum.Enum):
     """The kinds of tokens."""
 
-    WORD = "word"  # a keyword or a plain name, which only the parser can tell apart
+    WORD = "word"  # a keyword or a plain name, as only the parser knows
     QUOTED = "quoted"
     STRING = "string"
     NUMBER = "number"
@@ -23,8 +24,7 @@ class TokenKind(enum.Enum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True, gc=False):
     """A token; `key` is what it is compared by: words in upper case, signs as they are."""
 
     kind: TokenKind

@@ -5,14 +5,21 @@ A file with a matching row is never skipped, whatever its statistics omit, trunc
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
 from headgate.errors import MalformedError
-from headgate.protocol.expressions.bounds import COUNTED, NUMBERS, STRINGS, WHOLES, Order
+from headgate.protocol.expressions.bounds import (
+    COUNTED,
+    LOWER,
+    NUMBERS,
+    STRINGS,
+    UPPER,
+    WHOLES,
+    Order,
+)
 from headgate.protocol.expressions.predicates import (
     And,
     Column,
@@ -144,12 +151,7 @@ def _null_evaluator(column: Column, schema: StructType) -> _Evaluator:
     if found is None:
         return _anything
     physical, _ = found
-
-    def evaluate(file: _File) -> int:
-        nulls = _nulls(file, physical)
-        return {_Nulls.NONE: _FALSE, _Nulls.ALL: _TRUE, _Nulls.SOME: _TRUE | _FALSE}[nulls]
-
-    return evaluate
+    return lambda file: _is_null(file, physical)
 
 
 def _value_evaluator(
@@ -176,11 +178,7 @@ def _anything(file: _File) -> int:
 
 def _nulls_only(physical: Path) -> _Evaluator:
     """Evaluate a column without an order: all that is known is whether it is null."""
-
-    def evaluate(file: _File) -> int:
-        return _NULL if _nulls(file, physical) is _Nulls.ALL else _ANYTHING
-
-    return evaluate
+    return lambda file: _NULL if _is_null(file, physical) == _TRUE else _ANYTHING
 
 
 def _locate(column: Column, schema: StructType) -> tuple[Path, DataType] | None:
@@ -192,22 +190,17 @@ def _locate(column: Column, schema: StructType) -> tuple[Path, DataType] | None:
     return tuple(physical_name(field) for field in fields), fields[-1].type
 
 
-class _Nulls(enum.Enum):
-    NONE = enum.auto()
-    SOME = enum.auto()  # or unknown
-    ALL = enum.auto()
-
-
-def _nulls(file: _File, physical: Path) -> _Nulls:
+def _is_null(file: _File, physical: Path) -> int:
+    """Return the possible values of IS NULL for a column on the rows of a file."""
     if len(physical) == 1 and physical[0] in file.partition_values:
-        return _Nulls.NONE if file.partition_values[physical[0]] else _Nulls.ALL
+        return _FALSE if file.partition_values[physical[0]] else _TRUE
     count = value_at(file.null_count, physical)
     if not isinstance(count, int):
-        return _Nulls.SOME
-    # Any other count is no evidence: with deletion vectors it may be out of date.
+        return _TRUE | _FALSE
+    # Any other count proves nothing: with deletion vectors it may be out of date.
     if count == file.num_records:
-        return _Nulls.ALL
-    return _Nulls.NONE if count == 0 else _Nulls.SOME
+        return _TRUE
+    return _FALSE if count == 0 else _TRUE | _FALSE
 
 
 def _evaluator_by(
@@ -227,20 +220,21 @@ def _evaluator_by(
     name = physical[0] if len(physical) == 1 else None
 
     def evaluate(file: _File) -> int:
-        nulls = _nulls(file, physical)
-        if nulls is _Nulls.ALL:
+        is_null = _is_null(file, physical)
+        if is_null == _TRUE:
             return _NULL
-        may_be_null = 0 if nulls is _Nulls.NONE else _NULL
+        may_be_null = _NULL if is_null & _TRUE else 0
         if name is not None and name in file.partition_values:
             try:
                 exact = parse_partition_value(file.partition_values[name], data_type)
             except MalformedError:
                 return _ANYTHING
-            low, high = order.exact(exact, data_type)
+            low = order.partition(LOWER, exact, data_type)
+            high = order.partition(UPPER, exact, data_type)
             is_nan_possible, is_open = isinstance(exact, float) and math.isnan(exact), False
         else:
-            low = order.lower(value_at(file.min_values, physical), data_type)
-            high = order.upper(value_at(file.max_values, physical), data_type)
+            low = order.bound(LOWER, value_at(file.min_values, physical), data_type)
+            high = order.bound(UPPER, value_at(file.max_values, physical), data_type)
             # Many writers leave NaN out of their bounds.
             is_nan_possible, is_open = has_nan, order.is_open
         if low is not None and high is not None and low > high:
