@@ -1,6 +1,7 @@
 """The closed set of SQL statements, as values.
 
 Expressions, conditions and queries are pieces of the user's own text, never printed from a tree.
+The values are structs, since creating as many dataclasses takes 100 ms at import.
 """
 
 from __future__ import annotations
