@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from headgate.api.port import ManagingCatalog
-from headgate.arguments import When, checked, milliseconds
+from headgate.arguments import When, checked, milliseconds, refuse_several
 from headgate.catalog.service import Catalog
 from headgate.catalog.stores.port import CatalogStore
 from headgate.catalog.stores.sqlite import SQLiteStore
@@ -156,11 +156,11 @@ def open(
     path: str | os.PathLike[str], *, version: int | None = None, as_of: When | None = None
 ) -> PlainTable:
     """Open a plain Delta table by its path for reading, at the latest or an earlier version."""
-    from headgate.client.plain_table import PlainTable, refuse_several
+    from headgate.client.plain_table import PlainTable
     from headgate.protocol.actions import Version
     from headgate.table import snapshot_loader
 
-    refuse_several(version, as_of)
+    refuse_several(version=version, as_of=as_of)
     snapshot = snapshot_loader.load_path(
         os.fspath(path),
         version=None if version is None else Version(version),

@@ -71,6 +71,15 @@ def milliseconds(when: When) -> int:
     return since.days * _DAY_MS + since.seconds * 1000 + since.microseconds // 1000
 
 
+def refuse_several(**values: object) -> None:
+    """Raise if more than one of these arguments was passed."""
+    if sum(value is not None for value in values.values()) > 1:
+        names = ", ".join(f"`{name}`" for name in values)
+        raise InvalidArgumentError(
+            f"The call has more than one of {names}.", remedy="Pass only one of them."
+        )
+
+
 def _parse_moment(text: str) -> datetime | date:
     for parse in (date.fromisoformat, datetime.fromisoformat):
         try:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from headgate.arguments import When, checked
+from headgate.arguments import checked
 from headgate.client import arrow_io
 from headgate.client.history import HistoryEntry, history_of
-from headgate.errors import InvalidArgumentError
 from headgate.protocol.actions import Version
 from headgate.protocol.expressions.predicates import Predicate
 from headgate.protocol.schema.types import StructType
@@ -60,14 +59,3 @@ class PlainTable:
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """Return the `commitInfo` of the commits that are in the log, newest first."""
         return history_of(self._snapshot, limit)
-
-
-def refuse_several(
-    version: int | None, as_of: When | None = None, sequence: int | None = None
-) -> None:
-    """Refuse more than one of the ways to choose a snapshot."""
-    if sum(value is not None for value in (version, as_of, sequence)) > 1:
-        raise InvalidArgumentError(
-            "A snapshot is chosen by more than one of `version`, `as_of` and `sequence`.",
-            remedy="Pass only one of them.",
-        )

@@ -31,9 +31,9 @@ from headgate.api.port import (
     require,
 )
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
-from headgate.arguments import When, checked, milliseconds
+from headgate.arguments import When, checked, milliseconds, refuse_several
 from headgate.client import event_stream
-from headgate.client.plain_table import PlainTable, refuse_several
+from headgate.client.plain_table import PlainTable
 from headgate.client.table import Table
 from headgate.client.table_creation import create_in_one, create_in_three
 from headgate.client.table_definition import (
@@ -199,7 +199,7 @@ class Session:
 
         This resolves the table once; `table(name).snapshot()` resolves it twice.
         """
-        refuse_several(version, as_of, sequence)
+        refuse_several(version=version, as_of=as_of, sequence=sequence)
         resolved = self._resolved(self.table_name(name), sequence)
         _refuse_external(resolved)
         return self.load(resolved, version, as_of)
@@ -208,7 +208,7 @@ class Session:
         self, resolved: Resolved, version: int | None = None, as_of: When | None = None
     ) -> Snapshot:
         """Load a table that is resolved already, managed or external. Spec: RD-01, RD-02."""
-        refuse_several(version, as_of)
+        refuse_several(version=version, as_of=as_of)
         if resolved.format.lower() != "delta":
             raise UnsupportedFeatureError(
                 f"{resolved.name} is a {resolved.format} table at {resolved.location}.",
@@ -403,8 +403,7 @@ class Session:
     ) -> dict[str, Snapshot]:
         """Load several tables as of one sequence; return them by name. Spec: MT-02."""
         cuts = require(self.catalog, Cuts)
-        if sequence is not None and as_of is not None:
-            raise InvalidArgumentError("Pass only one of `sequence` and `as_of`.")
+        refuse_several(sequence=sequence, as_of=as_of)
         at = None if sequence is None else SequenceNumber(sequence)
         if as_of is not None:
             at = cuts.sequence_at(milliseconds(as_of))

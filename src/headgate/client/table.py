@@ -12,11 +12,10 @@ from typing import Any, TypeAlias
 
 from headgate.api.messages import Resolved, TimelineEntry
 from headgate.api.port import Progress, Publishing, Timelines, require
-from headgate.arguments import When, checked, milliseconds
+from headgate.arguments import When, checked, milliseconds, refuse_several
 from headgate.client import arrow_io, maintenance, table_changes
 from headgate.client.detail import TableDetail, detail_of
 from headgate.client.history import HistoryEntry, history_of
-from headgate.client.plain_table import refuse_several
 from headgate.client.table_changes import UNCHANGED, Alteration, ColumnChange, RowCheck, Unchanged
 from headgate.client.table_definition import (
     AnySchema,
@@ -146,7 +145,7 @@ class Table:
         sequence: int | None = None,
     ) -> Snapshot:
         """Load the latest version, or an earlier one. Spec: RD-01, CM-38."""
-        refuse_several(version, as_of, sequence)
+        refuse_several(version=version, as_of=as_of, sequence=sequence)
         if version is None and as_of is None and sequence is None:
             return self._refreshed()
         return snapshot_loader.load(
