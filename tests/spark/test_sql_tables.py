@@ -78,7 +78,7 @@ def test_tables_are_made_from_queries_replaced_and_dropped(any_water: Water) -> 
         water.lake.sql("REPLACE TABLE nobody AS SELECT 1 x")
     with pytest.raises(InvalidDataError):
         water.lake.sql("CREATE TABLE bad AS SELECT 1 / (id - 1) x FROM range(3)")
-    assert water.session.find_name("bad") is None
+    assert water.session.find("bad") is None
     water.lake.sql("DROP TABLE a; DROP TABLE IF EXISTS a")
     assert water.sql("SHOW TABLES") == []
     water.lake.sql("UNDROP TABLE a")

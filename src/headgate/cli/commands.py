@@ -210,9 +210,10 @@ def create(
                 name, schema, names(partition_by), pairs(properties), comment
             )
         except AlreadyExistsError:
-            if not if_not_exists or session.find_name(name) is None:
+            existing = session.find(name) if if_not_exists else None
+            if existing is None or not existing.catalog_managed:
                 raise
-            table, is_new = session.table(name), False
+            table, is_new = session.open(existing), False
     here.output.result(
         {"table": table.name, "tableId": table.id, "location": table.location, "created": is_new},
         f"Created {table.name}, id {table.id}."

@@ -243,11 +243,6 @@ class Session:
         names = [TableName.parse(entry.name) for entry in entries if entry.name is not None]
         return did_you_mean(missing.table, [known.table for known in names])
 
-    def find_name(self, name: str) -> TableName | None:
-        """Return the full name of a managed table; None if there is none of this name."""
-        found = self.find(name)
-        return self.table_name(name) if found is not None and found.catalog_managed else None
-
     def table_by_id(self, table_id: str) -> Table:
         """Open the table that has this id, whatever its name is now."""
         return self._open(parse_table_id(table_id))
