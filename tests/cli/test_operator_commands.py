@@ -115,6 +115,26 @@ def test_status_shows_the_state_of_the_catalog(orders: Run) -> None:
     assert "SQLite" in found["store"]
 
 
+def test_entries_have_these_fields_in_json(orders: Run, tmp_path: Path) -> None:
+    orders("token", "create", "nightly")
+    orders("listener", "add", "hook", "--url", "https://example.com/x")
+    orders("location", "add", str(tmp_path / "landing"))
+
+    def fields(command: str, key: str) -> set[str]:
+        [entry] = json.loads(orders(*command.split(), "--json").out)[key]
+        return set(entry)
+
+    assert fields("token list", "tokens") == {"token", "created", "expires", "revoked"}
+    assert fields("location list", "locations") == {"location", "added"}
+    table = {"table", "tableId", "kind", "state", "location", "latest", "published"}
+    assert fields("show", "tables") == {*table, "created", "dropped"}
+    listener = {"listener", "kind", "target", "position", "behind", "failing", "created"}
+    assert fields("listener list", "listeners") == fields("status", "listeners") == listener
+    state = {"version", "store", "root", "sequence", "clock", "tables", "external", "tokens"}
+    work = {"unpublished", "openTransactions", "tails", "publisherLagMs", "troubles", "listeners"}
+    assert set(json.loads(orders("status", "--json").out)) == state | work
+
+
 def test_status_shows_tails_and_listeners(orders: Run, tmp_path: Path) -> None:
     orders("listener", "add", "hook", "--url", "https://example.com/x", "--after", "1")
     with headgate.connect(tmp_path / "lake", publisher=False) as session:

@@ -230,8 +230,8 @@ def show_status(output: Output, status: Status) -> int:
     listeners = [record(entry, name="listener") for entry in status.listeners]
     if listeners:
         text.append(_listener_table(listeners))
-    fields = record(status) | {
-        "publisherLagMs": status.publisher_lag_ms,
+    fields = record(status, publisher_lag_ms="publisherLagMs") | {
+        "publisherLagMs": status.publisher_lag_ms,  # a duration, not a time
         "tails": [record(tail, name="table") for tail in status.tails],
         "troubles": [record(item, name="table", is_stopped="stopped") for item in status.troubles],
         "listeners": listeners,
