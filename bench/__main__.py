@@ -1,10 +1,9 @@
 """`python -m bench`: run scenarios, print one table of ratios, write it down.
 
-A whole run at full size writes `docs/benchmarks.md` and `bench/results/latest.json`. A part of the
-scenarios is printed only, or with `--page` written to a page of its own, since a table holds the
-numbers of one run. `--quick` is the short run:
-it fails when a ratio fell against `bench/results/quick.json`, and writes that file when it is not
-there or `--store` is given.
+A complete run at full size writes `docs/benchmarks.md` and `bench/results/latest.json`. Results of
+some of the scenarios are only printed, or written to a page of their own with `--page`, since a
+table has the numbers of one run. `--quick` is a short run: it fails if a ratio is lower than in
+`bench/results/quick.json`, and writes that file if it does not exist or `--store` is given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files made durable, and files taken away, by sides that must do it themselves."""
+"""Make files durable and delete files, for sides that must do it themselves."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def sync(paths: Iterable[Path]) -> None:
 
 
 def data_files(root: Path) -> set[Path]:
-    """List what lies in a table's folder and is not of its log."""
+    """List the files of a table's folder that are not in its log."""
     inside = (path for path in root.rglob("*") if path.is_file())
     return {path for path in inside if "_delta_log" not in path.relative_to(root).parts}
 
 
 def sweep(root: Path, kept: Collection[Path]) -> None:
-    """Remove data files that came since: they would fill the disk, and the page cache."""
+    """Remove new data files, which would fill the disk and the page cache."""
     for path in data_files(root).difference(kept):
         path.unlink()

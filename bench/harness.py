@@ -2,7 +2,7 @@
 
 Sides take turns, A B A B, each in a process and a directory of its own on one disk, unless a block
 is about what they do in one process; what they found is compared before a time counts; the floor is
-measured before, between and after, and when it moved too far the block is thrown away and measured
+measured before, between and after, and if it moved too far the block is discarded and measured
 again.
 """
 

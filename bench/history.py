@@ -1,4 +1,4 @@
-"""Long histories and many tables, made cheaply: rows put straight through the store's port.
+"""Create long histories and many tables cheaply: rows are inserted through the store's port.
 
 A few commits and tables are real, made by the catalog; the others are copies of them. Their files
 are never read: a checkpoint covers them, or no one opens those tables.
@@ -105,7 +105,7 @@ def _extend(lake: str, table_id: TableId, last: int, *, in_log: bool) -> None:
         with store.write() as unit:
             row = unit.table(table_id)
             assert row is not None
-            # The last one is published in earnest: a checkpoint is of a version in the log.
+            # The last one is really published: a checkpoint needs its version in the log.
             last_likeness = Version(row.head - 1)
             unit.record_published(row.key, Version(0), last_likeness, clock.now_ms())
     finally:

@@ -52,7 +52,7 @@ _sums = _Sums()
 
 
 class _Unit:
-    """The statements of the ratifier's unit of work: at its COMMIT it is known whose they were."""
+    """The statements of the ratifier's unit of work: at COMMIT it is known what they were for."""
 
     def __init__(self) -> None:
         self.has_decided = False
@@ -115,7 +115,7 @@ def _made(lake: str, tables: int) -> list[str]:
 
 
 def _time_row(before: Any, after: Any, waited: float, commits: int) -> dict[str, float]:
-    """Take the latency of one client apart; what no clock saw is HTTP and hops of threads."""
+    """Split the latency of one client into steps; the rest is HTTP and changes of threads."""
     steps = {
         name: seconds - before["seconds"].get(name, 0.0)
         for name, seconds in after["seconds"].items()
@@ -127,7 +127,7 @@ def _time_row(before: Any, after: Any, waited: float, commits: int) -> dict[str,
 
 
 def _cpu_row(before: Any, after: Any, cpu: float, commits: int) -> dict[str, float]:
-    """Take processor time apart: by thread, and within the threads by step."""
+    """Split processor time by thread, and within the threads by step."""
     steps = {name: seconds - before["cpu"].get(name, 0.0) for name, seconds in after["cpu"].items()}
     threads = {
         name: seconds - before["threads"].get(name, 0.0)
@@ -156,7 +156,7 @@ _ORDER = (_READING, _JUDGING, _DECIDING, _STATEMENTS, _COMMIT, _ANSWERING)
 
 
 def create_app() -> Any:
-    """Make the application with clocks around its steps, in the worker's process."""
+    """Create the application with clocks around its steps, in the worker's process."""
     _put_clocks()
     from headgate.serve import create_app as create
 
@@ -239,7 +239,7 @@ def _stack() -> dict[str, list[float]]:
 
 
 def _threads() -> dict[str, float]:
-    """Sum up processor time by kind of thread; threads Python knows nothing of are granian's."""
+    """Sum up processor time by kind of thread; threads unknown to Python are granian's."""
     known = {str(thread.native_id): thread.name for thread in threading.enumerate()}
     found: dict[str, float] = collections.defaultdict(float)
     for task in Path("/proc/self/task").iterdir():

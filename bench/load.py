@@ -30,7 +30,7 @@ _fork = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one connection will commit: files of its own, to one table."""
+    """The commits of one connection: files of its own, to one table."""
 
     table_id: str
     version: int  # of the first
@@ -41,7 +41,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Loaded:
-    """What came of all connections."""
+    """The results of all connections."""
 
     seconds: float  # from the first request to the last answer
     latencies: list[float]
@@ -80,7 +80,7 @@ class Generator:
             pipe.send("go")
 
     def wait(self) -> Loaded:
-        """Wait until all is answered, or the server is gone."""
+        """Wait until all requests are answered, or the server has ended."""
         found = [pipe.recv() for pipe, _ in self._running]
         for _, process in self._running:
             process.join()
@@ -97,7 +97,7 @@ class Generator:
 
 
 def load(port: int, plans: Sequence[Plan], processes: int = PROCESSES) -> Loaded:
-    """Make everything ready, then commit all of it."""
+    """Prepare all commits, then send them."""
     generator = Generator(port, plans, processes)
     generator.go()
     return generator.wait()

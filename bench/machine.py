@@ -1,4 +1,4 @@
-"""What a result was measured on: without it a number says nothing."""
+"""The machine that a result was measured on, without which a number means nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _processor() -> str:
 
 
 def _mount(place: Path) -> tuple[str, str]:
-    """Return device and file system of the mount that a path lies on."""
+    """Return device and file system of the mount of a path."""
     found = ("unknown", "unknown")
     longest = -1
     for line in Path("/proc/self/mounts").read_text().splitlines():

@@ -62,7 +62,7 @@ class Try:
     place: int  # where the request says how far the log is published
 
     def claim(self, published: int) -> bytearray:
-        """Say how far the log is published; give the request."""
+        """Set the published version in the request and return it."""
         self.request[self.place : self.place + _WIDTH] = b"%*d" % (_WIDTH, published)
         return self.request
 
@@ -77,7 +77,7 @@ class StockTable:
     log: Path
     base_ms: int  # of version 0; each version is a millisecond later
     head: int = 0  # the newest version known to be taken
-    published: int = 0  # up to there all are in the log
+    published: int = 0  # all up to this one are in the log
     _ahead: set[int] = field(default_factory=set)
 
     @property
@@ -319,7 +319,7 @@ class _Client:
         return is_whole(self._received)
 
     def settle(self, found: Committed) -> None:
-        """Publish what was ratified; try again where another client was first."""
+        """Publish ratified commits; propose again where another client was first."""
         answer, self._received = self._received, b""
         table = self._table
         if is_good(answer):

@@ -84,7 +84,7 @@ class Watch:
         self.peak_rss = max(self.peak_rss, _peak() + below)
 
     def record(self, seconds: float, count: int) -> None:
-        """Put down one sample that was measured elsewhere, of as many things as came of it."""
+        """Record a sample that was measured elsewhere, with the number of things it is about."""
         self.samples.append(seconds / max(1, count))
         self._things = max(1, count)
 

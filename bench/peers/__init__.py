@@ -1,1 +1,1 @@
-"""What we compare ourselves with: an adapter a peer."""
+"""The systems that Headgate is compared with: one adapter for each."""

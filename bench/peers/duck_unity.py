@@ -14,7 +14,7 @@ _EXTENSIONS = ("httpfs", "delta", "unity_catalog")
 
 
 def lacking() -> list[str]:
-    """Say what is not installed."""
+    """Return what is not installed."""
     missing = [
         name for name in _EXTENSIONS if importlib.util.find_spec(f"duckdb_extension_{name}") is None
     ]

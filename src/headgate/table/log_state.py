@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 from urllib.parse import unquote
 
 from headgate.api.messages import RatifiedCommit, Resolved
@@ -312,7 +312,7 @@ class ManagedSource(Source):
             return latest
         metadata = self._resolved.metadata
         if metadata is None:
-            metadata = cast("Metadata", complete(self.state(latest, None), self.label).metadata)
+            _, metadata = complete(self.state(latest, None), self.label)
         return self.version_at(at_ms, latest, metadata)
 
     def in_commit_timestamp(self, version: Version) -> int | None:
@@ -442,8 +442,8 @@ def _path(entry: Entry) -> str:
     return PublishedCommit(entry.version).path if isinstance(entry, RatifiedCommit) else entry.path
 
 
-def complete(state: TableState, label: str) -> TableState:
-    """Refuse a state without protocol, metadata or schema."""
+def complete(state: TableState, label: str) -> tuple[Protocol, Metadata]:
+    """Return protocol and metadata of a state; refuse one without them, or without schema."""
     if state.protocol is None or state.metadata is None:
         lacks = "protocol" if state.protocol is None else "metaData"
         raise MalformedError(
@@ -455,13 +455,14 @@ def complete(state: TableState, label: str) -> TableState:
             " schemaString.",
             remedy=_RESTORE,
         )
-    return state
+    return state.protocol, state.metadata
 
 
-def readable(state: TableState, label: str) -> TableState:
+def readable(state: TableState, label: str) -> tuple[Protocol, Metadata]:
     """Refuse a state that is incomplete or needs reader features we do not support."""
-    refuse_unreadable(cast("Protocol", complete(state, label).protocol), label, state.version)
-    return state
+    protocol, metadata = complete(state, label)
+    refuse_unreadable(protocol, label, state.version)
+    return protocol, metadata
 
 
 def refuse_unreadable(protocol: Protocol, label: str, version: Version) -> None:

@@ -45,7 +45,6 @@ from headgate.table.time_travel import in_commit_timestamp
 class Unread:
     """A version that is known from its catalog, and whose log was not read yet."""
 
-    version: Version
     checksum: VersionChecksum | None  # what the catalog counted, if it did
     commits: tuple[RatifiedCommit, ...]  # from the catalog's answer, for reading the log later
     before: TableState | None  # an earlier version that was read already

@@ -7,8 +7,7 @@ answer has protocol and metadata, the log is read only when files are asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final, cast
+from typing import Final
 
 from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.api.port import ManagingCatalog, Ref
@@ -110,8 +109,8 @@ def load_path(
         latest = source.state(last, None)
     source.refuse_managed(latest)
     if as_of_ms is not None:
-        metadata = complete(latest, location).metadata
-        version = source.version_at(as_of_ms, last, cast("Metadata", metadata))
+        _, metadata = complete(latest, location)
+        version = source.version_at(as_of_ms, last, metadata)
     if version is None or version == last:
         return _plain(source, latest)
     _refuse_missing_version(location, version, last)
@@ -166,26 +165,14 @@ def _managed(
         is_later = seen is not None and base.sequence is not None and base.sequence < seen
         return base.at_sequence(seen) if seen is not None and is_later else base
     before = None if base is None else base.state_in_memory
-    is_latest = version == resolved.latest
-    if is_latest and resolved.protocol is not None and resolved.metadata is not None:
+    if (
+        version == resolved.latest
+        and resolved.protocol is not None
+        and resolved.metadata is not None
+    ):
         return _unread(catalog, resolved, resolved.protocol, resolved.metadata, source.log, before)
-    commit = source.ratified.get(version)
-    timestamp_ms = None if commit is None else commit.timestamp_ms
-    checksum = None if not is_latest else resolved.checksum
-    state = _read(source, resolved, version, before)
-    return Snapshot(
-        location=resolved.location,
-        store=source.log.store,
-        version=state.version,
-        protocol=cast("Protocol", state.protocol),
-        metadata=cast("Metadata", state.metadata),
-        lazy_state=LazyState(state),
-        table_id=resolved.table_id,
-        name=resolved.name,
-        committed_ms=resolved.timestamp_ms if is_latest else timestamp_ms,
-        answer=replaced(resolved, latest=version, commits=(), checksum=checksum),
-        sequence=resolved.sequence,
-    )
+    state, protocol, metadata = _read(source, resolved, version, before)
+    return _snapshot(resolved, source.log, version, protocol, metadata, state)
 
 
 def _unread(
@@ -200,44 +187,53 @@ def _unread(
     label, version = resolved.name or resolved.table_id, resolved.latest
     refuse_unreadable(protocol, label, version)
     _refuse_other_table(metadata, resolved, label)
-    read = partial(_read_later, catalog, resolved, log, version, before)
+
+    def read() -> TableState:
+        # A new source for each attempt: a file that was missing once may exist the next time.
+        return _read(ManagedSource(catalog, resolved, log), resolved, version, before)[0]
+
+    unread = Unread(resolved.checksum, resolved.commits, before, read)
+    return _snapshot(resolved, log, version, protocol, metadata, unread)
+
+
+def _snapshot(
+    resolved: Resolved,
+    log: DeltaLog,
+    version: Version,
+    protocol: Protocol,
+    metadata: Metadata,
+    held: TableState | Unread,
+) -> Snapshot:
+    is_latest = version == resolved.latest
+    checksum = resolved.checksum if is_latest else None
+    timestamps = {commit.version: commit.timestamp_ms for commit in resolved.commits}
     return Snapshot(
         location=resolved.location,
         store=log.store,
         version=version,
         protocol=protocol,
         metadata=metadata,
-        lazy_state=LazyState(Unread(version, resolved.checksum, resolved.commits, before, read)),
+        lazy_state=LazyState(held),
         table_id=resolved.table_id,
         name=resolved.name,
-        committed_ms=resolved.timestamp_ms,
-        answer=replaced(resolved, commits=()),
+        committed_ms=resolved.timestamp_ms if is_latest else timestamps.get(version),
+        answer=replaced(resolved, latest=version, commits=(), checksum=checksum),
         sequence=resolved.sequence,
     )
 
 
-def _read_later(
-    catalog: ManagingCatalog,
-    resolved: Resolved,
-    log: DeltaLog,
-    version: Version,
-    before: TableState | None,
-) -> TableState:
-    # A new source for each attempt: a file that was missing once may exist the next time.
-    return _read(ManagedSource(catalog, resolved, log), resolved, version, before)
-
-
 def _read(
     source: ManagedSource, resolved: Resolved, version: Version, before: TableState | None
-) -> TableState:
-    state = readable(source.state(version, before), source.label)
-    _refuse_other_table(cast("Metadata", state.metadata), resolved, source.label)
+) -> tuple[TableState, Protocol, Metadata]:
+    state = source.state(version, before)
+    protocol, metadata = readable(state, source.label)
+    _refuse_other_table(metadata, resolved, source.label)
     is_latest = version == resolved.latest
     if is_latest:
         check_against_catalog(resolved, state, source.label)
     if not is_latest or resolved.checksum is None:  # else the catalog's count makes it superfluous
         check_against_file(source.checksum(state.version), state, source.label)
-    return state
+    return state, protocol, metadata
 
 
 def _refuse_other_table(metadata: Metadata, resolved: Resolved, label: str) -> None:
@@ -249,14 +245,14 @@ def _refuse_other_table(metadata: Metadata, resolved: Resolved, label: str) -> N
 
 
 def _plain(source: PlainSource, state: TableState) -> Snapshot:
-    state = readable(state, source.label)
+    protocol, metadata = readable(state, source.label)
     check_against_file(source.checksum(state.version), state, source.label)
     return Snapshot(
         location=source.label,
         store=source.log.store,
         version=state.version,
-        protocol=cast("Protocol", state.protocol),
-        metadata=cast("Metadata", state.metadata),
+        protocol=protocol,
+        metadata=metadata,
         lazy_state=LazyState(state),
     )
 
