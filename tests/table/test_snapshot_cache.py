@@ -156,3 +156,12 @@ def test_a_snapshot_seen_at_a_later_sequence_is_another_object_with_the_same_sta
     assert later.state is first.state
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.sequence = Sequence(7)  # type: ignore[misc]
+
+
+def test_the_newest_snapshot_is_kept_however_large_it_is(catalog: FakeCatalog) -> None:
+    cache = SnapshotCache(max_files=1)
+    for version in (4, 9):
+        assert catalog.load(version=Version(version), cache=cache).state.num_files == version
+    newest = catalog.load(cache=cache)
+    assert cache.newest(ID, Version(9)) is newest
+    assert cache.newest(ID, Version(8)) is None

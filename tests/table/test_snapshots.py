@@ -305,6 +305,17 @@ def test_a_published_file_that_is_not_what_the_catalog_lists_is_refused() -> Non
 
 
 @req("RD-06")
+def test_versions_below_those_that_the_catalog_holds_are_not_requested_from_it() -> None:
+    catalog = appended(9)
+    catalog.publish()
+    catalog.held_from = 7
+    assert paths(catalog.load(version=Version(6))) == f(*range(1, 7))
+    assert catalog.calls == ["resolve"]
+    catalog.calls.clear()
+    assert paths(catalog.load(version=Version(8))) == f(*range(1, 9))
+    assert catalog.calls == ["resolve", "ratified_commits"]
+
+
 @pytest.mark.parametrize("held_from", [None, 0, 3])
 def test_removing_files_one_by_one_gives_right_rows_or_an_error(held_from: int | None) -> None:
     catalog = appended(4)
