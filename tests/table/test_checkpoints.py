@@ -1,5 +1,6 @@
 """Checkpoints: every form comes out alike, and only a published version gets one."""
 
+import io
 import json
 import random
 import shutil
@@ -17,7 +18,12 @@ from deltalake import DeltaTable
 from duckdb_extensions import import_extension
 
 from headgate import failpoints
-from headgate.errors import NotPublishedError, UnsupportedFeatureError, VersionGoneError
+from headgate.errors import (
+    MalformedError,
+    NotPublishedError,
+    UnsupportedFeatureError,
+    VersionGoneError,
+)
 from headgate.failpoints import FailPointError
 from headgate.protocol.actions import (
     Action,
@@ -49,7 +55,7 @@ from headgate.storage.object_store import ObjectStore
 from headgate.table import checkpoints, file_columns
 from headgate.table.checkpoint_writer import Form, form_for, write_checkpoint, write_checksum
 from headgate.table.checkpoints import UnusableError, read_checkpoint
-from headgate.table.log_files import DeltaLog, Hint, log_files
+from headgate.table.log_files import DeltaLog, log_files
 from headgate.table.snapshot import Snapshot
 from headgate.table.snapshot_loader import load_path
 from tests.kit import req, shows
@@ -249,6 +255,7 @@ def test_tombstones_are_kept_for_as_long_as_the_table_says(form: Form) -> None:
     ("now_ms", "kept"),
     [
         (WEEK + 1_000, ["b%20c.parquet", "day=mon/a.parquet"]),
+        (2 * WEEK, ["b%20c.parquet"]),
         (2 * WEEK + 1_000, ["b%20c.parquet"]),
     ],
 )
@@ -302,6 +309,26 @@ def test_files_lie_in_sidecars_of_bounded_size() -> None:
     sidecars = list(store.list(SIDECARS))
     assert len(sidecars) == 3
     assert paths(by_path(store)) == f(*range(5))
+
+
+def test_statistics_of_a_sidecar_that_was_replaced_meanwhile_are_refused() -> None:
+    store = MemoryStore()
+    written(store, table_of(store), Form.V2)
+    without_commits(store)
+    for is_longest in (True, False):
+        snapshot = by_path(store)
+        sidecars = {
+            item.path: pq.read_table(io.BytesIO(store.get(item.path)))["add"].drop_null()
+            for item in store.list(SIDECARS)
+        }
+        by_length = sorted(sidecars, key=lambda path: len(sidecars[path]))
+        kept = {path: store.get(path) for path in sidecars}
+        for path in sidecars:
+            store.put(path, kept[by_length[-1 if is_longest else 0]])
+        with pytest.raises(MalformedError, match="it changed while it was read"):
+            snapshot.files()
+        for path, content in kept.items():
+            store.put(path, content)
 
 
 def test_a_sidecar_may_be_named_with_its_path_and_encoded() -> None:
@@ -402,12 +429,15 @@ def test_the_hint_names_the_newest_checkpoint_and_never_goes_back() -> None:
     written(store, table_of(store, COMMITS[:3]))
     snapshot = table_of(store)
     written(store, snapshot, Form.V2)
-    assert DeltaLog(store).last_checkpoint() == Hint(Version(3))
+    assert DeltaLog(store).last_checkpoint() == Version(3)
     said = json.loads(store.get(LAST_CHECKPOINT))
     assert (said["version"], said["numOfAddFiles"]) == (3, 2)
     assert said["v2Checkpoint"]["path"].startswith("00000000000000000003.checkpoint.")
     written(store, by_path(store, version=Version(1)))
-    assert DeltaLog(store).last_checkpoint() == Hint(Version(3))
+    assert DeltaLog(store).last_checkpoint() == Version(3)
+    store.put(LAST_CHECKPOINT, b'{"version":3}')
+    written(store, snapshot, Form.V2)
+    assert json.loads(store.get(LAST_CHECKPOINT)).keys() == said.keys()
 
 
 POINTS = [

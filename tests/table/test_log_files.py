@@ -19,7 +19,7 @@ from headgate.protocol.paths import (
     StagedCommit,
 )
 from headgate.storage.memory import MemoryStore
-from headgate.table.log_files import DeltaLog, Hint, log_files
+from headgate.table.log_files import DeltaLog, log_files
 from tests.kit import req, shows
 from tests.kit.faulty_stores import CountingStore, NoStagedListing, ShufflingStore
 
@@ -108,7 +108,7 @@ def test_the_hint_tells_where_the_newest_checkpoint_is() -> None:
     log = log_with()
     assert log.last_checkpoint() is None
     log.store.put(LAST_CHECKPOINT, json.dumps({"version": 7, "size": 3, "parts": 2}).encode())
-    assert log.last_checkpoint() == Hint(Version(7), parts=2)
+    assert log.last_checkpoint() == Version(7)
 
 
 @shows("FP14")

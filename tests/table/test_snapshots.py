@@ -507,13 +507,12 @@ def test_a_snapshot_is_held_against_the_catalogs_checksum(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     catalog = catalog_of((add("a", 10),), (add("b", 5),), (remove("a"),))
-    catalog.checksum = VersionChecksum(
-        table_size_bytes=5, num_files=1, metadata=metadata(), protocol=MANAGED
-    )
+    right = VersionChecksum(table_size_bytes=5, num_files=1, metadata=metadata(), protocol=MANAGED)
+    catalog.checksum = right
     assert paths(catalog.load()) == ["b"]
     assert caplog.messages == []
     for wrong in ({"num_files": 2}, {"table_size_bytes": 6}):
-        catalog.checksum = msgspec.structs.replace(catalog.checksum, **wrong)
+        catalog.checksum = msgspec.structs.replace(right, **wrong)
         # The rows are those of the commits, whose bytes are hashed: the sum is off, and said to be.
         assert paths(catalog.load()) == ["b"]
         assert "checksum declares" in caplog.messages[-1]

@@ -223,7 +223,7 @@ def write_checkpoint(
         }
     hint = DeltaLog(store).last_checkpoint()
     fail_point("checkpoint.before_hint")
-    if hint is None or hint.version <= state.version:
+    if hint is None or hint <= state.version:
         store.put(LAST_CHECKPOINT, json.dumps(fields, separators=(",", ":")).encode())
     return KnownFile(
         kind=FileKind.CHECKPOINT, first=state.version, last=state.version, paths=(head.path,)

@@ -51,14 +51,6 @@ class Listed:
     modified_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """The fields of `_last_checkpoint` that help to find the checkpoint."""
-
-    version: Version
-    parts: int | None = None
-
-
 class DeltaLog:
     """The log of one table on its store."""
 
@@ -170,16 +162,15 @@ class DeltaLog:
             kind = UnfinishedError if content.startswith(existing) else LogDivergedError
             raise kind(f"{path} in {self.store.url} does not hold the ratified bytes.")
 
-    def last_checkpoint(self) -> Hint | None:
-        """Read the hint to the newest checkpoint; None if it is missing or malformed."""
+    def last_checkpoint(self) -> Version | None:
+        """Read which checkpoint is the newest; None if the hint is missing or malformed."""
         try:
-            fields = json.loads(self.store.get(LAST_CHECKPOINT))
-            version, parts = fields["version"], fields.get("parts")
-        except (HeadgateError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            version = json.loads(self.store.get(LAST_CHECKPOINT))["version"]
+        except (HeadgateError, ValueError, KeyError, TypeError, RecursionError):
             return None
         if type(version) is not int or not 0 <= version < 2**63:
             return None
-        return Hint(Version(version), parts if type(parts) is int else None)
+        return Version(version)
 
 
 def log_files(listed: Iterable[Listed]) -> list[LogFile]:

@@ -337,8 +337,8 @@ class PlainSource(Source):
     def latest(self) -> Version:
         hint = self.log.last_checkpoint()
         if hint is not None:
-            self.listing = self.log.list(hint.version)
-            if newest_checkpoint(hint.version, listed=log_files(self.listing)) is None:
+            self.listing = self.log.list(hint)
+            if newest_checkpoint(hint, listed=log_files(self.listing)) is None:
                 self.listing = None  # the hint names no checkpoint that exists
         if self.listing is None:
             self._list_all()

@@ -33,7 +33,7 @@ from headgate.protocol.paths import (
     PublishedCommit,
     parse,
 )
-from headgate.table.log_files import DeltaLog, Hint
+from headgate.table.log_files import DeltaLog
 
 _FRESH_MS: Final = 3_600_000  # a younger unrecorded file may still be being written
 _DIFFERS: Final = "has other files than its commits, so that readers get wrong rows"
@@ -80,7 +80,7 @@ class DerivedFiles:
     """The damage among the derived files of one log."""
 
     damaged: Sequence[DamagedFile]
-    dangling: Hint | None  # `_last_checkpoint`, if it names a checkpoint that cannot be used
+    dangling: Version | None  # `_last_checkpoint`, if it names a checkpoint that cannot be used
 
     def findings(self, name: str) -> Iterator[Finding]:
         """Yield a finding for each damaged file."""
@@ -133,8 +133,8 @@ def inspect_derived_files(
         damaged.append(DamagedFile(file, problem, is_known, is_needed))
     is_dangling = (
         hint is not None
-        and hint.version <= latest
-        and hint.version not in checkpoints | broken
+        and hint <= latest
+        and hint not in checkpoints | broken
         and log.last_checkpoint() == hint  # otherwise another checkpoint was just written
     )
     return DerivedFiles(damaged, hint if is_dangling else None)
@@ -175,12 +175,12 @@ def repair_derived_files(
         )
 
 
-def _dangling(name: str, hint: Hint) -> Finding:
+def _dangling(name: str, hint: Version) -> Finding:
     return Finding(
         rule="last-checkpoint",
         severity=Severity.WARNING,
         table=name,
-        version=hint.version,
+        version=hint,
         path=LAST_CHECKPOINT,
         says=_DANGLING,
         remedy="Run `headgate fsck --repair`, or write another checkpoint with "
