@@ -304,7 +304,7 @@ def test_a_published_file_that_is_not_what_the_catalog_lists_is_refused() -> Non
         catalog.load()
 
 
-@req("RD-06")
+@req("RD-04")
 def test_versions_below_those_that_the_catalog_holds_are_not_requested_from_it() -> None:
     catalog = appended(9)
     catalog.publish()
@@ -316,6 +316,7 @@ def test_versions_below_those_that_the_catalog_holds_are_not_requested_from_it()
     assert catalog.calls == ["resolve", "ratified_commits"]
 
 
+@req("RD-06")
 @pytest.mark.parametrize("held_from", [None, 0, 3])
 def test_removing_files_one_by_one_gives_right_rows_or_an_error(held_from: int | None) -> None:
     catalog = appended(4)
