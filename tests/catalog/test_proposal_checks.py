@@ -323,6 +323,23 @@ def test_the_timestamp_of_a_transaction_is_after_those_of_all_its_tables(
     assert answer.timestamp_ms == START_MS + 200_001
 
 
+@req("MT-16", "CM-36")
+@pytest.mark.parametrize("behind_ms", [0, 1])
+def test_the_timestamp_of_a_staged_part_must_fit_the_tables_of_inline_parts(
+    inline_lake: House, behind_ms: int
+) -> None:
+    lake = inline_lake
+    one, other = lake.create("one").table_id, lake.create("other").table_id
+    before, txn_id = new_txn_id(), new_txn_id()
+    stamp = START_MS + 200_000
+    lake.way = Way.STAGED
+    ahead = lake.part(other, 1, add(), txn_id=before, timestamp_ms=stamp - behind_ms)
+    won(lake.catalog.propose(transaction(ahead, txn_id=before)))
+    brings_stamp = lake.part(one, 1, add(), txn_id=txn_id, timestamp_ms=stamp)
+    answer = lake.catalog.propose(transaction(brings_stamp, part(other, 2, add()), txn_id=txn_id))
+    assert isinstance(answer, Ratified if behind_ms else VersionTaken)
+
+
 # Row ids
 
 
