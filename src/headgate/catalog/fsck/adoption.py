@@ -186,10 +186,10 @@ class Adoption(Component):
         def adopt(unit: WriteUnit) -> None:
             for commit in parts:
                 now = unit.table(commit.table.row.id)
-                if now is None or now.head + 1 != commit.version or now.published != now.head:
+                if now is None or now.head + 1 != commit.version:
                     raise InvalidCommitError(
                         commit.table.row.id,
-                        [f"version {commit.version} is not the next to publish"],
+                        [f"version {commit.version} is not the next"],
                     )
             self._decider.adopt(unit, proposal)
             for commit in parts:
