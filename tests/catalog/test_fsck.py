@@ -33,6 +33,7 @@ from headgate.protocol.paths import (
     PublishedCommit,
     StagedCommit,
 )
+from headgate.settings import Settings
 from headgate.storage import locations
 from headgate.table.log_files import DeltaLog
 from tests.catalog.conftest import House
@@ -42,6 +43,7 @@ from tests.kit.builders import (
     START_MS,
     add,
     file_content,
+    metadata,
     new_table_id,
     new_txn_id,
     protocol,
@@ -88,6 +90,33 @@ def test_an_older_copy_of_the_database_is_noticed_before_it_ratifies_and_mended(
     ] == contents
     assert isinstance(lake.propose(table.table_id, 5, add()), Ratified)
     assert lake.catalog.publish(table.table_id) == 5
+
+
+@shows("FS3")
+@pytest.mark.parametrize("difference", ["time", "required feature", "partition columns"])
+def test_what_was_allowed_when_it_was_ratified_is_ratified_again(
+    inline_lake: House, difference: str
+) -> None:
+    """It would be refused now: by the clock, by a setting, or without a look at old files."""
+    lake = inline_lake
+    on = {"delta.enableDeletionVectors": "true"}
+    schema = "id long, day date"
+    table_id = lake.create(schema=schema, features=("deletionVectors",), properties=on).table_id
+    lake.catalog.publish(table_id)
+    off = metadata(table_id, schema, properties={"delta.enableDeletionVectors": "false"})
+    action, ahead_ms = {
+        "time": (add(), 10**6),
+        "required feature": (off, 1),
+        "partition columns": (metadata(table_id, schema, ["day"], on), 1),
+    }[difference]
+    txn_id = new_txn_id()
+    content = file_content(action, txn_id=txn_id, timestamp_ms=lake.stamp_of(table_id) + ahead_ms)
+    lake.log(table_id).store.put(PublishedCommit(Version(1)).path, content)
+    lake.settings = Settings(verify_staged=0, required_features="deletionVectors")
+    lake.restart()
+    assert [(f.rule, f.repaired) for f in problems(lake, repair=True)] == [("FS3", True)]
+    assert isinstance(lake.database.outcome(txn_id), Ratified)
+    assert lake.catalog.resolve(table_id).latest == 1
 
 
 def test_of_what_lies_above_an_older_copy_only_what_follows_on_is_the_catalogs(
