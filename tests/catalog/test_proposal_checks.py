@@ -80,6 +80,36 @@ def test_a_scan_older_than_the_version_that_is_built_on_counts_winners_from_ther
     assert rules(answer) == {"R5"}
 
 
+@shows("FM4")
+@pytest.mark.parametrize("more", ["nothing", "a read", "a read that fed nothing", "a removal"])
+def test_an_append_in_a_transaction_that_does_more_is_not_recorded_as_blind(
+    inline_lake: House, more: str
+) -> None:
+    """Its writer does not say `isBlindAppend`, so only the transaction as a whole shows it."""
+    lake = inline_lake
+    table_id, other = lake.create("one").table_id, lake.create("other").table_id
+    file = add()
+    won(lake.propose(other, 1, file))
+    late = transaction(
+        part(table_id, 1, add()), scans=(Scan(table_id=table_id, version=Version(0)),)
+    )
+    scan = Scan(table_id=other, version=Version(1), fed=more == "a read")
+    parts = [part(table_id, 1, add()), part(other, 2, remove(file))]
+    won(
+        lake.catalog.propose(
+            transaction(
+                *(parts if more == "a removal" else parts[:1]),
+                scans=(scan,) if "read" in more else (),
+            )
+        )
+    )
+    answer = lake.catalog.propose(late)
+    if more in ("a read", "a removal"):
+        assert rules(answer) == {"R7"}
+    else:
+        won(answer)
+
+
 # What a txnId was used for
 
 
