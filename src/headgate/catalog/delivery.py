@@ -68,7 +68,6 @@ class EventFilter:
         return self._changed == self._keys
 
     def reset(self) -> None:
-        """Forget which tables changed."""
         self._changed.clear()
 
 
@@ -103,7 +102,6 @@ class Delivery(Component):
         )
 
     def start(self) -> None:
-        """Begin to deliver."""
         self._thread.start()
 
     def stop(self, deadline: float | None = None) -> None:

@@ -154,7 +154,10 @@ class EventFeed(Component):
                     done[waiter] = _in_the_future_error(after, latest)
                 elif after < latest:
                     if request not in pages:  # many waiters have the same request
-                        pages[request] = _page_or_error(unit, *request)
+                        try:
+                            pages[request] = page(unit, *request)
+                        except VersionGoneError as error:  # must not affect other waiters
+                            pages[request] = error
                     done[waiter] = pages[request]
                 elif waiter.deadline <= now:
                     done[waiter] = ()
@@ -175,14 +178,6 @@ def page(unit: ReadUnit, after: Sequence | None, limit: int) -> EventPage:
     # A table's name is read once; later changes of it are in the rows.
     names: dict[TableId, str | None] = {}
     return tuple(_event(unit, row, names) for row in rows)
-
-
-def _page_or_error(unit: ReadUnit, after: Sequence, limit: int) -> EventPage | Exception:
-    """Return a page, or the error of reading it, which must not affect other waiters."""
-    try:
-        return page(unit, after, limit)
-    except VersionGoneError as error:
-        return error
 
 
 def _start(unit: ReadUnit, after: Sequence | None) -> Sequence:

@@ -33,6 +33,7 @@ from headgate.api.messages import (
     VersionTaken,
 )
 from headgate.api.port import Progress, Ref
+from headgate.catalog import first_version
 from headgate.catalog.fsck.data_files import missing_data_files
 from headgate.catalog.fsck.filesystem_log import FilesystemLogCheck
 from headgate.catalog.fsck.leftovers import is_fresh, unknown_folder
@@ -40,7 +41,6 @@ from headgate.clock import Clock, Ids
 from headgate.errors import (
     AlreadyExistsError,
     HeadgateError,
-    InvalidCommitError,
     MalformedError,
     NotEmptyError,
     NotFoundError,
@@ -50,9 +50,8 @@ from headgate.errors import (
 )
 from headgate.failpoints import fail_point
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, SchemaName, TableName, fold
-from headgate.protocol import features
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
-from headgate.protocol.commit import admission, examination, inline_content
+from headgate.protocol.commit import admission, examination
 from headgate.protocol.commit.content import Inline, Put, Way
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.commit.facts import Head
@@ -251,18 +250,7 @@ class FilesystemCatalog:
             )
         examined = examination.examine(first)
         now_ms = self._clock.now_ms()
-        first_violations = admission.judge_first(examined, table_id, now_ms=now_ms, txn_id=txn_id)
-        if violations := [*examined.violations, *first_violations]:
-            raise InvalidCommitError(str(name), violations)
-        assert examined.protocol is not None  # judged
-        is_tracked = features.is_supported(examined.protocol, "rowTracking")
-        content, _ = inline_content.compose(
-            examined,
-            txn_id=txn_id,
-            timestamp_ms=timestamps.next_timestamp(now_ms, 0, ()),
-            version=Version(0),
-            row_id_high_water=-1 if is_tracked else None,
-        )
+        content = first_version.compose(examined, name, table_id, txn_id, now_ms, clock_ms=0)
         location = self._location(name)
         log = DeltaLog(self._store_for(location))
         if not log.is_published(Version(0)) and log.list():

@@ -38,7 +38,6 @@ class Housekeeper(Component):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Run at intervals from now on."""
         self._thread = threading.Thread(
             target=self._loop, name="headgate-housekeeping", daemon=True
         )

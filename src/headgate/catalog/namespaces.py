@@ -34,12 +34,10 @@ class NamespaceService(Component):
             return tuple(unit.namespaces())
 
     def creation_times(self) -> dict[SchemaName, int]:
-        """Return when each namespace was created."""
         with self._store.read() as unit:
             return unit.namespace_creation_times()
 
     def details(self, catalog: str) -> CatalogDetails:
-        """Return the details of a catalog and of its schemas."""
         with self._store.read() as unit:
             return namespace_details.read(unit, catalog)
 

@@ -18,11 +18,11 @@ from headgate.catalog import descriptions, lookup
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.decider import Decider, keys_of, recorded_answer
 from headgate.catalog.event_feed import EventFeed
+from headgate.catalog.first_version import Judge, nothing_more
 from headgate.catalog.fsck.table_check import is_next
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.ratifier import Later, Step, Waiter
 from headgate.catalog.stores.port import CommitRow, TableRow, WriteUnit
-from headgate.catalog.tables import Judge, nothing_more
 from headgate.catalog.writer_limit import WriterLimit
 from headgate.errors import (
     BusyError,

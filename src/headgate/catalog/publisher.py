@@ -72,7 +72,6 @@ class Publisher(Component):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Publish in the background from now on."""
         self._thread = threading.Thread(target=self._run, name="headgate-publisher", daemon=True)
         self._thread.start()
 
@@ -313,7 +312,6 @@ class Publisher(Component):
     def _record(
         self, row: TableRow, first: Version, last: Version, lease: str | None = None
     ) -> TableRow:
-        """Record what is published, and release the lease."""
         fail_point("publisher.before_record")
         now_ms = self._clock.now_ms()
 

@@ -86,7 +86,6 @@ class Purger(Component):
             _log.warning("table %s is not purged yet: %s", table_id, error)
 
     def unfinished(self) -> list[TableId]:
-        """Return the tables whose purge was interrupted."""
         with self._store.read() as unit:
             return [
                 row.id for row in unit.tables_in_state(TableStatus.PURGED) if is_unfinished(row)

@@ -134,7 +134,6 @@ class Ratifier:
             self._drain()
 
     def refuse_if_stopped(self) -> None:
-        """Raise if the ratifier has stopped, with the reason."""
         if self._stopped is not None:
             raise self._refusal()
 

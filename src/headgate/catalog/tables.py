@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headgate.api.messages import Resolved, StagingTable, TableEntry
-from headgate.catalog import lookup, namespace_details
+from headgate.catalog import first_version, lookup, namespace_details
 from headgate.catalog.allowed_locations import TABLES, AllowedLocations
 from headgate.catalog.component import Component, Shared
 from headgate.catalog.event_feed import EventFeed
+from headgate.catalog.first_version import Judge, nothing_more
 from headgate.catalog.idempotency import RequestKey
 from headgate.catalog.publisher import Publisher
 from headgate.catalog.purge import is_unfinished
@@ -34,11 +35,11 @@ from headgate.failpoints import fail_point
 from headgate.names import SchemaName, TableName
 from headgate.protocol import features
 from headgate.protocol.actions import Format, Metadata, TableId, TxnId, Version
-from headgate.protocol.commit import admission, examination, inline_content, row_ids
+from headgate.protocol.commit import examination, row_ids
 from headgate.protocol.commit.content import Inline, Way
-from headgate.protocol.commit.examination import Examined, Violation
+from headgate.protocol.commit.examination import Violation
 from headgate.protocol.encoding import from_json, to_json
-from headgate.protocol.log import checksums, timestamps
+from headgate.protocol.log import checksums
 from headgate.protocol.paths import PublishedCommit
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.protocol.schema import types as schemas
@@ -53,16 +54,8 @@ from headgate.storage import locations
 
 _log = logging.getLogger(__name__)
 
-# Compares content with what its client declared about it.
-Judge = Callable[[Examined], Iterable[Violation]]
-
 _ZERO = Version(0)
 _NONE = Version(-1)
-
-
-def nothing_more(examined: Examined) -> Iterable[Violation]:
-    """Return no violations: the client declared nothing about the content."""
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,6 @@ class ExternalTable:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     def metadata(self, table_id: TableId) -> Metadata:
-        """Return the metadata that the catalog stores of it."""
         return Metadata(
             id=table_id,
             description=self.comment,
@@ -96,7 +88,6 @@ class ExternalTable:
         )
 
     def refuse_if_invalid(self) -> None:
-        """Raise if the format or the schema is not valid."""
         if not (self.format.isascii() and self.format.isalnum() and len(self.format) <= 40):
             raise InvalidArgumentError(
                 f"{self.format[:60]!r} is not a valid format.",
@@ -184,20 +175,8 @@ class TableService(Component):
                 return describe(unit, table_id)
             lookup.refuse_unless_allowed(row, TableTransition.REGISTER)
             now_ms = self._clock.now_ms()
-            self._judge(examined, row.id, now_ms, name, txn_id=None, more=judge)
-            assert examined.timestamp_ms is not None  # checked by _judge
-            assert examined.txn_id is not None  # checked by _judge
-            self._record_first(
-                unit,
-                row,
-                name,
-                examined,
-                content,
-                txn_id=examined.txn_id,
-                timestamp_ms=examined.timestamp_ms,
-                now_ms=now_ms,
-                way=Way.PUT_IF_ABSENT,
-            )
+            first_version.refuse_violations(examined, name, row.id, now_ms, judge=judge)
+            self._record_first(unit, row, name, content, now_ms, Way.PUT_IF_ABSENT)
             return describe(unit, table_id)
 
         fail_point("registry.before_register")
@@ -292,29 +271,9 @@ class TableService(Component):
                 row = unit.insert_table(self._new_row(table_id, location))
             lookup.refuse_unless_allowed(row, TableTransition.REGISTER)
             now_ms = self._clock.now_ms()
-            self._judge(examined, table_id, now_ms, name, txn_id=txn_id)
-            assert examined.protocol is not None  # checked by _judge
-            timestamp_ms = timestamps.next_timestamp(now_ms, unit.clock().clock_ms, ())
-            is_tracked = features.is_supported(examined.protocol, "rowTracking")
-            content, _ = inline_content.compose(
-                examined,
-                txn_id=txn_id,
-                timestamp_ms=timestamp_ms,
-                version=_ZERO,
-                row_id_high_water=-1 if is_tracked else None,
-            )
-            stored = examination.examine_file(content)
-            self._record_first(
-                unit,
-                row,
-                name,
-                stored,  # with the row ids assigned above
-                content,
-                txn_id=txn_id,
-                timestamp_ms=timestamp_ms,
-                now_ms=now_ms,
-                way=Way.INLINE,
-            )
+            clock_ms = unit.clock().clock_ms
+            content = first_version.compose(examined, name, table_id, txn_id, now_ms, clock_ms)
+            self._record_first(unit, row, name, content, now_ms, Way.INLINE)
 
         fail_point("registry.before_register")
         self._change(txn_id, create)
@@ -440,7 +399,6 @@ class TableService(Component):
         return row.id if row is not None and row.location == normalized else None
 
     def _own_location(self, table_id: TableId, namespace: SchemaName | None) -> str:
-        """Choose the location of a new table."""
         own = None
         if namespace is not None:
             with self._store.read() as unit:
@@ -495,42 +453,20 @@ class TableService(Component):
             )
         raise AlreadyExistsError(f"{location} already has a Delta table.")
 
-    def _judge(
-        self,
-        examined: Examined,
-        table_id: TableId,
-        now_ms: int,
-        name: TableName,
-        txn_id: TxnId | None,
-        more: Judge = nothing_more,
-    ) -> None:
-        violations = [
-            *examined.violations,
-            *more(examined),
-            *admission.judge_first(
-                examined,
-                table_id,
-                now_ms=now_ms,
-                txn_id=txn_id,
-            ),
-        ]
-        if violations:
-            raise InvalidCommitError(str(name), violations)
-
     def _record_first(
         self,
         unit: WriteUnit,
         row: TableRow,
         name: TableName,
-        examined: Examined,
         content: bytes,
-        *,
-        txn_id: TxnId,
-        timestamp_ms: int,
         now_ms: int,
         way: Way,
     ) -> None:
-        """Record version 0 and the table's name. Spec: LC-01."""
+        """Record version 0, which was checked, and the table's name. Spec: LC-01."""
+        examined = examination.examine_file(content)
+        txn_id, timestamp_ms = examined.txn_id, examined.timestamp_ms
+        assert txn_id is not None  # checked
+        assert timestamp_ms is not None
         lookup.require_namespace(unit, name.namespace)
         if unit.table_id_of(name) is not None:
             raise AlreadyExistsError(f"There is a table {name} already.")

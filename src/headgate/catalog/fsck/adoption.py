@@ -52,7 +52,6 @@ class _MissingCommit:
 
     @property
     def order(self) -> tuple[int, TxnId]:
-        """The sort key that orders missing commits of all tables."""
         return self.timestamp_ms, self.txn_id
 
     @property
@@ -122,7 +121,6 @@ class Adoption(Component):
             version, timestamp_ms = version + 1, later_ms
 
     def _ratify(self, parts: list[_MissingCommit]) -> Iterator[Finding]:
-        """Ratify the parts of one transaction."""
         for commit in parts:
             self._publish(commit.table.row.id)
             with self._store.read() as unit:

@@ -54,7 +54,6 @@ class DamagedFile:
         return self.file.kind.value
 
     def finding(self, name: str) -> Finding:
-        """Return the finding that reports this file."""
         if self.is_needed:
             says = f"{self.says}, and the commits that it covers are not all in the log"
             remedy = RESTORE
@@ -83,7 +82,6 @@ class DerivedFiles:
     dangling: Version | None  # `_last_checkpoint`, if it names a checkpoint that cannot be used
 
     def findings(self, name: str) -> Iterator[Finding]:
-        """Yield a finding for each damaged file."""
         for damaged in self.damaged:
             yield damaged.finding(name)
         if self.dangling is not None:
@@ -279,11 +277,9 @@ class DerivedFileChecker(Component):
     """Checks the derived files of a catalog's tables, and repairs damaged ones."""
 
     def check(self, table_id: TableId, name: str, log: DeltaLog) -> list[Finding]:
-        """Check a table; change nothing."""
         return list(self._inspect(table_id, log).findings(name))
 
     def repair(self, table_id: TableId, name: str, log: DeltaLog) -> list[Finding]:
-        """Repair a table; return what was repaired."""
         return list(
             repair_derived_files(
                 name,

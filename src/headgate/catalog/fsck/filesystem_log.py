@@ -46,7 +46,6 @@ class FilesystemLogCheck:
     _txn_ids: dict[TxnId, Version] = field(default_factory=dict)
 
     def findings(self) -> Iterator[Finding]:
-        """Check the whole log."""
         listed = [item.file for item in self.log.list()]
         following = Version(0)
         for version in sorted(f.version for f in listed if isinstance(f, PublishedCommit)):
