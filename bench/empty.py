@@ -1,4 +1,4 @@
-"""`python -m bench.empty --port N`: Starlette on granian, set up like our server, doing nothing.
+"""`python -m bench.empty --port N`: an application that does nothing, served as ours is.
 
 It reads the body and answers as long an answer as a commit gets, in either API. What a load
 generator reaches here is the most it can reach anywhere.
@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from bench.server import die_with_parent, serve
+from bench.server import serve
 from bench.unity import API
 
 _ANSWER = b'{"version":1,"timestampMs":0,"content":"%s"}' % (b"x" * 1_400)
@@ -32,8 +32,7 @@ class _Handler:
 
 
 def create_app() -> Starlette:
-    """Create the application in the worker's process, which ends with its parent."""
-    die_with_parent()
+    """Create the application."""
     return Starlette(
         routes=[
             Route("/v1/tables/{tableId}/commits", _Handler(), methods=["POST"]),
@@ -44,4 +43,4 @@ def create_app() -> Starlette:
 
 
 if __name__ == "__main__":
-    serve("bench.empty:create_app", int(sys.argv[-1]))
+    serve(create_app, int(sys.argv[-1]))

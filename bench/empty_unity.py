@@ -7,16 +7,13 @@ memory and not checked: the time that DuckDB takes with this server is DuckDB's 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from bench.server import die_with_parent, serve
-
-_FILE = "HEADGATE_BENCH_ANSWERS"
+from bench.server import serve
 
 
 class _Application:
@@ -61,12 +58,6 @@ class _Application:
         return json.dumps(table).encode()
 
 
-def create_app() -> _Application:
-    """Create the application in the worker's process, which ends with its parent."""
-    die_with_parent()
-    return _Application(json.loads(Path(os.environ[_FILE]).read_bytes()))
-
-
 if __name__ == "__main__":
-    os.environ[_FILE] = sys.argv[1]
-    serve("bench.empty_unity:create_app", int(sys.argv[-1]))
+    answers = json.loads(Path(sys.argv[1]).read_bytes())
+    serve(lambda: _Application(answers), int(sys.argv[-1]))

@@ -29,7 +29,7 @@ _OTHERS = "publisher's statements"
 # The publisher's own among the statements of a unit that it shares with proposals.
 _ITS_OWN = (" leases ", "UPDATE commits SET published_ms", "UPDATE tables SET published")
 _READING, _JUDGING, _ANSWERING = "decoding", "judging content", "encoding"
-_SOCKETS, _LOOP, _PUBLISHING = "granian", "ASGI and hops", "publishing"
+_LOOP, _PUBLISHING = "HTTP and hops", "publishing"
 
 _stacks = threading.local()
 
@@ -136,10 +136,9 @@ def _cpu_row(before: Any, after: Any, cpu: float, commits: int) -> dict[str, flo
     in_loop = sum(steps.get(name, 0.0) for name in (_READING, _JUDGING, _ANSWERING))
     in_ratifier = sum(steps.get(name, 0.0) for name in (_DECIDING, _STATEMENTS, _COMMIT, _OTHERS))
     # Threads that publish come and go, and take their count with them: they are the rest.
-    stayed = sum(threads.get(name, 0.0) for name in ("granian", "loop", "ratifier"))
+    stayed = sum(threads.get(name, 0.0) for name in ("loop", "ratifier"))
     row = {
         "all": cpu,
-        _SOCKETS: threads.get("granian", 0.0),
         _LOOP: threads.get("loop", 0.0) - in_loop,
         **{name: steps.get(name, 0.0) for name in _ORDER},
         "ratifier's own": threads.get("ratifier", 0.0) - in_ratifier,
@@ -158,9 +157,12 @@ _ORDER = (_READING, _JUDGING, _DECIDING, _STATEMENTS, _COMMIT, _ANSWERING)
 def create_app() -> Any:
     """Create the application with clocks around its steps, in the worker's process."""
     _put_clocks()
+    from headgate.serve import Serving
     from headgate.serve import create_app as create
+    from headgate.settings import Settings
 
-    inner: Any = create()
+    store = os.environ["HEADGATE_STORE"]
+    inner: Any = create(Serving(store), Settings.from_environment(os.environ), None)
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["path"] != "/laps":
@@ -239,7 +241,7 @@ def _stack() -> dict[str, list[float]]:
 
 
 def _threads() -> dict[str, float]:
-    """Sum up processor time by kind of thread; threads unknown to Python are granian's."""
+    """Sum up processor time by kind of thread."""
     known = {str(thread.native_id): thread.name for thread in threading.enumerate()}
     found: dict[str, float] = collections.defaultdict(float)
     for task in Path("/proc/self/task").iterdir():
@@ -249,14 +251,13 @@ def _threads() -> dict[str, float]:
 
 
 def _kind(name: str | None) -> str:
-    if name is None:
-        return "granian"
     if name == "headgate-ratifier":
         return "ratifier"
-    return "publishing" if name.startswith("headgate-publish") else "loop"
+    is_publishing = name is not None and name.startswith("headgate-publish")
+    return "publishing" if is_publishing else "loop"
 
 
 if __name__ == "__main__":
     from bench.server import serve
 
-    serve("bench.laps:create_app", int(sys.argv[-1]))
+    serve(create_app, int(sys.argv[-1]))

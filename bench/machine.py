@@ -27,7 +27,7 @@ _PACKAGES = (
     "pyspark",
     "apsw",
     "psycopg",
-    "granian",
+    "httptools",
     "starlette",
     "httpx",
 )

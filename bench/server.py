@@ -15,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
+
+from starlette.types import ASGIApp
 
 from bench.harness import PATHS, ROOT, SideError
 from bench.watch import descendants, process_cpu
@@ -136,23 +138,15 @@ def empty() -> Server:
     return Server("-m", "bench.empty")
 
 
-def serve(application: str, port: int) -> None:
-    """Serve the application that a factory makes, set up like `headgate serve`, until killed."""
-    from granian.constants import HTTPModes, Interfaces
-    from granian.log import LogLevels
-    from granian.server import Server as Granian
+def serve(create: Callable[[], ASGIApp], port: int) -> None:
+    """Serve an application as a worker of `headgate serve` does, until killed."""
+    from headgate.http import worker
+    from headgate.http.connection import Limits
 
-    Granian(
-        application,
-        factory=True,
-        address=HOST,
-        port=port,
-        interface=Interfaces.ASGI,
-        http=HTTPModes.http1,
-        websockets=False,
-        workers=1,
-        log_level=LogLevels("warning"),
-    ).serve()
+    die_with_parent()
+    with socket.create_server((HOST, port), backlog=worker.BACKLOG) as listening:
+        listening.setblocking(False)
+        worker.run(listening, create, Limits(), stop_s=1.0)
 
 
 def ask(

@@ -213,7 +213,7 @@ def blocks(sizes: Sizes) -> Sequence[Block]:
             "start of the server",
             (side(_started(n), "start", p) for n, p in many.items()),
             Side(
-                "start an empty application on granian, to its first answer",
+                "start an empty application, to its first answer",
                 "bench.scenarios.restart:nothing",
                 {"times": 3},
             ),

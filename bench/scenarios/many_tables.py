@@ -199,14 +199,15 @@ SCENARIO = Scenario(
     how="Inline commits of one file, about 700 bytes each, by a closed loop on raw sockets with "
     "requests made in advance. Two processes serve all clients, so that sixteen interpreters do "
     "not compete with the server for two cores. The ceiling is the same generator with a "
-    "Starlette application on granian that only reads and answers. Our server publishes in the "
-    "background as always; the rest is published after the turn, and the rate that includes this "
-    "is shown, too. On PostgreSQL our server has one worker for each core. PostgreSQL itself runs "
-    "with fsync and synchronous_commit on, with the same kind of loop over psycopg's connections "
-    "and its lowest-level calls, so that its clients are not the limit either: BEGIN, read the "
-    "head, insert the commit, set the head if it is unchanged, COMMIT. Two more rows show the "
-    "same with psycopg's usual calls from one process for each connection, and with all of it in "
-    "one statement. Unlike ours, this PostgreSQL keeps no sequence over all tables.",
+    "Starlette application on the same HTTP server that only reads and answers. Our server "
+    "publishes in the background as always; the rest is published after the turn, and the rate "
+    "that includes this is shown, too. On PostgreSQL our server has one worker for each core. "
+    "PostgreSQL itself runs with fsync and synchronous_commit on, with the same kind of loop "
+    "over psycopg's connections and its lowest-level calls, so that its clients are not the "
+    "limit either: BEGIN, read the head, insert the commit, set the head if it is unchanged, "
+    "COMMIT. Two more rows show the same with psycopg's usual calls from one process for each "
+    "connection, and with all of it in one statement. Unlike ours, this PostgreSQL keeps no "
+    "sequence over all tables.",
     full={"tables": 16, "commits": 500, "lapped": 200},
     quick={"tables": 16, "commits": 100, "lapped": 40},
     blocks=blocks,

@@ -184,7 +184,7 @@ def _block(commits: int, *, is_hot: bool = False) -> Block:
             *((peer,) if programs() is not None else ()),
         ),
         floor=Side(
-            "start an empty application on granian, to its first answer",
+            "start an empty application, to its first answer",
             f"{_HERE}:nothing",
             {"times": 3},
         ),
@@ -266,8 +266,8 @@ SCENARIO = Scenario(
     "every txnId that was acknowledged before the kill is looked up. In another case only the "
     "worker is killed and the parent process forks another: that clock runs from the kill to the "
     "first commit. PostgreSQL has as many rows, a checkpoint after they were inserted, and the "
-    "load of scenario 2 on 16 tables. The floor is an empty application on granian: the cost of "
-    "Python and its imports. Both have compiled bytecode, as in an installation.",
+    "load of scenario 2 on 16 tables. The floor is an empty application on the same HTTP server: "
+    "the cost of Python and its imports. Both have compiled bytecode, as in an installation.",
     full={"small": 1_000, "large": 100_000},
     quick={"small": 100, "large": 1_000},
     blocks=blocks,

@@ -187,10 +187,11 @@ SCENARIO = Scenario(
     how="DuckDB, attached to a server by its extension, on a table of its own that was created "
     "through the API: in each turn {statements} times an INSERT of one row and a SELECT that "
     "counts all rows. The empty server has the same answers in memory, does not sync or check "
-    "anything, and runs on the same granian. DuckDB writes the files on all sides and syncs none "
-    "of them. Our server, on SQLite, and that of Unity Catalog are warmed up in the same way by "
-    "{warm_up:,} requests, half commits and half loads. Server CPU is that of the server's own "
-    "processes: it includes the database of ours, but not that of a server on PostgreSQL.",
+    "anything, and runs on the same HTTP server. DuckDB writes the files on all sides and "
+    "syncs none of them. Our server, on SQLite, and that of Unity Catalog are warmed up in the "
+    "same way by {warm_up:,} requests, half commits and half loads. Server CPU is that of the "
+    "server's own processes: it includes the database of ours, but not that of a server on "
+    "PostgreSQL.",
     full={"statements": 50, "warm_up": 5_000},
     quick={"statements": 10, "warm_up": 128},
     blocks=blocks,

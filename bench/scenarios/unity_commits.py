@@ -256,10 +256,10 @@ SCENARIO = Scenario(
     "configured not to publish. Every server is warmed up by {warm_up:,} requests, half commits "
     "and half loads. On PostgreSQL our server has one worker for each core; requests to theirs go "
     "directly to its service, not through the proxy that it starts in front, which would only "
-    "slow it down. The ceiling is the same generator with a Starlette application on granian that "
-    "only reads and answers. Server CPU is that of the server's own processes on all sides, "
-    "without those of PostgreSQL. Unity Catalog keeps its tables in H2 unless it is configured to "
-    "use PostgreSQL; H2 syncs late.",
+    "slow it down. The ceiling is the same generator with a Starlette application on the same "
+    "HTTP server that only reads and answers. Server CPU is that of the server's own processes "
+    "on all sides, without those of PostgreSQL. Unity Catalog keeps its tables in H2 unless it "
+    "is configured to use PostgreSQL; H2 syncs late.",
     full={"clients": 16, "commits": 1_000, "each": 200, "loads": 1_000, "warm_up": 5_000},
     quick={"clients": 16, "commits": 32, "each": 4, "loads": 50, "warm_up": 128},
     blocks=blocks,

@@ -1,8 +1,8 @@
-"""The server process: granian workers that serve a catalog over HTTP.
+"""The server: a process that listens, and workers that serve a catalog over HTTP.
 
-granian loads the application in worker processes, so `create_app` builds everything there from
-environment variables. No secret is on a command line. SQLite allows one worker; on PostgreSQL each
-worker is a complete server.
+The parent opens the socket, starts the workers, replaces those that die, and does nothing else. No
+secret is on a command line. SQLite allows one worker; on PostgreSQL each worker is a complete
+server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import ipaddress
 import json
 import logging
 import logging.config
-import math
 import multiprocessing
 import os
 import resource
@@ -21,17 +20,14 @@ import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
-
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
-from granian.log import LogLevels
-from granian.server import Server as Granian
 
 from headgate._connect import database_file, embedded_catalog, is_postgres, open_store
 from headgate.catalog import server_lock
@@ -39,8 +35,9 @@ from headgate.catalog.listeners import WEBHOOK
 from headgate.catalog.webhook_addresses import WebhookAddresses
 from headgate.clock import RandomIds, SystemClock
 from headgate.errors import DamagedError, InvalidArgumentError
-from headgate.http import app, event_routes, routes
+from headgate.http import app, event_routes, routes, worker
 from headgate.http.auth import Tokens
+from headgate.http.connection import Limits
 from headgate.http.deferred_app import Starting
 from headgate.http.origins import Origins
 from headgate.http.server import PROPOSERS, Server
@@ -50,13 +47,10 @@ from headgate.settings import Settings
 from headgate.storage import local, locations
 
 DEFAULT_PORT = 8750
-_STORE = "HEADGATE_STORE"
-_AUTH = "HEADGATE_AUTH"
-_HOST = "HEADGATE_HOST"
-_LOG_LEVEL = "HEADGATE_LOG_LEVEL"
-_DATABASE = "HEADGATE_DATABASE_IDENTITY"  # of the SQLite file when the server started
-_BACKLOG = 2_048  # connections that the system queues until they are accepted
 _OTHER_FILES = 512  # file descriptors besides connections
+_RESPAWN_S = 0.1  # before a worker that died is replaced
+_LONGEST_RESPAWN_S = 5.0  # if it died soon after it was started, again and again
+_SETTLED_S = 2.0  # after which a worker counts as started
 _log = logging.getLogger(__name__)
 
 
@@ -154,52 +148,117 @@ def serve(serving: Serving, on_ready: Callable[[], None] = lambda: None) -> None
     store.close()
     database = database_file(serving.store)
     with nullcontext() if database is None else server_lock.held(database, serving.address):
-        _check_port(serving)
-        _run(serving, settings, on_ready)
+        listening = _listen(serving)
+        with listening:
+            _supervise(serving, settings, listening, on_ready)
 
 
-def _run(serving: Serving, settings: Settings, on_ready: Callable[[], None]) -> None:
-    os.environ |= {
-        _STORE: serving.store,
-        _DATABASE: _identity(serving.store) or "",
-        _AUTH: "1" if serving.auth else "",
-        _HOST: serving.host,
-        _LOG_LEVEL: serving.log_level,
-    }
-    granian = Granian(
-        "headgate.serve:create_app",
-        factory=True,
-        address=serving.bound_address,
-        port=serving.port,
-        interface=Interfaces.ASGI,
-        http=HTTPModes.http1,
-        websockets=False,
-        workers=serving.workers,
-        backlog=_BACKLOG,
-        backpressure=_allowed_connections(settings.connections),
-        http1_settings=HTTP1Settings(header_read_timeout=settings.request_headers_ms),
-        respawn_failed_workers=True,
-        respawn_interval=0.1,
-        workers_kill_timeout=math.ceil(settings.stop_ms / 1000),
-        ssl_cert=serving.certificate,
-        ssl_key=serving.key,
-        log_level=LogLevels(serving.log_level),
-        log_dictconfig=_logging(serving.log_level),
-    )
-    granian.on_startup(on_ready)
+def _listen(serving: Serving) -> socket.socket:
+    """Open the socket that the workers share."""
+    address = serving.bound_address
+    listening = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address, serving.port))
+        listening.listen(worker.BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise InvalidArgumentError(
+            f"Cannot listen on {serving.host}:{serving.port}: {error.strerror}.",
+            remedy="Choose another --port, or stop the process that uses it.",
+        ) from error
+    listening.setblocking(False)
+    return listening
+
+
+def _supervise(
+    serving: Serving, settings: Settings, listening: socket.socket, on_ready: Callable[[], None]
+) -> None:
+    """Run the workers until this process receives SIGTERM or SIGINT."""
+    logging.config.dictConfig(_logging(serving.log_level))
+    # A forked worker has all modules loaded, also one that replaces a worker that died.
     if sys.platform == "linux":
-        # A forked worker has all modules loaded, also one that replaces a worker that died.
         multiprocessing.set_start_method("fork", force=True)
-        gc.freeze()  # garbage collection does not touch these pages, so they stay shared
-    granian.serve()
+    identity = _identity(serving.store)
+    gc.freeze()  # garbage collection does not touch these pages, so they stay shared
+
+    def start() -> BaseProcess:
+        process = multiprocessing.Process(
+            target=_work, args=(serving, settings, listening, identity)
+        )
+        process.start()
+        return process
+
+    clock = SystemClock()
+    with _stop_signals() as stopping:
+        workers = [start() for _ in range(serving.workers)]
+        started = [clock.monotonic()] * len(workers)
+        pause_s = _RESPAWN_S
+        _log.info("listening at %s, workers: %d", serving.address, len(workers))
+        on_ready()
+        while stopping not in wait([stopping, *(process.sentinel for process in workers)]):
+            for number, process in enumerate(workers):
+                if process.exitcode is None:
+                    continue
+                _log.error("worker %s ended with code %s", process.pid, process.exitcode)
+                is_settled = clock.monotonic() - started[number] > _SETTLED_S
+                pause_s = _RESPAWN_S if is_settled else min(2 * pause_s, _LONGEST_RESPAWN_S)
+                if wait([stopping], pause_s):
+                    break
+                workers[number], started[number] = start(), clock.monotonic()
+        _log.info("stopping: received requests are answered first")
+        for process in workers:
+            process.terminate()
+        deadline = clock.monotonic() + settings.stop_ms / 1000 + _SETTLED_S
+        for process in workers:
+            process.join(max(0.0, deadline - clock.monotonic()))
+            process.kill()
+            process.join()
 
 
-def create_app() -> app.Application:
-    """Create the application in the worker process."""
-    environment = os.environ
-    logging.config.dictConfig(_logging(environment.get(_LOG_LEVEL, "info")))
-    settings = Settings.from_environment(environment)
+@contextmanager
+def _stop_signals() -> Iterator[socket.socket]:
+    """Return a socket that can be read once SIGTERM or SIGINT was received."""
+    received, sent = socket.socketpair()
+    sent.setblocking(False)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: None) for number in numbers]
+    wakeup = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
+    try:
+        yield received
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+        received.close()
+        sent.close()
+
+
+def _work(
+    serving: Serving, settings: Settings, listening: socket.socket, identity: str | None
+) -> None:
+    """Serve in a worker process."""
+    signal.set_wakeup_fd(-1)  # the parent's, if this process was forked, as its handlers are
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    logging.config.dictConfig(_logging(serving.log_level))
     _exit_with_parent(settings)
+    tls = None
+    if serving.certificate is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(serving.certificate, serving.key)
+    limits = Limits(_allowed_connections(settings.connections), settings.request_headers_ms / 1000)
+    worker.run(
+        listening,
+        lambda: create_app(serving, settings, identity),
+        limits,
+        tls=tls,
+        stop_s=settings.stop_ms / 1000,
+    )
+
+
+def create_app(serving: Serving, settings: Settings, identity: str | None) -> app.Application:
+    """Create the application, which builds its catalog in the background."""
     clock = SystemClock()
     ids = RandomIds(clock)
 
@@ -210,9 +269,9 @@ def create_app() -> app.Application:
     local.when_disk_fails(fail)
 
     def build() -> app.Application:
-        _check_identity(environment)
+        _check_identity(serving.store, identity)
         catalog = embedded_catalog(
-            environment[_STORE],
+            serving.store,
             settings=settings,
             publisher=True,
             clock=clock,
@@ -226,15 +285,14 @@ def create_app() -> app.Application:
             local.refuse_if_disk_failed()
             catalog.ping()
 
-        has_auth = bool(environment.get(_AUTH))
         hosts = [host for host in settings.allowed_hosts.split(",") if host.strip()]
         server = Server(
             catalog=catalog,
             settings=settings,
             clock=clock,
             ids=ids,
-            tokens=Tokens(catalog.principal_of, clock) if has_auth else None,
-            origins=Origins(None if has_auth else environment.get(_HOST, ""), hosts),
+            tokens=Tokens(catalog.principal_of, clock) if serving.auth else None,
+            origins=Origins(None if serving.auth else serving.host, hosts),
             gauges=lambda: event_routes.gauges(catalog.status()),
             ping=ping,
         )
@@ -255,16 +313,15 @@ def _identity(store: str) -> str | None:
     return None if stat is None else f"{stat.st_dev}:{stat.st_ino}"
 
 
-def _check_identity(environment: Mapping[str, str]) -> None:
+def _check_identity(store: str, identity: str | None) -> None:
     """Raise if the database is not the one that the server started with.
 
     A worker may start after the file was replaced by an older copy, which lacks acknowledged
     commits.
     """
-    known = environment[_DATABASE]
-    if known and _identity(environment[_STORE]) != known:
+    if identity is not None and _identity(store) != identity:
         raise DamagedError(
-            f"{database_file(environment[_STORE])} was deleted or replaced while it was served.",
+            f"{database_file(store)} was deleted or replaced while it was served.",
             remedy="Stop the server, put the right database in its place, start the server again, "
             "then run `headgate fsck --repair`.",
         )
@@ -301,21 +358,6 @@ def _exit(settings: Settings) -> None:
     os._exit(1)
 
 
-def _check_port(serving: Serving) -> None:
-    """Raise if the port is in use: otherwise several servers would share it silently."""
-    address = serving.bound_address
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, serving.port))
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"Cannot listen on {serving.host}:{serving.port}: {error.strerror}.",
-                remedy="Choose another --port, or stop the process that uses it.",
-            ) from error
-
-
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
@@ -346,5 +388,5 @@ def _logging(level: str) -> dict[str, Any]:
         "disable_existing_loggers": False,
         "formatters": {"lines": {"()": "headgate.serve.JSONFormatter"}},
         "handlers": {"stderr": handler},
-        "loggers": {"headgate": logger, "_granian": logger, "granian.access": logger},
+        "loggers": {"headgate": logger},
     }

@@ -92,7 +92,7 @@ class Settings:
     integrity_check_ms: int = 600_000  # Time between two checks of the SQLite database. 0: none.
 
     # Server
-    connections: int = 16_384  # Open connections; more have to wait until one is closed.
+    connections: int = 16_384  # Open connections; more are answered with 503.
     request_limit_bytes: int = 16 << 20  # Largest body of a request.
     bodies_limit_bytes: int = 256 << 20  # Bodies of requests and responses in memory together.
     request_headers_ms: int = 10_000  # Time within which the headers of a request must arrive.

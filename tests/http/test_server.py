@@ -149,14 +149,15 @@ def test_a_server_starts_without_what_only_readers_of_tables_need(tmp_path: Path
     program = """
 import os, sys
 from headgate.cli import main
-from headgate.serve import create_app
-create_app()
+from headgate.serve import Serving, create_app
+from headgate.settings import Settings
+create_app(Serving(os.environ["STORE"]), Settings(), None)
 print(*{module.partition('.')[0] for module in sys.modules}, flush=True)
 os._exit(0)  # its threads need not be waited for
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "HEADGATE_STORE": str(tmp_path / "lake")},
+        env={**os.environ, "STORE": str(tmp_path / "lake")},
         check=True,
         stdout=subprocess.PIPE,
         text=True,

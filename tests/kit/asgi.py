@@ -55,7 +55,7 @@ class AsgiTransport(httpx.BaseTransport):
             "server": ("testserver", 80),
         }
         sent: list[dict[str, Any]] = []
-        # As granian does it: the end of a body is a message of its own.
+        # The end of a body may be a message of its own.
         messages = [{"type": "http.request", "body": body, "more_body": True}]
         messages += [{"type": "http.request", "body": b"", "more_body": False}]
         self.received = 0

@@ -1,8 +1,7 @@
 """An application that is built in the background, so that a worker lives without its store.
 
-A worker that ended because its store is down or its database is gone would end the server: granian
-takes a worker that dies soon after it was started for one that crashes in a loop. So the worker
-stays, answers 503 with the reason, and builds the application again until that succeeds.
+The worker answers 503 with the reason, and builds the application again until that succeeds:
+clients learn what is wrong instead of finding nobody.
 """
 
 from __future__ import annotations

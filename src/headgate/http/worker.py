@@ -1,0 +1,89 @@
+"""A worker process serves an application on a listening socket until it receives a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import uvloop
+from starlette.types import ASGIApp, Message
+
+from headgate.http.connection import Limits, Listener
+
+BACKLOG = 2_048  # connections that the system queues until they are accepted
+
+
+def run(
+    listening: socket.socket,
+    create: Callable[[], ASGIApp],
+    limits: Limits,
+    *,
+    tls: ssl.SSLContext | None = None,
+    stop_s: float,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then answer the requests that were received.
+
+    Ends after `stop_s` seconds at the latest.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(listening, create, limits, tls, stop_s))
+
+
+async def _serve(
+    listening: socket.socket,
+    create: Callable[[], ASGIApp],
+    limits: Limits,
+    tls: ssl.SSLContext | None,
+    stop_s: float,
+) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    app = create()
+    async with _lifespan(app):
+        listener = Listener(app, limits, "http" if tls is None else "https")
+        server = await loop.create_server(
+            listener.connect,
+            sock=listening,
+            backlog=BACKLOG,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else limits.headers_s,
+        )
+        await stopping.wait()
+        server.close()
+        await listener.close(stop_s)
+
+
+@asynccontextmanager
+async def _lifespan(app: ASGIApp) -> AsyncIterator[None]:
+    """Start the application, and stop it afterwards."""
+    orders: asyncio.Queue[Message] = asyncio.Queue()
+    replies: asyncio.Queue[Message] = asyncio.Queue()
+    living = asyncio.create_task(_live(app, orders, replies))
+
+    async def order(kind: str) -> None:
+        await orders.put({"type": kind})
+        reply = asyncio.create_task(replies.get())
+        await asyncio.wait({reply, living}, return_when=asyncio.FIRST_COMPLETED)
+        if not reply.done():
+            reply.cancel()
+            await living  # raises what ended it
+
+    await order("lifespan.startup")
+    try:
+        yield
+    finally:
+        await order("lifespan.shutdown")
+        await living
+
+
+async def _live(
+    app: ASGIApp, orders: asyncio.Queue[Message], replies: asyncio.Queue[Message]
+) -> None:
+    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+    await app(scope, orders.get, replies.put)
