@@ -352,13 +352,17 @@ def all_types(data_type: DataType, path: Path = ()) -> Iterator[tuple[Path, Data
 
 
 def all_fields(schema: StructType) -> list[tuple[Path, StructField]]:
-    """List all fields with their paths, including those within arrays and maps."""
-    return [
-        ((*path, item.name), item)
-        for path, struct in all_types(schema)
-        if isinstance(struct, StructType)
-        for item in struct.fields
-    ]
+    """List all fields with their paths, each before those within it, also in arrays and maps."""
+    return list(_fields_of(schema, ()))
+
+
+def _fields_of(data_type: DataType, path: Path) -> Iterator[tuple[Path, StructField]]:
+    fields = data_type.fields if isinstance(data_type, StructType) else ()
+    for position, (name, part) in enumerate(parts(data_type)):
+        within = (*path, name)
+        if fields:
+            yield within, fields[position]
+        yield from _fields_of(part, within)
 
 
 def is_whole(data_type: DataType) -> bool:
