@@ -77,7 +77,7 @@ def mounted_storage(root: Path) -> Storage:
 
 
 class Lake(House):
-    """A lake in a process of its own, as far as ids tell."""
+    """A lake whose ids are those of another process."""
 
     salts = itertools.count(1)
 
@@ -93,7 +93,7 @@ class Lake(House):
 
 @contextmanager
 def opened(tmp_path: Path, *, publisher: bool = True, **changed: int) -> Iterator[House]:
-    """A lake with a publisher that looks round often, or never if so told."""
+    """A lake whose publisher runs often, or not at all."""
     chosen: dict[str, int] = {"publish_every_ms": 5, "publish_linger_ms": 0, **changed}
     house = Lake(
         tmp_path / "lake",

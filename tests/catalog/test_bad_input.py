@@ -216,8 +216,8 @@ def test_a_file_with_nothing_in_it_is_refused_and_a_commit_that_does_nothing_is_
     assert lake.catalog.resolve(table.table_id).latest == 1
 
 
-def _info(**said: object) -> bytes:
-    return json.dumps({"commitInfo": said}).encode() + b"\n"
+def _info(**fields: object) -> bytes:
+    return json.dumps({"commitInfo": fields}).encode() + b"\n"
 
 
 @req("AU-02", "CM-04", "CM-36")
@@ -465,11 +465,11 @@ def test_partitioning_changes_only_when_every_old_file_goes(inline_lake: House) 
     table = house.create(schema="id long, day date")
     old = [add(), add()]
     house.propose(table.table_id, 1, *old)
-    anew = metadata(table.table_id, "id long, day date", partition_by=["day"])
+    changed = metadata(table.table_id, "id long, day date", partition_by=["day"])
     fresh = add("new.parquet", values={"day": "2026-01-01"})
-    partly = house.proposal(table.table_id, 2, anew, remove(old[0]), fresh)
+    partly = house.proposal(table.table_id, 2, changed, remove(old[0]), fresh)
     assert refused(house, partly) == "partitioning-changed"
-    whole = house.proposal(table.table_id, 2, anew, *map(remove, old), fresh)
+    whole = house.proposal(table.table_id, 2, changed, *map(remove, old), fresh)
     assert isinstance(house.catalog.propose(whole), Ratified)
 
 

@@ -1,6 +1,6 @@
 """Pairs of operations that may conflict, decided by a whole catalog, not by the pure rules alone.
 
-The catalog answers most proposals without asking the rules: nobody committed meanwhile, the attempt
+The catalog answers most proposals without asking the rules: there was no other commit, the attempt
 only appends, the winners were compared before the lock was taken. Each shortcut must give the
 answer that the rules would give.
 """
@@ -58,7 +58,7 @@ class Tables:
 
     lake: House
     target: TableId
-    source: TableId  # what an INSERT ... SELECT reads; nobody writes it
+    source: TableId  # what an INSERT ... SELECT reads; no test writes it
     sink: TableId  # what is written by operations that only read the target
 
     @classmethod
@@ -179,7 +179,7 @@ class Road:
     """A way to a decision.
 
     `is_far`: winners are compared before the lock is taken. `is_beside`: the transaction writes
-    another table too, which nobody else writes.
+    another table too, which no other operation writes.
     """
 
     way: Way = Way.INLINE
@@ -422,12 +422,12 @@ def test_a_writer_that_says_its_append_read_something_is_believed(
     tables = Tables.made(inline_lake)
     reads = Operation((add("G", low=1, high=9),), (tables.scan(P, "F1"),))
     proposal = road.proposal(tables, reads, Isolation.WRITE_SERIALIZABLE)
-    said = Part(
+    read = Part(
         table_id=tables.target,
         version=Version(BASE + 1),
         content=inline(add("N", low=1, high=9), isBlindAppend=is_said_blind),
     )
-    won(inline_lake.catalog.propose(Proposal(txn_id=new_txn_id(), parts=(said,))))
+    won(inline_lake.catalog.propose(Proposal(txn_id=new_txn_id(), parts=(read,))))
     decide(tables, road, proposal, set() if is_said_blind else {"R7"}, is_movable=True)
 
 

@@ -22,7 +22,7 @@ from tests.kit.builders import CountedIds, ManualClock, add, remove
 
 @pytest.fixture(params=[Way.INLINE, Way.STAGED], ids=lambda way: way.value)
 def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
-    """A catalog that tells of no commit once it is published, but of the latest."""
+    """A catalog that lists no published commit but the latest."""
     settings = Settings(verify_staged=0, listed_ms=0)
     made = House(tmp_path / "lake", request.param, ManualClock(), settings)
     yield made
@@ -48,7 +48,7 @@ def paths(snapshot: Snapshot) -> set[str]:
 
 
 def checkpoint(house: House, table_id: TableId, version: int) -> None:
-    """Write a checkpoint and tell the catalog, which forgets what it covers."""
+    """Write a checkpoint and register it; the catalog forgets what it covers."""
     snapshot = load(house.catalog, table_id, version=Version(version))
     maintenance.checkpoint(
         house.catalog, table_id, snapshot, None, house.clock, CountedIds(version)
@@ -84,7 +84,7 @@ def test_a_pinned_version_that_was_forgotten_and_cleaned_away_is_gone(
     with pytest.raises(VersionGoneError, match=f"version {pinned_at} "):
         load(house.catalog, table_id, version=Version(pinned_at)).files()
     assert pinned.version == pinned_at
-    assert pinned.num_files == len(at(pinned_at))  # what was told is still so
+    assert pinned.num_files == len(at(pinned_at))  # as answered before
     assert paths(read) == at(pinned_at)  # and so is what was read in time
     for version in (8, 9):
         assert paths(load(house.catalog, table_id, version=Version(version))) == at(version)

@@ -113,7 +113,7 @@ def test_names_that_begin_move_and_end_are_told(inline_lake: House) -> None:
         (NameChange(table_id=table, before=new),),
         (NameChange(table_id=table, after=new),),
     ]
-    # A commit is told under the name the table had then, wherever reading began.
+    # An event has the name the table had at its commit, wherever reading began.
     for after in range(4):
         names = [c.name for event in every(inline_lake.database, after) for c in event.commits]
         assert names == [old, old, new][sum(after >= s for s in (1, 2)) :]

@@ -1,4 +1,4 @@
-"""A filesystem catalog's tables, held against their own logs."""
+"""fsck of a filesystem catalog: tables compared with their own logs."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def test_an_older_copy_of_the_database_is_noticed_before_it_ratifies_and_mended(
     # None of them is called an intruder's: who takes such a file out of the log loses a commit.
     assert [(f.rule, f.version) for f in problems(lake)] == [("FS3", 2), ("FS3", 3), ("FS3", 4)]
     assert {f.remedy for f in problems(lake) if "--repair" not in f.remedy} == set()
-    mended = problems(lake, repair=True)
-    assert [(f.rule, f.version, f.repaired) for f in mended] == [
+    repaired = problems(lake, repair=True)
+    assert [(f.rule, f.version, f.repaired) for f in repaired] == [
         ("FS3", 2, True),
         ("FS3", 3, True),
         ("FS3", 4, True),
@@ -244,7 +244,7 @@ def test_what_others_commit_and_publish_meanwhile_is_no_finding(
         lake.catalog.publish(table.table_id)
 
     def crowded(*asked: object) -> object:
-        """Look between two commits of somebody else, who goes home after a while."""
+        """Look between two commits of another client, a few times."""
         nonlocal is_theirs
         if is_theirs or next(turns, None) is None:
             return look(*asked)
@@ -462,8 +462,8 @@ def test_every_staged_file_is_said_to_be_what_it_is(lake: House) -> None:
     }
     assert notes[won.commits[table.table_id].file_name or ""] == "is ratified and published"
     assert notes["partial.json.tmp"] == "is not a commit"
-    said = [notes[p.parts[0].content.file_name] for p in (lost, ahead)]  # type: ignore[union-attr]
-    assert said == [
+    texts = [notes[p.parts[0].content.file_name] for p in (lost, ahead)]  # type: ignore[union-attr]
+    assert texts == [
         "was not ratified: another commit has its version",
         "is not ratified yet",
     ]

@@ -302,7 +302,7 @@ def test_files_that_lost_are_reclaimed_and_the_table_reads_as_what_won(staged_la
     assert sorted(file.path for file in read.files()) == ["1.parquet", "2.parquet"]
     assert problems(house) == []
     assert house.catalog.publish(table_id) == 2
-    # Who comes as late as that is told what it would have been told before.
+    # A proposal as late as that gets the answer it would have got before.
     for lost in losers:
         answer = house.catalog.propose(lost)
         assert isinstance(answer, VersionTaken)
@@ -331,7 +331,7 @@ def test_a_file_nobody_proposed_goes_after_a_day_and_is_refused_from_then_on(
 
 
 def _at(step: str, propose: Callable[[], None], patch: pytest.MonkeyPatch) -> None:
-    """Have somebody propose right after a step of the sweep, or before its last one."""
+    """Propose right after a step of the sweep, or before its last one."""
     method = getattr(StagedFileCleaner, step)
 
     def crowded(*asked: object) -> object:
@@ -359,7 +359,7 @@ def test_a_file_proposed_while_the_sweep_looks_at_it_is_kept_or_refused_and_neve
     with monkeypatch.context() as patch:
         _at(step, lambda: answers.append(house.catalog.propose(late)), patch)
         swept = house.database.keep_house()
-    assert house.catalog.propose(late) == answers[0]  # for good
+    assert house.catalog.propose(late) == answers[0]  # and its answer stays
     if step in ("_old", "_classified"):
         assert isinstance(answers[0], Ratified)
         assert swept == 0
@@ -493,7 +493,7 @@ def test_a_turn_does_so_much_and_the_next_goes_on_where_it_stopped(
     went = []
     for _ in range(12):
         went.append(house.database.keep_house())
-        house.restart()  # where it stopped is known to whoever is next
+        house.restart()  # the next process knows where it stopped
     assert max(went) <= 3
     assert [len(there(house, table_id)) for table_id in tables] == [1] * 5
     house.close()
@@ -560,7 +560,7 @@ def test_an_embedded_lake_keeps_house_while_it_is_open(tmp_path: Path) -> None:
         store.put("part-1.parquet", b"rows")
         clock = SystemClock()
         clock.sleep(0.1)
-        assert len(list(store.list("", recursive=True))) == 2  # here nobody does anything by itself
+        assert len(list(store.list("", recursive=True))) == 2  # nothing runs in the background here
     with headgate.connect(tmp_path / "lake", settings=soon):
         until = clock.monotonic() + 20
         while list(store.list("", recursive=True)) and clock.monotonic() < until:

@@ -24,7 +24,7 @@ input()
 """
 
 pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="the system tells nothing of processes in /proc"
+    not Path("/proc/self/stat").exists(), reason="the system has no /proc"
 )
 
 

@@ -1,4 +1,4 @@
-"""Listeners are told in order and at least once, and no commit waits for any of them."""
+"""Listeners get events in order and at least once, and no commit waits for them."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_listener_may_close_its_own_session(lake: str) -> None:
     session.listen("listener", hear)
     commit(session, "a")
     listener.expect(4)
-    with connect(lake) as other:  # heard, and nobody was left to record it: it will come again
+    with connect(lake) as other:  # delivered but not recorded: it comes again
         assert the(other, "listener").position == 3
 
 
@@ -417,7 +417,7 @@ def test_another_target_another_place_and_removal_are_obeyed(lake: str) -> None:
         commit(other, "a")
         post.at(TWO).expect(5)
         eventually(lambda: the(other, "hook").position == 5)
-        other.put_listener("hook", TWO, after=3)  # told again
+        other.put_listener("hook", TWO, after=3)  # delivered again
         post.at(TWO).expect(5, 4, 5)
         eventually(lambda: the(other, "hook").position == 5)
         other.delete_listener("hook")

@@ -57,7 +57,7 @@ def directory(house: House, table_id: TableId) -> Path:
 
 
 def cold(house: House, table_id: TableId) -> tuple[Snapshot, CountingStore]:
-    """A snapshot of a client that knows nothing yet; nobody may list staged commits."""
+    """A snapshot of a client with empty caches; staged commits cannot be listed."""
     store = CountingStore(NoStagedListing(LocalStore(directory(house, table_id))))
     return load(house.catalog, table_id, store_for=lambda _: store), store
 

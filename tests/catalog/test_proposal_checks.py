@@ -183,8 +183,8 @@ def staged(
 ) -> Proposal:
     commit = StagedCommit(Version(1), uuid4())
     lake.log(table_id).stage(commit, content)
-    told = Staged(file_name=commit.name, size=len(content) if size is None else size)
-    return transaction(Part(table_id=table_id, version=Version(1), content=told), txn_id=txn_id)
+    named = Staged(file_name=commit.name, size=len(content) if size is None else size)
+    return transaction(Part(table_id=table_id, version=Version(1), content=named), txn_id=txn_id)
 
 
 # What a ratified transaction is answered when it comes again
@@ -218,9 +218,9 @@ def test_a_rejected_staged_commit_whose_file_went_stays_rejected(lake: House) ->
     rejected = lake.catalog.propose(proposal)
     assert "txn-id-mismatch" in rules(rejected)
     won(lake.propose(table_id, 1, add()))
-    [told] = [p.content for p in proposal.parts]
-    assert isinstance(told, Staged)
-    lake.log(table_id).store.delete(f"{STAGED}/{told.file_name}")
+    [file] = [p.content for p in proposal.parts]
+    assert isinstance(file, Staged)
+    lake.log(table_id).store.delete(f"{STAGED}/{file.file_name}")
     assert lake.catalog.propose(proposal) == rejected
 
 
@@ -418,7 +418,7 @@ def test_an_engine_that_lost_its_answer_is_not_told_of_another_engines_commit(
     first = won(propose(files[0]))
     assert isinstance(propose(files[1]), VersionTaken)
     assert propose(files[0]) == first
-    # The same transaction in another file: it may be told so, and never that this file won.
+    # The same transaction in another file: the answer may say so, and never that this file won.
     again = StagedCommit(Version(1), uuid4())
     lake.log(table_id).stage(again, contents[0])
     answer = propose(Staged(file_name=again.name, size=len(contents[0])))

@@ -54,7 +54,7 @@ def storage(tmp_path: Path) -> Storage:
     return mounted_storage(tmp_path / "lake")
 
 
-# A put nobody can vouch for
+# Puts of unknown outcome
 
 
 @shows("S12", "FC12")

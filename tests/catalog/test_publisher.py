@@ -236,7 +236,7 @@ def test_storage_that_fails_is_tried_again_and_does_not_end_the_thread(
         with caplog.at_level(logging.WARNING):
             commit(house, table.table_id, 2)
             eventually(lambda: reached >= 5)
-        assert table.table_id in caplog.text  # said aloud
+        assert table.table_id in caplog.text  # and logged
         assert recorded(house, table.table_id) == 0
         assert house.database._publisher.failure(table.table_id) is not None
         storage.before = lambda call: None

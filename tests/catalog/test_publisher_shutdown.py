@@ -271,7 +271,7 @@ def test_closing_does_not_wait_for_storage_that_hangs_and_what_it_put_is_found_l
     thread.join(PATIENCE)
     assert not thread.is_alive()
     with opened(tmp_path) as house:
-        house.clock.ms += house.settings.lease_ms  # nobody gave the lease back
+        house.clock.ms += house.settings.lease_ms  # the lease was never released
         eventually(lambda: recorded(house, table.table_id) == 2)
 
 

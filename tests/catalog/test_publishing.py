@@ -1,4 +1,4 @@
-"""Ratified commits become published ones: in order, byte for byte, and never on somebody's word."""
+"""Ratified commits become published ones, in order, byte for byte, and only when seen."""
 
 from __future__ import annotations
 
@@ -473,7 +473,9 @@ def test_a_writer_held_back_too_long_is_told_to_come_again(tmp_path: Path) -> No
     )
     try:
         table = house.create()
-        while not _seized(house, table.table_id):  # by another process, which publishes for ever
+        while not _seized(
+            house, table.table_id
+        ):  # by another process, which never stops publishing
             pass
         with pytest.raises(BusyError):
             _append_many(house, table.table_id)

@@ -218,7 +218,7 @@ def test_what_was_rejected_stays_rejected_after_the_reason_went_away(inline_lake
 def test_what_was_rejected_for_a_missing_file_stays_rejected_when_the_file_is_there(
     lake: House, what: str
 ) -> None:
-    """Who was told so may have deleted the other files."""
+    """A client with that answer may have deleted the other files."""
     lake.settings = Settings(verify_staged=1)
     lake.restart()
     table_id = lake.create().table_id
@@ -298,14 +298,14 @@ def test_the_answer_names_version_kind_place_size_and_time_as_ratified_commits_d
     table = lake.create()
     answer = lake.propose(table.table_id, 1, add())
     assert isinstance(answer, Ratified)
-    said = answer.commits[table.table_id]
+    answered = answer.commits[table.table_id]
     [held] = lake.catalog.ratified_commits(table.table_id, Version(1)).commits
-    # Who staged a file has its bytes, and others are told them.
-    assert said == (held if lake.way is Way.INLINE else replaced(held, content=None))
-    assert (said.version, said.way) == (1, lake.way)
-    assert (said.file_name is None) == (lake.way is Way.INLINE)
-    assert said.size > 0
-    assert said.timestamp_ms == answer.timestamp_ms
+    # The client that staged a file has its bytes; the others get them in the answer.
+    assert answered == (held if lake.way is Way.INLINE else replaced(held, content=None))
+    assert (answered.version, answered.way) == (1, lake.way)
+    assert (answered.file_name is None) == (lake.way is Way.INLINE)
+    assert answered.size > 0
+    assert answered.timestamp_ms == answer.timestamp_ms
 
 
 @req("CM-48")
@@ -323,11 +323,14 @@ def test_the_answer_for_a_transaction_describes_the_commit_of_each_table(lake: H
     assert list(answer.commits) == ids
     for table_id, version in zip(ids, (1, 2), strict=True):
         [held] = lake.catalog.ratified_commits(table_id, Version(version)).commits
-        said = answer.commits[table_id]
-        assert said == (held if lake.way is Way.INLINE else replaced(held, content=None))
-        assert (said.version, said.way, said.txn_id) == (version, lake.way, txn_id)
+        answered = answer.commits[table_id]
+        assert answered == (held if lake.way is Way.INLINE else replaced(held, content=None))
+        assert (answered.version, answered.way, answered.txn_id) == (version, lake.way, txn_id)
         content = held.content or b""
-        assert (said.size, said.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+        assert (answered.size, answered.sha256) == (
+            len(content),
+            hashlib.sha256(content).hexdigest(),
+        )
 
 
 @req("CM-48")
@@ -336,13 +339,13 @@ def test_the_answer_to_a_put_names_version_kind_size_and_time(house: House) -> N
     table_id = house.create().table_id
     answer = house.propose(table_id, 1, add())
     assert isinstance(answer, Ratified)
-    said = answer.commits[table_id]
+    answered = answer.commits[table_id]
     [entry] = house.catalog.timeline(table_id, Version(1))
-    assert replaced(said, content=None) == entry.commit
+    assert replaced(answered, content=None) == entry.commit
     content = house.log(table_id).read_published(Version(1))
     assert content is not None
-    assert (said.version, said.way, said.size) == (1, Way.PUT_IF_ABSENT, len(content))
-    assert said.timestamp_ms == answer.timestamp_ms == house.stamp_of(table_id)
+    assert (answered.version, answered.way, answered.size) == (1, Way.PUT_IF_ABSENT, len(content))
+    assert answered.timestamp_ms == answer.timestamp_ms == house.stamp_of(table_id)
 
 
 @req("CM-06", "CM-07")
@@ -538,6 +541,6 @@ def test_every_answer_is_one_of_three_kinds_and_each_has_its_way_on(lake: House)
     kinds = {type(answer) for answer in (ratified, rejected, taken)}
     assert kinds == set(get_args(Answer))
     assert isinstance(taken, VersionTaken)
-    # Taken is no outcome: the same transaction comes again above what was taken.
+    # VersionTaken is not final: the same transaction is proposed again at a higher version.
     again = lake.propose(table.table_id, taken.latest[table.table_id] + 1, add())
     assert isinstance(again, Ratified)

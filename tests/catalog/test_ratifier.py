@@ -32,12 +32,12 @@ from headgate.settings import Settings
 from tests.kit import req, shows
 from tests.kit.builders import ManualClock
 
-PATIENCE = 20  # seconds until a test says that somebody hangs
+PATIENCE = 20  # seconds until a test fails for a call that hangs
 POINTS = sorted(point for point in failpoints.POINTS if point.startswith("ratifier."))
 
 
 class WatchedStore:
-    """A store that counts its commits and fails them when told to."""
+    """A store that counts its commits and fails them on request."""
 
     def __init__(self, inner: CatalogStore) -> None:
         self.inner = inner
@@ -134,7 +134,7 @@ class Gate:
 
 
 def settled(*answers: Future[str]) -> list[object]:
-    """What everybody was answered, or why not; nobody may hang. L1."""
+    """Return all answers and errors; no call may hang. L1."""
     done, hanging = wait(answers, PATIENCE)
     assert not hanging, f"{len(hanging)} of {len(answers)} were never answered"
     assert done
@@ -238,8 +238,8 @@ def test_an_error_of_no_kind_we_know_is_answered_and_undone_too(
         unit.set_setting("1", "kept")
         raise ZeroDivisionError
 
-    [told] = settled(ratifier.submit("1", stumble))
-    assert isinstance(told, ZeroDivisionError)
+    [results] = settled(ratifier.submit("1", stumble))
+    assert isinstance(results, ZeroDivisionError)
     assert settled(ratifier.submit("2", keep(2))) == ["answer 2"]
     assert store.kept() == {"2"}
 
@@ -284,9 +284,9 @@ def test_doubt_about_the_commit_makes_every_answer_unknown_and_stops_the_catalog
     answers = [ratifier.submit(f"txn-{key}", keep(key)) for key in range(3)]
     refused = ratifier.submit("txn-refused", refuse(3))
     gate.open()
-    told = settled(*answers, refused)
-    assert [type(one) for one in told] == [OutcomeUnknownError] * 4
-    for key, one in enumerate(told[:3]):
+    results = settled(*answers, refused)
+    assert [type(one) for one in results] == [OutcomeUnknownError] * 4
+    for key, one in enumerate(results[:3]):
         assert isinstance(one, OutcomeUnknownError)
         assert one.txn_id == f"txn-{key}"
         assert one.retry is Retry.SAME_AGAIN
@@ -302,10 +302,10 @@ def test_doubt_about_the_commit_makes_every_answer_unknown_and_stops_the_catalog
 def test_whoever_runs_it_is_told_that_it_stopped_and_not_that_it_was_closed(
     store: WatchedStore,
 ) -> None:
-    told: list[str] = []
-    closed = Ratifier(store, ManualClock(), Settings(), told.append)
+    reasons: list[str] = []
+    closed = Ratifier(store, ManualClock(), Settings(), reasons.append)
     closed.close()
-    assert told == []
+    assert reasons == []
 
     def doubt() -> None:
         raise InDoubtError("the sync failed")
@@ -313,12 +313,12 @@ def test_whoever_runs_it_is_told_that_it_stopped_and_not_that_it_was_closed(
     store.after_commit = doubt
     heard = threading.Event()
     ratifier = Ratifier(
-        store, ManualClock(), Settings(), lambda why: (told.append(why), heard.set())
+        store, ManualClock(), Settings(), lambda why: (reasons.append(why), heard.set())
     )
     settled(ratifier.submit("1", keep(1)))
     assert heard.wait(PATIENCE)
-    assert len(told) == 1
-    assert "the sync failed" in told[0]
+    assert len(reasons) == 1
+    assert "the sync failed" in reasons[0]
     with pytest.raises(UnavailableError, match="the sync failed"):
         ratifier.refuse_if_stopped()
 
@@ -336,9 +336,9 @@ def test_what_waits_behind_a_batch_in_doubt_is_told_that_nothing_happened(
     gate = Gate(ratifier)
     answers = [ratifier.submit(str(key), keep(key)) for key in range(4)]
     gate.open()
-    told = settled(*answers)
-    assert isinstance(told[0], OutcomeUnknownError)
-    assert all(type(one) is UnavailableError for one in told[1:])
+    results = settled(*answers)
+    assert isinstance(results[0], OutcomeUnknownError)
+    assert all(type(one) is UnavailableError for one in results[1:])
     assert store.kept() == set()
     ratifier.close()  # closing what has stopped is fine
 
@@ -358,10 +358,10 @@ def test_doubt_about_a_lost_connection_is_told_to_its_batch_and_the_rest_goes_on
     gate = Gate(ratifier)
     answers = [ratifier.submit(f"txn-{key}", keep(key)) for key in range(4)]
     gate.open()
-    told = settled(*answers)
-    assert isinstance(told[0], OutcomeUnknownError)  # it shared a unit with the gate
-    assert told[0].txn_id == "txn-0"
-    assert told[1:] == ["answer 1", "answer 2", "answer 3"]
+    results = settled(*answers)
+    assert isinstance(results[0], OutcomeUnknownError)  # it shared a unit with the gate
+    assert results[0].txn_id == "txn-0"
+    assert results[1:] == ["answer 1", "answer 2", "answer 3"]
     assert settled(ratifier.submit("later", keep(9))) == ["answer 9"]
     assert store.kept() == {"0", "1", "2", "3", "9"}
     ratifier.close()
@@ -425,7 +425,7 @@ def test_who_let_others_go_first_is_refused_with_its_batch_and_not_done_later(
     gate.open()
     assert [type(one) for one in settled(*answers)] == [UnavailableError] * 2
     assert settled(ratifier.submit("3", keep(3))) == ["answer 3"]
-    assert store.kept() == {"3"}  # told that nothing happened: so it is
+    assert store.kept() == {"3"}  # answered as not applied: so it is
 
 
 @shows("FC11")
@@ -448,9 +448,9 @@ def test_a_real_disk_that_fills_up_in_mid_batch_refuses_the_batch_and_the_next_o
         ratifier.submit("3", keep(3)),
     ]
     gate.open()
-    told = settled(*answers)
-    assert [type(one) for one in told] == [UnavailableError] * 3
-    assert all("disk is full" in str(one) for one in told)
+    results = settled(*answers)
+    assert [type(one) for one in results] == [UnavailableError] * 3
+    assert all("disk is full" in str(one) for one in results)
     inner._writer.execute("PRAGMA max_page_count = 1000000")
     assert settled(ratifier.submit("4", keep(4))) == ["answer 4"]
     assert store.kept() == {"4"}
@@ -517,8 +517,8 @@ def test_what_the_database_takes_back_for_too_long_is_told_to_have_not_happened(
         raise RolledBackError("A deadlock was found.")
 
     store.before_commit = take_back
-    [told] = settled(ratifier.submit("1", keep(1)))
-    assert isinstance(told, UnavailableError)
+    [results] = settled(ratifier.submit("1", keep(1)))
+    assert isinstance(results, UnavailableError)
     assert 1.0 <= clock.waited_s < 2.0
     store.before_commit = lambda: None
     assert settled(ratifier.submit("2", keep(2))) == ["answer 2"]
@@ -595,9 +595,9 @@ def test_closing_does_not_wait_for_those_who_let_others_go_first(ratifier: Ratif
     answer = ratifier.submit("1", always_wait)
     assert has_waited.wait(PATIENCE)
     ratifier.close()
-    [told] = settled(answer)
-    assert type(told) is UnavailableError
-    assert "it was closed" in told.message
+    [results] = settled(answer)
+    assert type(results) is UnavailableError
+    assert "it was closed" in results.message
 
 
 def test_nothing_is_taken_after_closing_and_closing_again_is_fine(ratifier: Ratifier) -> None:
@@ -628,8 +628,8 @@ def test_whoever_submits_while_it_is_closed_is_answered(store: WatchedStore) -> 
             ratifier.close()
             taken = [answer for answers in submitting for answer in answers]
         if taken:
-            told = settled(*taken)
-            assert all(isinstance(one, str | UnavailableError) for one in told)
+            results = settled(*taken)
+            assert all(isinstance(one, str | UnavailableError) for one in results)
 
 
 @shows("L1")
@@ -647,8 +647,8 @@ def test_whoever_submits_at_the_very_moment_it_stops_is_answered(ratifier: Ratif
             inner.put(work)  # type: ignore[arg-type]
 
     ratifier._queue = LastMoment()  # type: ignore[assignment]
-    [told] = settled(ratifier.submit("1", keep(1)))
-    assert type(told) is UnavailableError
+    [results] = settled(ratifier.submit("1", keep(1)))
+    assert type(results) is UnavailableError
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -666,21 +666,21 @@ def test_a_thread_that_dies_anywhere_leaves_nobody_hanging(
     try:
         answers = [ratifier.submit(str(key), keep(key)) for key in range(8)]
         gate.open()
-        told = settled(*answers)
+        results = settled(*answers)
     finally:
         failpoints.arm("")
     kept = store.kept()
-    for key, one in enumerate(told):
+    for key, one in enumerate(results):
         match one:
-            case str():  # told that it is in: it is
+            case str():  # answered as applied: so it is
                 assert str(key) in kept
             case OutcomeUnknownError():  # in or out: to be asked again
                 assert one.txn_id == str(key)
-            case UnavailableError():  # told that nothing happened: so it is
+            case UnavailableError():  # answered as not applied: so it is
                 assert str(key) not in kept
             case _:
-                pytest.fail(f"{key} was told {one!r}")
-    assert any(isinstance(one, OutcomeUnknownError) for one in told)
+                pytest.fail(f"{key} was answered {one!r}")
+    assert any(isinstance(one, OutcomeUnknownError) for one in results)
     with pytest.raises(UnavailableError, match="FailPointError"):
         ratifier.submit("later", keep(9))
     ratifier.close()

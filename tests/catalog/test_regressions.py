@@ -115,8 +115,8 @@ def test_a_forgotten_version_that_partitioned_anew_is_not_taken_for_an_intruders
     house = inline_lake
     table = house.create(schema="id long, day date")
     older_copy(house, table.table_id, commits=0)
-    anew = metadata(table.table_id, "id long, day date", partition_by=["day"])
-    content = file_content(anew, txn_id=new_txn_id(), timestamp_ms=START_MS + 600_000)
+    changed = metadata(table.table_id, "id long, day date", partition_by=["day"])
+    content = file_content(changed, txn_id=new_txn_id(), timestamp_ms=START_MS + 600_000)
     house.log(table.table_id).store.put_if_absent(PublishedCommit(Version(1)).path, content)
     house.catalog.publish(table.table_id)
     house.restart()

@@ -1,4 +1,4 @@
-"""What a reader is told: ratified commits and all else of a table, from one instant."""
+"""resolve: ratified commits and everything else of a table, as of one instant."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def new_house() -> Iterator[House]:
 
 @dataclass
 class History:
-    """What happened to a table, and what must be told of it therefore."""
+    """The history of a table, and the commits an answer must therefore list."""
 
     commits: list[RatifiedCommit] = field(default_factory=list)
     published: int = -1
@@ -90,8 +90,8 @@ class History:
     def latest(self) -> int:
         return len(self.commits) - 1
 
-    def told(self, first: int | None, last: int | None) -> list[int]:
-        """What is held of the range asked for; of no range, all that is held."""
+    def listed(self, first: int | None, last: int | None) -> list[int]:
+        """Return the versions held of a range; without one, all that are held."""
         start = self.held_from if first is None else max(first, self.held_from)
         end = self.latest if last is None else min(last, self.latest)
         return list(range(start, end + 1))
@@ -127,18 +127,20 @@ def test_ratified_commits_are_the_suffix_that_is_held_of_any_range_in_any_histor
                     forget(house, table_id, upto)
                     history.held_from = max(history.held_from, upto + 1)
             for first, last in [(None, None), *ranges]:
-                told = house.catalog.ratified_commits(table_id, as_version(first), as_version(last))
-                check(house, history, told, history.told(first, last))
+                answer = house.catalog.ratified_commits(
+                    table_id, as_version(first), as_version(last)
+                )
+                check(house, history, answer, history.listed(first, last))
 
 
 def as_version(number: int | None) -> Version | None:
     return None if number is None else Version(number)
 
 
-def check(house: House, history: History, told: RatifiedCommits, versions: list[int]) -> None:
-    assert told.latest == history.latest  # always
-    assert [one.version for one in told.commits] == versions
-    for one in told.commits:
+def check(house: House, history: History, answer: RatifiedCommits, versions: list[int]) -> None:
+    assert answer.latest == history.latest  # always
+    assert [one.version for one in answer.commits] == versions
+    for one in answer.commits:
         was = history.commits[one.version]
         is_published = one.version <= history.published
         assert (one.published_ms is not None) is is_published
@@ -156,7 +158,7 @@ def check(house: House, history: History, told: RatifiedCommits, versions: list[
 
 
 def content_of(house: House, one: RatifiedCommit) -> bytes:
-    """The content: told itself, or to be read where it is told to lie."""
+    """Return a commit's content, from the answer or from its staged file."""
     [entry] = house.catalog.tables()
     staged = None
     if one.way is Way.STAGED:
@@ -534,8 +536,8 @@ def test_the_latest_version_is_told_for_a_range_that_holds_nothing() -> None:
         table_id = house.create().table_id
         commit(house, table_id)
         for first, last in [(2, None), (5, 9), (1, 0), (None, -1)]:
-            told = house.catalog.ratified_commits(table_id, as_version(first), as_version(last))
-            assert told == RatifiedCommits(latest=Version(1))
+            answer = house.catalog.ratified_commits(table_id, as_version(first), as_version(last))
+            assert answer == RatifiedCommits(latest=Version(1))
 
 
 def test_listing_can_be_switched_off_and_the_latest_is_listed_all_the_same(

@@ -1,4 +1,4 @@
-"""Staged files proposed by their name alone, and tables told to who reads files alone.
+"""Staged files proposed by name alone, and descriptions for clients that read only files.
 
 The `lake` here commits staged or inline; files are put beside its own way.
 """
@@ -78,7 +78,7 @@ def test_a_taken_version_is_no_conflict_whatever_the_two_do(lake: House) -> None
     answer = propose(lake, table_id, 2, lost)
     assert isinstance(answer, VersionTaken)
     assert answer.latest == {table_id: 2}
-    # Nothing was recorded: who lost comes again under the same txnId, with other content.
+    # Nothing was recorded: the loser proposes again under the same txnId, with other content.
     again = propose(lake, table_id, 3, put(lake, table_id, 3, txn_id=txn_id))
     assert isinstance(again, Ratified)
 
@@ -225,7 +225,7 @@ def test_engines_are_told_of_no_staged_file_that_a_power_loss_may_have_taken(lak
     assert (described.latest, described.last_without_file) == (2, 2)
     assert in_staged_files(described) == []
     assert [log.read_published(Version(v)) for v in (2, 1)] == ratified
-    assert [log.read(path) for path in staged] == ratified  # who was told before finds it again
+    assert [log.read(path) for path in staged] == ratified  # as answered before
     propose(lake, table_id, 3, put(lake, table_id, 3))
     assert [one.version for one in in_staged_files(lake.database.describe(table_id))] == [3]
 

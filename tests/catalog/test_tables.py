@@ -280,9 +280,9 @@ def test_a_creation_under_a_used_id_or_with_anothers_txn_id_is_refused(inline_la
     with pytest.raises(AlreadyExistsError):
         create(TableName.parse("other"), table_id, new_txn_id(), first)
     other = new_table_id()
-    said = inline(protocol(), metadata(other), txnId=new_txn_id())
+    of_another = inline(protocol(), metadata(other), txnId=new_txn_id())
     with pytest.raises(InvalidCommitError) as refusal:
-        create(TableName.parse("other"), other, new_txn_id(), said)
+        create(TableName.parse("other"), other, new_txn_id(), of_another)
     assert rules_of(refusal.value) == {"txn-id-mismatch"}
     assert names(inline_lake) == ["main.default.t"]
 

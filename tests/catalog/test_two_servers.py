@@ -32,7 +32,7 @@ from tests.kit.builders import add, file_content, inline, metadata, new_table_id
 from tests.kit.postgres import Postgres
 from tests.kit.proxy import ByteProxy, Cut
 
-PATIENCE = 20  # seconds until a test says that somebody hangs
+PATIENCE = 20  # seconds until a test fails for a call that hangs
 IDS = RandomIds()
 
 
@@ -119,7 +119,7 @@ def append(table_id: TableId, version: int, txn_id: TxnId | None = None) -> Prop
     )
 
 
-def told(catalog: Catalog, table_id: TableId) -> list[tuple[int, str]]:
+def commits_of(catalog: Catalog, table_id: TableId) -> list[tuple[int, str]]:
     return [(entry.commit.version, entry.commit.txn_id) for entry in catalog.timeline(table_id)]
 
 
@@ -173,7 +173,7 @@ def test_one_proposal_sent_to_both_servers_is_ratified_once_and_answered_alike(s
             first, second = pool.map(send, catalogs)
         assert isinstance(first, Ratified)
         assert first == second
-    assert len(told(catalogs[1], table_id)) == 21
+    assert len(commits_of(catalogs[1], table_id)) == 21
 
 
 @req("CA-03", "CM-11")
@@ -219,7 +219,7 @@ def test_servers_that_propose_at_once_take_every_version_once_and_each_gets_its_
     for number, table_id in enumerate(ids):
         mine = sorted((version, txn_id) for of, version, txn_id in everything if of == number)
         assert [version for version, _ in mine] == list(range(1, len(mine) + 1))
-        assert told(catalog, table_id)[1:] == mine
+        assert commits_of(catalog, table_id)[1:] == mine
     clock = catalog.sequence_at(SystemClock().now_ms())
     assert clock == len(everything) + tables  # one number each, and none left out
 
@@ -239,11 +239,11 @@ def test_a_server_killed_in_the_midst_holds_up_nobody_and_loses_nothing(site: Si
     say(other)
     acknowledged = [*heard(doomed), *heard(other)]
     assert other.returncode == 0
-    kept = told(catalog, table_id)[1:]
+    kept = commits_of(catalog, table_id)[1:]
     assert [version for version, _ in kept] == list(range(1, len(kept) + 1))
     assert {(version, txn_id) for _, version, txn_id in acknowledged} <= set(kept)
     assert max(Counter(txn_id for _, txn_id in kept).values()) == 1
-    # What the killed one had proposed and was not told of may be there: of each thread one.
+    # Of each thread, one unanswered proposal of the killed process may be there.
     assert len(kept) <= len(acknowledged) + 4
 
 
@@ -276,7 +276,7 @@ def test_a_server_that_stops_in_mid_batch_is_passed_over_and_finds_out(site: Sit
             moved = stopped.propose(late)
     assert isinstance(moved, Ratified)
     assert moved.commits[table_id].version == 2  # and not 1, as it was when it stopped
-    assert [version for version, _ in told(other, table_id)] == [0, 1, 2]
+    assert [version for version, _ in commits_of(other, table_id)] == [0, 1, 2]
     with other._store.read() as unit:
         assert unit.setting("late") is None
 
@@ -306,7 +306,7 @@ def test_a_catalog_whose_connection_is_lost_at_the_commit_answers_unknown_and_go
         assert isinstance(again, Ratified)
         assert again.commits[table_id].version == 2
         assert outcome in (None, again)
-        assert len(told(catalog, table_id)) == 3
+        assert len(commits_of(catalog, table_id)) == 3
         catalog.close()
 
 
@@ -353,4 +353,4 @@ def test_a_catalog_whose_connections_are_ended_again_and_again_loses_and_doubles
         finally:
             is_over.set()
         acknowledged = sorted(commit for one in proposing for commit in one.result(PATIENCE))
-    assert told(catalog, table_id)[1:] == acknowledged
+    assert commits_of(catalog, table_id)[1:] == acknowledged

@@ -1,4 +1,4 @@
-"""Files that others wrote and nobody synced, on every path that records something as durable.
+"""Files that others wrote without a sync, on every path that records something as durable.
 
 Each test writes a file as a careless client does, has the catalog record it, and switches the
 machine off. What the catalog believes to be in the log must still be there.
@@ -355,8 +355,8 @@ def test_a_checkpoint_that_the_catalog_was_told_of_outlives_a_power_loss(
         lake.catalog.publish(table_id)
         path = f"{LOG}/{0:020d}.checkpoint.parquet"
         lake.write(table_id, path, b"a checkpoint" * 100)
-        told = KnownFile(kind=FileKind.CHECKPOINT, first=Version(0), last=Version(0), paths=(path,))
-        lake.catalog.add_file(table_id, told)
+        file = KnownFile(kind=FileKind.CHECKPOINT, first=Version(0), last=Version(0), paths=(path,))
+        lake.catalog.add_file(table_id, file)
         disk.crash(random.Random(seed))
         assert lake.read(table_id, path) == b"a checkpoint" * 100
 

@@ -1,4 +1,4 @@
-"""A staged attempt that lost its version too often goes next, and nobody waits for long."""
+"""A staged attempt that lost its version too often goes next, and no writer waits long."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.catalog.conftest import House
 from tests.kit import req, shows
 from tests.kit.builders import START_MS, ManualClock, add, new_txn_id, remove
 
-PATIENCE = 20  # seconds until a test says that somebody hangs
-A_MOMENT = 0.15  # long enough for somebody to go first who should not
+PATIENCE = 20  # seconds until a test fails for a call that hangs
+A_MOMENT = 0.15  # long enough for a writer to go first that should not
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ class Loser:
 
 
 def append(house: House, table_id: TableId) -> Answer:
-    """Commit inline, as somebody else does."""
+    """Commit inline, as another client."""
     latest = house.catalog.resolve(table_id).latest
     other = House.__new__(House)  # the same catalog, another way
     other.__dict__.update(house.__dict__, way=Way.INLINE)
@@ -246,7 +246,7 @@ def test_names_and_readers_are_not_held_up_by_a_ticket(house: House) -> None:
     house.create("another")
     assert house.catalog.resolve(table.table_id).latest == 3
     house.database.drop_table(table.table_id)
-    assert ticket(house, table.table_id) is not None  # nobody is left to wait for it
+    assert ticket(house, table.table_id) is not None  # no writer waits for it
 
 
 def test_a_table_dropped_while_others_wait_for_a_ticket_tells_them_so(

@@ -1,4 +1,4 @@
-"""`headgate` on a machine whose next sync fails, once somebody asks for it.
+"""`headgate` on a machine whose next sync fails, once a test asks for it.
 
 Run as a program. The environment names a file; while it is there its text says which sync fails,
 of the `database` or of `files`. The one that fails takes the file away.

@@ -25,8 +25,8 @@ TREE = os.pathsep.join([str(ROOT / "src"), str(ROOT)])  # what processes run: th
 
 
 @dataclass
-class Told:
-    """What a process said before it ended."""
+class Output:
+    """What a process printed before it ended."""
 
     code: int
     lines: list[dict[str, object]]
@@ -52,16 +52,16 @@ class Running:
     """A process that was started."""
 
     process: subprocess.Popen[str]
-    told: Told | None = field(default=None)
+    output: Output | None = field(default=None)
 
     def kill(self) -> None:
         self.process.kill()
 
-    def wait(self, timeout: float = 100) -> Told:
+    def wait(self, timeout: float = 100) -> Output:
         out, err = self.process.communicate(timeout=timeout)
-        # A process that is killed may have written half a line: that was not told.
+        # A killed process may have written half a line, which does not count.
         lines = [json.loads(line) for line in out.splitlines(keepends=True) if line.endswith("\n")]
-        return Told(self.process.returncode, lines, err)
+        return Output(self.process.returncode, lines, err)
 
 
 def start(scenario: str, lake: Path | str, number: int = 0, *, fail: str = "") -> Running:
@@ -85,7 +85,7 @@ def start(scenario: str, lake: Path | str, number: int = 0, *, fail: str = "") -
     )
 
 
-def run(scenario: str, lake: Path | str, number: int = 0, *, fail: str = "") -> Told:
+def run(scenario: str, lake: Path | str, number: int = 0, *, fail: str = "") -> Output:
     """Run a scenario in a process of its own, to its end."""
     return start(scenario, lake, number, fail=fail).wait()
 
@@ -98,12 +98,12 @@ def values_in(session: Session, table: str) -> Counter[int]:
         return Counter()
 
 
-def check_values(session: Session, told: Told, table: str) -> None:
-    """Every acknowledged value is there once, and nothing that nobody sent. Invariants S3, S4."""
+def check_values(session: Session, output: Output, table: str) -> None:
+    """Every acknowledged value is there once, and no value that was not sent. Invariants S3, S4."""
     found = values_in(session, table)
-    tried, acknowledged = told.values("attempt", table), told.values("ok", table)
-    assert set(acknowledged) <= set(found), (acknowledged, found, told.stderr)
-    assert set(found) <= set(tried), (tried, found, told.stderr)
+    tried, acknowledged = output.values("attempt", table), output.values("ok", table)
+    assert set(acknowledged) <= set(found), (acknowledged, found, output.stderr)
+    assert set(found) <= set(tried), (tried, found, output.stderr)
     assert not found or set(found.values()) == {1}, found
 
 

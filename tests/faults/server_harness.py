@@ -38,7 +38,7 @@ CLOCK = SystemClock()
 def serving(
     store: str | Path, *options: str, fail: str = "", environment: Mapping[str, str] | None = None
 ) -> Iterator[RunningServer]:
-    """Run a server that may have been told where to die; `start()` again starts a healthy one."""
+    """Run a server that may have a point to die at; `start()` again starts a healthy one."""
     server = RunningServer(str(store), *options, environment={**SOON, **(environment or {})})
     try:
         server.start({"HEADGATE_FAIL": fail})
@@ -180,7 +180,7 @@ def hold(store: str | Path) -> None:
 
 
 class Writer(threading.Thread):
-    """Does something until told to stop, in a thread of its own, and keeps what went wrong."""
+    """Repeats an action until stopped, in a thread of its own, and keeps what went wrong."""
 
     def __init__(self, work: Callable[[Writer], None]) -> None:
         super().__init__(daemon=True)
@@ -229,7 +229,7 @@ def appending(address: str, table: str, first: int, *, staged: bool = False) -> 
 
 
 def check_rows(found: Counter[int], writers: list[Writer]) -> None:
-    """Every acknowledged row is there once, and nothing that nobody sent."""
+    """Every acknowledged row is there once, and no row that was not sent."""
     assert set(found.values()) <= {1}, [value for value, times in found.items() if times > 1]
     for writer in writers:
         assert set(writer.acknowledged) <= set(found), "an acknowledged row is lost"

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 
 class FailingServer(RunningServer):
-    """A server on a disk that can be told to fail."""
+    """A server on a disk that fails on request."""
 
     program = (failing_disk.__file__,)
 

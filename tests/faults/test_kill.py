@@ -15,7 +15,7 @@ from headgate.client.session import Session
 from headgate.protocol.actions import Version
 from headgate.protocol.paths import StagedCommit
 from headgate.settings import Settings
-from tests.faults.harness import Told, check_lake, check_values, go_on, run, values_in
+from tests.faults.harness import Output, check_lake, check_values, go_on, run, values_in
 from tests.kit import plain_replay, req, shows
 
 pytestmark = pytest.mark.faults
@@ -49,14 +49,14 @@ CREATION = [
 @pytest.mark.parametrize("fail", COMMITS + CREATION)
 def test_a_writer_killed_anywhere_loses_nothing_it_was_told(tmp_path: Path, fail: str) -> None:
     lake = tmp_path / "lake"
-    told = run("appends", lake, fail=fail)
-    assert told.was_killed, told
+    output = run("appends", lake, fail=fail)
+    assert output.was_killed, output
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
         for table in ("one", "three"):
-            check_values(session, told, table)
+            check_values(session, output, table)
         names = {str(entry.name).rpartition(".")[2] for entry in session.tables()}
-        assert told.words("ok") <= names <= told.words("attempt")
+        assert output.words("ok") <= names <= output.words("attempt")
         if "one" not in names:
             session.create_table("one", "value long")
     go_on(lake, "one")
@@ -77,27 +77,27 @@ def test_a_transaction_over_two_tables_killed_anywhere_is_in_both_or_in_neither(
     with headgate.connect(lake, publisher=False) as session:
         for table in ("one", "two"):
             session.create_table(table, "value long")
-    told = run("pairs", lake, fail=f"{point}:kill@{nth}")
-    assert told.was_killed, told
-    assert told.values("ok", "one") == told.values("ok", "two") == list(range(nth - 1))
-    assert told.values("attempt", "two")[-1] == nth - 1, "it died in another transaction"
+    output = run("pairs", lake, fail=f"{point}:kill@{nth}")
+    assert output.was_killed, output
+    assert output.values("ok", "one") == output.values("ok", "two") == list(range(nth - 1))
+    assert output.values("attempt", "two")[-1] == nth - 1, "it died in another transaction"
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
-        _check_pairs(session, told)
-        # The database decides: what it had committed is there, though nobody was told.
+        _check_pairs(session, output)
+        # The database decides: what it had committed is there, though unacknowledged.
         found = set(range(nth if point in AFTER else nth - 1))
         assert set(values_in(session, "one")) == found
     again = run("pairs", lake, 100)
     assert again.values("ok", "one") == again.values("ok", "two") == list(range(100, 104))
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
-        _check_pairs(session, Told(0, told.lines + again.lines, again.stderr))
+        _check_pairs(session, Output(0, output.lines + again.lines, again.stderr))
 
 
-def _check_pairs(session: Session, told: Told) -> None:
-    """Each transaction is in both tables, at one sequence and one time, as it was told."""
+def _check_pairs(session: Session, output: Output) -> None:
+    """Each transaction is in both tables, at one sequence and one time, as acknowledged."""
     for table in ("one", "two"):
-        check_values(session, told, table)
+        check_values(session, output, table)
     assert values_in(session, "one") == values_in(session, "two")
     lives = [
         {
@@ -107,7 +107,7 @@ def _check_pairs(session: Session, told: Told) -> None:
         for table in ("one", "two")
     ]
     assert lives[0] == lives[1]
-    acknowledged = [(line["sequence"], line["stamp"]) for line in told.lines if "ok" in line]
+    acknowledged = [(line["sequence"], line["stamp"]) for line in output.lines if "ok" in line]
     assert set(acknowledged) <= set(lives[0].values())
 
 
@@ -132,12 +132,12 @@ def test_a_writer_of_staged_commits_killed_anywhere_leaves_files_that_mean_nothi
     tmp_path: Path, fail: str
 ) -> None:
     lake = tmp_path / "lake"
-    told = run("staged", lake, fail=fail)
-    assert told.was_killed, told
+    output = run("staged", lake, fail=fail)
+    assert output.was_killed, output
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
-        check_values(session, told, "one")
-        if "one" not in told.words("ok"):
+        check_values(session, output, "one")
+        if "one" not in output.words("ok"):
             return  # the table itself may not have come to be
     go_on(lake, "one")
 
@@ -161,11 +161,11 @@ def test_a_publisher_killed_anywhere_is_followed_by_one_that_finishes(
     tmp_path: Path, fail: str
 ) -> None:
     lake = tmp_path / "lake"
-    told = run("publish", lake, fail=fail)
-    assert told.was_killed, told
+    output = run("publish", lake, fail=fail)
+    assert output.was_killed, output
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
-        check_values(session, told, "one")
+        check_values(session, output, "one")
         table = session.table("one")
         assert table.publish() == 10
         check_lake(session)
@@ -189,14 +189,14 @@ def test_a_publisher_killed_anywhere_is_followed_by_one_that_finishes(
 )
 def test_a_checkpoint_cut_short_harms_no_reader(tmp_path: Path, fail: str) -> None:
     lake = tmp_path / "lake"
-    told = run("checkpoints", lake, fail=fail)
-    assert told.was_killed, told
+    output = run("checkpoints", lake, fail=fail)
+    assert output.was_killed, output
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
-        check_values(session, told, "one")
+        check_values(session, output, "one")
         table = session.table("one")
         assert table.checkpoint() == table.version
-        check_values(session, told, "one")
+        check_values(session, output, "one")
     go_on(lake, "one")
 
 
@@ -215,11 +215,11 @@ def test_a_drop_or_purge_killed_anywhere_can_be_gone_on_with_and_harms_no_neighb
     tmp_path: Path, fail: str
 ) -> None:
     lake = tmp_path / "lake"
-    told = run("drops", lake, fail=fail)
-    assert told.was_killed, told
+    output = run("drops", lake, fail=fail)
+    assert output.was_killed, output
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
-        check_values(session, told, "one")
+        check_values(session, output, "one")
         for entry in session.tables(dropped=True):
             if str(entry.name).endswith(".gone"):
                 session.purge(entry.table_id)
@@ -247,17 +247,17 @@ def test_a_drop_or_purge_killed_anywhere_can_be_gone_on_with_and_harms_no_neighb
 def test_a_filesystem_catalog_killed_anywhere_loses_nothing(tmp_path: Path, fail: str) -> None:
     lake = tmp_path / "lake"
     lake.mkdir()
-    told = run("filesystem", lake, fail=fail)
-    assert told.was_killed, told
+    output = run("filesystem", lake, fail=fail)
+    assert output.was_killed, output
     with headgate.connect(f"file://{lake}?catalog=filesystem") as session:
         for entry in session.tables():
             plain_replay.hold(session, entry.table_id)
-        check_values(session, told, "one")
-        if "drop" not in told.words("attempt"):
-            check_values(session, told, "gone")
-        elif "drop" in told.words("ok") and values_in(session, "gone"):
+        check_values(session, output, "one")
+        if "drop" not in output.words("attempt"):
+            check_values(session, output, "gone")
+        elif "drop" in output.words("ok") and values_in(session, "gone"):
             pytest.fail("a dropped table is read")
-        if "one" not in told.words("ok"):
+        if "one" not in output.words("ok"):
             return
         table = session.table("one")
         before = table.version

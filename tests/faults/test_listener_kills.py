@@ -1,4 +1,4 @@
-"""`kill -9` while listeners are told: each hears of everything, in order, at least once."""
+"""`kill -9` while events are delivered: each listener gets all, in order, at least once."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def test_a_listener_hears_of_everything_in_order_wherever_its_teller_was_killed(
     lake = tmp_path / "lake"
     killed = run("listens", lake, 1, fail=fail)
     assert killed.was_killed, killed
-    told = run("listens", lake, 2)
-    assert told.code == 0, told
-    [last] = [line for line in told.lines if "latest" in line]
-    assert last["position"] == last["latest"], told
+    output = run("listens", lake, 2)
+    assert output.code == 0, output
+    [last] = [line for line in output.lines if "latest" in line]
+    assert last["position"] == last["latest"], output
     with headgate.connect(lake, publisher=False) as session:
         check_lake(session)
         ratified = [event.sequence for event in session.events()]
@@ -46,7 +46,7 @@ def test_a_listener_hears_of_everything_in_order_wherever_its_teller_was_killed(
     ]
     sequences = [sequence for _, sequence in heard]
     assert sorted(set(sequences)) == ratified
-    # Never past one that was not told yet; back only to tell again what was not recorded.
+    # Never past an undelivered event; back only to deliver again what was not recorded.
     assert sequences[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(sequences))
     for number in (1, 2):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headgate
-from tests.faults.harness import Told, check_lake, check_values, run, start, values_in
+from tests.faults.harness import Output, check_lake, check_values, run, start, values_in
 from tests.kit import req, shows
 
 pytestmark = pytest.mark.faults
@@ -23,9 +23,9 @@ def test_writers_in_several_processes_on_one_hot_table_lose_nothing_and_none_fai
     with headgate.connect(lake) as session:
         session.create_table("hot", "value long")
     running = [start("many", lake, number) for number in range(1, 5)]
-    told = [one.wait() for one in running]
-    assert [one.code for one in told] == [0] * 4, [one.stderr for one in told]
-    together = Told(0, [line for one in told for line in one.lines], "")
+    outputs = [one.wait() for one in running]
+    assert [one.code for one in outputs] == [0] * 4, [one.stderr for one in outputs]
+    together = Output(0, [line for one in outputs for line in one.lines], "")
     with headgate.connect(lake, publisher=False) as session:
         check_values(session, together, "hot")
         assert sum(values_in(session, "hot").values()) == 160
@@ -42,7 +42,7 @@ def test_processes_killed_at_random_while_others_go_on_lose_nothing(
     lake = tmp_path / "lake"
     with headgate.connect(lake) as session:
         session.create_table("hot", "value long")
-    told: list[Told] = []
+    outputs: list[Output] = []
     running = []
     for number in range(1, 7):
         running.append(start("many", lake, number))
@@ -50,9 +50,9 @@ def test_processes_killed_at_random_while_others_go_on_lose_nothing(
             victim = running.pop(chance.randrange(3))
             threading.Event().wait(chance.uniform(0.6, 1.6))
             victim.kill()
-            told.append(victim.wait())
-    told += [one.wait() for one in running]
-    together = Told(0, [line for one in told for line in one.lines], "")
+            outputs.append(victim.wait())
+    outputs += [one.wait() for one in running]
+    together = Output(0, [line for one in outputs for line in one.lines], "")
     with headgate.connect(lake, publisher=False) as session:
         check_values(session, together, "hot")
         check_lake(session)
@@ -64,8 +64,8 @@ def test_processes_killed_at_random_while_others_go_on_lose_nothing(
 @shows("FS8")
 def test_processes_that_make_one_lake_at_once_make_one_lake(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    told = [one.wait() for one in [start("repair", lake) for _ in range(4)]]
-    assert [one.code for one in told] == [0] * 4, [one.stderr for one in told]
+    outputs = [one.wait() for one in [start("repair", lake) for _ in range(4)]]
+    assert [one.code for one in outputs] == [0] * 4, [one.stderr for one in outputs]
     with headgate.connect(lake) as session:
         session.create_table("t", "value long")
         check_lake(session)
@@ -83,9 +83,9 @@ def test_eight_processes_flat_out_all_get_their_turn(tmp_path: Path) -> None:
         assert one.process.stdin is not None
         one.process.stdin.write("\n")
         one.process.stdin.flush()
-    told = [one.wait() for one in running]
-    assert [one.code for one in told] == [0] * 8, [one.stderr for one in told]
-    done = [int(str(line["done"])) for one in told for line in one.lines if "done" in line]
+    outputs = [one.wait() for one in running]
+    assert [one.code for one in outputs] == [0] * 8, [one.stderr for one in outputs]
+    done = [int(str(line["done"])) for one in outputs for line in one.lines if "done" in line]
     assert len(done) == 8
     assert min(done) * 3 >= max(done), done
 

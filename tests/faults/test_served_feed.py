@@ -71,7 +71,7 @@ def test_a_webhook_hears_of_everything_in_order_though_its_server_was_killed(
     assert sorted(set(sequences)) == [2, 3, 4, 5, 6]
     assert all(after <= before + 1 for before, after in pairwise(sequences))
     if fail.startswith("listener.after_tell"):
-        assert len(sequences) > 5  # heard, not recorded, and told again
+        assert len(sequences) > 5  # delivered, not recorded, and delivered again
 
 
 def test_a_token_opens_a_server_until_it_is_revoked(lake: Path) -> None:

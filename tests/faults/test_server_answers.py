@@ -449,7 +449,7 @@ def test_while_the_catalog_is_down_pinned_reads_go_on_and_new_ones_say_unavailab
                 question()
             # All it may take is the patience this client was given; wide, for slow machines.
             assert time.monotonic() - began < 15
-        # Nothing was sent, or nobody knows; in no case is it called done or refused.
+        # Nothing was sent, or the outcome is unknown; never is it called done or refused.
         with pytest.raises((UnavailableError, OutcomeUnknownError)):
             table.append(rows(3))
         server.start()
@@ -478,7 +478,7 @@ class Same:
 def answering(status: int, content: bytes) -> RemoteCatalog:
     """Connect to something that always gives the same answer."""
     return RemoteCatalog(
-        "http://nobody",
+        "http://nowhere",
         clock=CLOCK,
         ids=RandomIds(CLOCK),
         patience=RemotePatience(lost_s=0.05),

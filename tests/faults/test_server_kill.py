@@ -55,7 +55,7 @@ def at(point: str, *crossings: int) -> list[str]:
 
 
 class Life:
-    """One client's doings, in order, each told as it was tried and as it was acknowledged."""
+    """One client's calls, in order, each recorded when tried and when acknowledged."""
 
     def __init__(self) -> None:
         self.tried: list[object] = []
@@ -86,7 +86,7 @@ class Life:
         return result
 
     def check(self, lake: str | Path) -> None:
-        """Hold what is there against what was said."""
+        """Compare what is stored with what was recorded."""
         numbers = {value for value in self.tried if isinstance(value, int)}
         sure = {value for value in self.acknowledged if isinstance(value, int)}
         with headgate.connect(lake, publisher=False) as session:
@@ -255,7 +255,7 @@ def test_a_server_told_to_stop_under_load_answers_every_request_or_did_not_carry
     with serving(lake) as server:
         with session_at(server.address) as session:
             ids = [session.create_table(f"t{n}", "value long").id for n in range(4)]
-        said: list[tuple[TxnId, str]] = []  # each proposal is sent once, and once alone
+        answers: list[tuple[TxnId, str]] = []  # each proposal is sent once, and once alone
 
         def propose(writer: Writer, number: int) -> None:
             client, version = remote(server.address), 0
@@ -270,15 +270,15 @@ def test_a_server_told_to_stop_under_load_answers_every_request_or_did_not_carry
                 try:
                     answer = client.propose(Proposal(txn_id=txn_id, parts=(part,)))
                 except OutcomeUnknownError:
-                    said.append((txn_id, "unknown"))
+                    answers.append((txn_id, "unknown"))
                 except UnavailableError:
-                    said.append((txn_id, "unavailable"))
+                    answers.append((txn_id, "unavailable"))
                     break
                 else:
                     assert isinstance(answer, Ratified | VersionTaken)
                     if isinstance(answer, Ratified):
                         writer.acknowledged.append(version)
-                        said.append((txn_id, "ratified"))
+                        answers.append((txn_id, "ratified"))
                         version = answer.commits[ids[number % 4]].version
             client.close()
 
@@ -290,10 +290,10 @@ def test_a_server_told_to_stop_under_load_answers_every_request_or_did_not_carry
             writer.end()
     with headgate.connect(lake, publisher=False) as session:
         applied = {entry.commit.txn_id for n in range(4) for entry in session.table(f"t{n}").log()}
-    outcomes = dict(said)
+    outcomes = dict(answers)
     assert {txn for txn, outcome in outcomes.items() if outcome == "ratified"} <= applied
     unanswered = {txn for txn, outcome in outcomes.items() if outcome != "ratified"}
-    assert not unanswered & applied, "carried out, and nobody was told"
+    assert not unanswered & applied, "carried out, and never acknowledged"
     hold(lake)
 
 
@@ -337,11 +337,11 @@ def test_a_client_killed_anywhere_loses_nothing_it_was_told_and_harms_nobody(
     with serving(tmp_path / "lake") as server:
         for number, fail in enumerate(points):
             scenario = "staged" if "stage:" in fail else "appends"
-            told = run(scenario, server.address, fail=fail)
-            assert told.was_killed, told
+            output = run(scenario, server.address, fail=fail)
+            assert output.was_killed, output
             with session_at(server.address) as session:
                 for table in ("one", "three"):
-                    check_values(session, told, table)
+                    check_values(session, output, table)
                 for entry in session.tables():
                     session.table_by_id(entry.table_id).append(rows(9_999))
                     name = str(entry.name).rpartition(".")[2]
@@ -376,7 +376,7 @@ def test_a_publisher_that_is_slow_slows_its_writers_and_nothing_is_refused_or_lo
 
 
 def be_a_slow_publisher(lake: Path, table_id: TableId, ms: int) -> None:
-    """Hold the lease of whoever publishes a table, in another process, for a while."""
+    """Hold the publisher's lease of a table, in another process, for a while."""
     lease, now_ms = lease_of(table_id), CLOCK.now_ms()
     with headgate.connect(lake, publisher=False) as session:
         assert isinstance(session.catalog, Catalog)

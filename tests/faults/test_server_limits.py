@@ -85,14 +85,14 @@ def head(length: int | None, path: str = "/v1/namespaces") -> bytes:
 
 def answered(connection: socket.socket) -> int | None:
     """Read an answer's status; None when the connection ended without one."""
-    said = b""
+    status = b""
     with contextlib.suppress(ConnectionError):
-        while b"\r\n" not in said:
+        while b"\r\n" not in status:
             data = connection.recv(1 << 16)
             if not data:
                 break
-            said += data
-    return int(said.split(b" ", 2)[1]) if said else None
+            status += data
+    return int(status.split(b" ", 2)[1]) if status else None
 
 
 def drip(connection: socket.socket, content: bytes, pause_s: float) -> int:

@@ -1,4 +1,4 @@
-"""Several servers on one database decide as one, whoever of them dies or stands still."""
+"""Several servers on one database decide as one, whichever of them dies or hangs."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_server_does_not_answer_from_before_what_its_client_has_seen(store: st
             assert behind.headers["retry-after"]
         catalog = remote(server.address)
         catalog._patience = type(catalog._patience)(busy_s=0.2)
-        catalog._saw(Sequence(seen + 1))  # as another server told it
+        catalog._saw(Sequence(seen + 1))  # as reported by another server
         with pytest.raises(BusyError):
             catalog.resolve(session.table("hot").id)
         catalog.close()
@@ -209,7 +209,7 @@ def cut_some(
             assert line.cut.done == 1
             return proposals, unknown
         time.sleep(0.3)
-    raise AssertionError("whoever was cut off was told something else than unknown")
+    raise AssertionError("a client that was cut off got another answer than unknown")
 
 
 def nothing(table_id: TableId) -> Proposal:
@@ -219,7 +219,7 @@ def nothing(table_id: TableId) -> Proposal:
 
 
 def together(address: str, proposals: list[Proposal]) -> list[Ratified | None]:
-    """Send all at the same time, each once; None where nobody knows."""
+    """Send all at the same time, each once; None where the outcome is unknown."""
     heard: dict[int, Ratified | None] = {}
     ready = threading.Barrier(len(proposals))
 
@@ -271,15 +271,15 @@ def test_a_server_and_embedded_processes_on_one_sqlite_file_decide_as_one(tmp_pa
             session.create_table("hot", "value long")
         embedded = [start("many", lake, number) for number in (1, 2)]
         writers = [appending(server.address, "hot", number * 10_000_000) for number in (5, 6)]
-        told = [one.wait() for one in embedded]
-        assert [one.code for one in told] == [0, 0], [one.stderr for one in told]
+        outputs = [one.wait() for one in embedded]
+        assert [one.code for one in outputs] == [0, 0], [one.stderr for one in outputs]
         for writer in writers:
             writer.wait_for(3)
             writer.end()
         assert server.stop() == 0
     with headgate.connect(lake, publisher=False) as session:
         found = values_in(session.table("hot"))
-        for one in told:
+        for one in outputs:
             values = one.values("ok", "hot")
             assert len(values) == 40
             assert all(found.pop(value) == 1 for value in values)

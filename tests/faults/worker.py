@@ -1,4 +1,4 @@
-"""What a process under test does: one scenario, telling every step it finished.
+"""A process under test: runs one scenario and reports every finished step.
 
 Run as `python -m tests.faults.worker SCENARIO LAKE [NUMBER]`. Each line on standard output is a
 JSON object: `try` before a value is sent, `ok` once it was acknowledged. `HEADGATE_FAIL` says
@@ -27,7 +27,7 @@ SETTINGS = Settings.from_environment(os.environ)
 STAGED = replace(SETTINGS, inline_limit_bytes=0)
 
 
-def tell(**what: object) -> None:
+def report(**what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
@@ -36,9 +36,9 @@ def rows(value: int) -> pa.Table:
 
 
 def append(table: Table, value: int) -> None:
-    tell(attempt=value, table=table.name)
+    report(attempt=value, table=table.name)
     done = table.append(rows(value))
-    tell(ok=value, table=table.name, version=done.version)
+    report(ok=value, table=table.name, version=done.version)
 
 
 def create(
@@ -48,9 +48,9 @@ def create(
     three_phase: bool = False,
     properties: dict[str, str] | None = None,
 ) -> Table:
-    tell(attempt=name)
+    report(attempt=name)
     table = session.create_table(name, "value long", three_phase=three_phase, properties=properties)
-    tell(ok=name)
+    report(ok=name)
     return table
 
 
@@ -62,7 +62,7 @@ def appends(lake: str, number: int) -> None:
         for value in range(5):
             append(one, value)
             append(three, 100 + value)
-        tell(published=one.publish())
+        report(published=one.publish())
 
 
 def staged(lake: str, number: int) -> None:
@@ -71,7 +71,7 @@ def staged(lake: str, number: int) -> None:
         one = create(session, "one")
         for value in range(4):
             append(one, value)
-        tell(published=one.publish())
+        report(published=one.publish())
 
 
 def pairs(lake: str, number: int) -> None:
@@ -82,11 +82,11 @@ def pairs(lake: str, number: int) -> None:
         staging = Committer(session.catalog, inline.clock, inline.ids, Patience(inline_bytes=0))
         for value in range(number, number + 4):
             for table in (one, two):
-                tell(attempt=value, table=table.name)
+                report(attempt=value, table=table.name)
             changes = [table._appending(table.snapshot(), rows(value)) for table in (one, two)]
             done = (staging if value % 2 else inline).commit(changes)
             for table in (one, two):
-                tell(ok=value, table=table.name, sequence=done.sequence, stamp=done.timestamp_ms)
+                report(ok=value, table=table.name, sequence=done.sequence, stamp=done.timestamp_ms)
 
 
 def publish(lake: str, number: int) -> None:
@@ -96,8 +96,8 @@ def publish(lake: str, number: int) -> None:
         one = create(session, "one")
         for value in range(10):
             append(one, value)
-        tell(published=one.publish(5))
-        tell(published=one.publish())
+        report(published=one.publish(5))
+        report(published=one.publish())
 
 
 def checkpoints(lake: str, number: int) -> None:
@@ -108,7 +108,7 @@ def checkpoints(lake: str, number: int) -> None:
             append(one, 2 * value)
             append(one, 2 * value + 1)
             one.publish()
-            tell(checkpoint=one.checkpoint(kind=kind))
+            report(checkpoint=one.checkpoint(kind=kind))
         append(one, 6)
 
 
@@ -119,12 +119,12 @@ def drops(lake: str, number: int) -> None:
         append(one, 1)
         append(gone, 2)
         gone.publish()
-        tell(attempt="drop")
+        report(attempt="drop")
         table_id = session.drop("gone")
-        tell(ok="drop")
-        tell(attempt="purge")
+        report(ok="drop")
+        report(attempt="purge")
         session.purge(table_id)
-        tell(ok="purge")
+        report(ok="purge")
         append(one, 3)
 
 
@@ -136,19 +136,19 @@ def filesystem(lake: str, number: int) -> None:
             append(one, value)
         gone = create(session, "gone")
         append(gone, 9)
-        tell(attempt="drop")
+        report(attempt="drop")
         session.drop("gone")
-        tell(ok="drop")
-        tell(attempt="purge")
+        report(ok="drop")
+        report(attempt="purge")
         session.purge("gone")
-        tell(ok="purge")
+        report(ok="purge")
 
 
 def repair(lake: str, number: int) -> None:
     """Mend a catalog that is behind its log."""
     with headgate.connect(lake, publisher=False) as session:
         session.fsck(repair=True)
-        tell(ok="repair")
+        report(ok="repair")
 
 
 def many(lake: str, number: int) -> None:
@@ -160,16 +160,16 @@ def many(lake: str, number: int) -> None:
 
 
 def flat_out(lake: str, number: int) -> None:
-    """Propose metadata-only commits to a table of one's own for a while; tell how many."""
+    """Propose metadata-only commits to a table of its own for a while; report how many."""
     with headgate.connect(lake, publisher=False) as session:
         table = session.table(f"t{number}")
         sys.stdin.readline()  # all start at once
-        clock = session.clock  # the process's own clock, which nobody set
+        clock = session.clock  # the process's own clock, never a manual one
         done, until = 0, clock.monotonic() + 3
         while clock.monotonic() < until:
             table.set_properties({"headgate.test.turn": str(done)})
             done += 1
-        tell(done=done)
+        report(done=done)
 
 
 def listens(lake: str, number: int) -> None:
@@ -189,11 +189,11 @@ def listens(lake: str, number: int) -> None:
         for value in range(5):
             append(one, 10 * number + value)
         latest = session.status().sequence
-        clock = session.clock  # the process's own clock, which nobody set
+        clock = session.clock  # the process's own clock, never a manual one
         until = clock.monotonic() + 30
         while session.listeners()[0].position < latest and clock.monotonic() < until:
             clock.sleep(0.02)
-        tell(position=session.listeners()[0].position, latest=latest)
+        report(position=session.listeners()[0].position, latest=latest)
 
 
 SCENARIOS: dict[str, Callable[[str, int], None]] = {
@@ -218,5 +218,5 @@ if __name__ == "__main__":
     try:
         SCENARIOS[scenario](lake, int(number[0]) if number else 0)
     except HeadgateError as error:
-        tell(error=error.code, message=str(error))
+        report(error=error.code, message=str(error))
         sys.exit(1)

@@ -17,7 +17,7 @@ BODY_S = 30.0
 
 
 class Room:
-    """A budget, a clock set by hand, and requests that hold their bytes until told otherwise."""
+    """A budget, a clock set by hand, and requests that hold their bytes until released."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

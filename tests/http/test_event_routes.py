@@ -233,8 +233,8 @@ def test_a_webhook_is_posted_every_event_until_it_is_heard(served: Served) -> No
         assert receiver.sequences == [2, 2, 2, 2, 3]
         assert [int(h[SEQUENCE_HEADER]) for h in receiver.headers] == receiver.sequences
         assert {h["content-type"] for h in receiver.headers} == {"application/json"}
-        told = served.http.get("/v1/events?after=2").json()["events"]
-        assert receiver.posted[-1:] == told
+        events = served.http.get("/v1/events?after=2").json()["events"]
+        assert receiver.posted[-1:] == events
         eventually(lambda: served.session.listeners()[0].position == 3)
         assert served.session.listeners()[0].failing is None
 

@@ -50,7 +50,7 @@ SETTINGS = Settings(verify_staged=0, longest_wait_ms=0)
 OPERATIONS = {operation.name: operation for operation in all_operations()}
 IS_LONG = bool(os.environ.get("HEADGATE_LONG"))
 EXAMPLES = 200 if IS_LONG else 8
-# To make a failure small takes minutes with bodies like these, and what failed is said anyhow.
+# To make a failure small takes minutes with bodies like these, and what failed is reported anyway.
 PHASES = [Phase.generate, Phase.shrink] if IS_LONG else [Phase.generate]
 CHECKS = [
     not_a_server_error,
@@ -167,7 +167,7 @@ def test_what_the_document_allows_and_what_it_does_not_is_answered_as_it_says(
         try:
             response = send(world.http, case.as_transport_kwargs("http://testserver"))
         except (httpx.InvalidURL, httpx.LocalProtocolError, UnicodeEncodeError):
-            return  # cannot be said in HTTP at all
+            return  # cannot be expressed in HTTP
         case.validate_response(response, checks=CHECKS)
         if response.status_code >= 400:
             assert world.state() == before
@@ -187,7 +187,7 @@ def send(http: httpx.Client, wanted: dict[str, Any]) -> httpx.Response:
     if data is not None:
         wanted["content" if isinstance(data, str | bytes) else "data"] = data
     response = http.request(**wanted, headers=headers)
-    response.elapsed = timedelta()  # nobody measured it: there was no line between
+    response.elapsed = timedelta()  # not measured: there is no network
     return response
 
 

@@ -23,7 +23,7 @@ SETTINGS = Settings(verify_staged=0, store_patience_ms=400)
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Served, Held]]:
-    """A server, and a way for somebody else to hold its store."""
+    """A server, and a way to lock its store."""
     lake = tmp_path / "lake"
     if request.param == "sqlite":
         for served in serving(lake, SETTINGS):

@@ -342,8 +342,8 @@ def test_what_a_worker_counts_says_which_worker_counted_it(served: Served) -> No
     served.server.gauges = lambda: event_routes.gauges(served.catalog.status())
     make(served)
     lines = served.http.get("/metrics").text.splitlines()
-    told = [line for line in lines if not line.startswith("#")]
-    own = [line for line in told if f'{{worker="{os.getpid()}"' in line]
+    samples = [line for line in lines if not line.startswith("#")]
+    own = [line for line in samples if f'{{worker="{os.getpid()}"' in line]
     assert {re.split("[{ ]", line)[0] for line in own} == {
         "headgate_requests_total",
         "headgate_requests_under_way",
@@ -351,7 +351,7 @@ def test_what_a_worker_counts_says_which_worker_counted_it(served: Served) -> No
         "headgate_publishing_failing_tables",
         *(f"headgate_request_seconds_{part}" for part in ("bucket", "sum", "count")),
     }
-    assert "headgate_sequence 1" in told  # of the catalog, whoever tells it
+    assert "headgate_sequence 1" in samples  # of the catalog, in every process
 
 
 def test_a_large_number_is_told_to_its_last_digit() -> None:
@@ -371,7 +371,7 @@ def test_a_refusal_is_found_in_the_log_by_its_request_id(
         headers={"x-request-id": "proposed"},
     )
     lines = {line.request_id: line.getMessage() for line in caplog.records}  # type: ignore[attr-defined]
-    assert set(lines) == {"asked", "proposed"}  # what was carried out is told at `debug` alone
+    assert set(lines) == {"asked", "proposed"}  # what was carried out is logged at `debug` only
     assert lines["asked"].startswith("resolve: 404 in ")
     assert lines["asked"].endswith("not-found: There is no table main.default.none.")
     assert "invalid-commit: " in lines["proposed"]

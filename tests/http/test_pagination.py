@@ -1,4 +1,4 @@
-"""Answers are bounded, written off the loop, and whole all the same for who asks on."""
+"""Answers are bounded and written off the event loop; further pages give the rest."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_long_tail_is_resolved_as_far_as_there_is_room_and_read_whole(
     with monkeypatch.context() as patch:
         patch.setattr(SQLReadUnit, "ratified_commits", counted)
         resolved = remote.resolve(table_id)
-    assert read == [len(resolved.commits)]  # not more than is told, either
+    assert read == [len(resolved.commits)]  # and no more than is listed
     versions = [one.version for one in resolved.commits]
     assert versions == list(range(versions[0], count + 1))
     assert 0 < held(one.content for one in resolved.commits) <= LIMIT

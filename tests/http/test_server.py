@@ -113,8 +113,8 @@ def test_who_has_no_token_is_refused_and_who_has_one_is_not(
     assert main(["--lake", lake, "token", "create", "ana", "--json"]) == 0
     secret = json.loads(capsys.readouterr().out)["secret"]
     with RunningServer(lake, "--auth") as server:
-        with headgate.connect(server.address) as nobody, pytest.raises(NotAuthenticatedError):
-            nobody.tables()
+        with headgate.connect(server.address) as anonymous, pytest.raises(NotAuthenticatedError):
+            anonymous.tables()
         with (
             headgate.connect(server.address, token="x" + secret) as stranger,
             pytest.raises(NotAuthenticatedError),
@@ -202,9 +202,9 @@ def test_a_feature_that_is_none_is_refused_before_anything_is_started(
     monkeypatch.setenv(variable, "rowTracking,deletionVector")
     lake = tmp_path / "lake"
     assert main(["serve", "--store", str(lake), "--port", str(free_port())]) == 1
-    said = capsys.readouterr().err
-    assert "'deletionVector'" in said
-    assert "deletionVectors" in said
+    log = capsys.readouterr().err
+    assert "'deletionVector'" in log
+    assert "deletionVectors" in log
     assert not lake.exists()
 
 
@@ -257,9 +257,9 @@ def test_the_url_shown_to_clients_leads_to_the_server(host: str, client_url: str
 
 def test_a_server_says_where_it_listens_and_how_to_connect(tmp_path: Path) -> None:
     with RunningServer(str(tmp_path / "lake"), "--auth") as server:
-        said = server.log()
-    assert f'headgate.connect("{server.address}")' in said
-    assert "token create" in said
+        log = server.log()
+    assert f'headgate.connect("{server.address}")' in log
+    assert "token create" in log
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_the_time_for_headers_and_for_stopping_can_be_set(tmp_path: Path) -> Non
             began = time.monotonic()
             with contextlib.suppress(ConnectionError):
                 slow.recv(1 << 16)
-            assert time.monotonic() - began < 4  # ten seconds, if nobody says otherwise
+            assert time.monotonic() - began < 4  # the default is ten seconds
         assert server.stop() == 0
 
 

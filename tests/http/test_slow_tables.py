@@ -1,4 +1,4 @@
-"""A table whose storage hangs holds up its own writers, and nobody else's."""
+"""A table whose storage hangs holds up its own writers and no others."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def hang(table: dict[str, Any], *methods: str) -> HangingStore:
 
 @contextmanager
 def letting_go(store: HangingStore) -> Iterator[None]:
-    """Let everybody go on at the end, whatever happens: somebody waits for them."""
+    """Release every waiting call at the end, whatever happens."""
     try:
         yield
     finally:
@@ -80,8 +80,8 @@ def staged(served: Served, table: dict[str, Any], version: int) -> dict[str, Any
     txn_id = TxnId(key())
     raw = file_content(add(), txn_id=txn_id, timestamp_ms=served.server.clock.now_ms())
     locations.store_for(table["location"]).put_if_absent(f"{STAGED}/{name}", raw)
-    said = {"way": "staged", "fileName": name, "size": len(raw)}
-    return {"txnId": txn_id, "version": version, "content": said}
+    staged = {"way": "staged", "fileName": name, "size": len(raw)}
+    return {"txnId": txn_id, "version": version, "content": staged}
 
 
 def write_all(

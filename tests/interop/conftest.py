@@ -52,7 +52,7 @@ def interpreter(engine: str) -> Path:
 
 
 class RefusedByEngine(Exception):  # noqa: N818 - an answer of the engine's, not an error of ours
-    """What an engine said when it did not do what it was told."""
+    """What an engine answered when it refused a request."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -60,32 +60,32 @@ class RefusedByEngine(Exception):  # noqa: N818 - an answer of the engine's, not
         self.message = message
 
 
-def is_unresolved(package: str, said: str) -> bool:
+def is_unresolved(package: str, output: str) -> bool:
     """Return True if Spark left because a package of these coordinates cannot be had."""
     group, name, version = package.split(":")
-    return f"unresolved dependency: {group}#{name};{version}: not found" in said
+    return f"unresolved dependency: {group}#{name};{version}: not found" in output
 
 
 @contextlib.contextmanager
 def overheard() -> Iterator[Callable[[], str]]:
     """Keep what this process, and those that it starts, write to standard error."""
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         before = os.dup(2)
-        os.dup2(said.fileno(), 2)
+        os.dup2(output.fileno(), 2)
         try:
-            yield lambda: os.pread(said.fileno(), 1 << 24, 0).decode(errors="replace")
+            yield lambda: os.pread(output.fileno(), 1 << 24, 0).decode(errors="replace")
         finally:
             os.dup2(before, 2)
             os.close(before)
 
 
 def _is_frame(line: str) -> bool:
-    """Return True if a line of a message of Java's only tells where in the code it was."""
+    """Return True if a line of a Java message is a stack frame."""
     return line.lstrip().startswith(("at ", "... "))
 
 
 class Engine:
-    """An engine behind a pipe, told one thing after another."""
+    """An engine behind a pipe, which gets one request after another."""
 
     def __init__(self, engine: Path, driver: str, python: str) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
@@ -99,7 +99,7 @@ class Engine:
         try:
             self.ask(python=python)
         except BaseException as error:
-            error.add_note(self.said[-20_000:])
+            error.add_note(self.output[-20_000:])
             self.__exit__()
             raise
 
@@ -119,9 +119,9 @@ class Engine:
         self._said.close()
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """All that it wrote besides its answers."""
-        return os.pread(self._said.fileno(), 1 << 24, 0).decode(errors="replace")
+        return os.pread(self._output.fileno(), 1 << 24, 0).decode(errors="replace")
 
     def ask(self, **what: str) -> list[list[Any]]:
         assert self._process.stdin is not None
@@ -132,8 +132,8 @@ class Engine:
         assert line, "the engine died"
         answer = json.loads(line)
         if "error" in answer:
-            told = [line for line in answer["message"].splitlines() if not _is_frame(line)]
-            raise RefusedByEngine(answer["error"], "\n".join(told))
+            message = [line for line in answer["message"].splitlines() if not _is_frame(line)]
+            raise RefusedByEngine(answer["error"], "\n".join(message))
         return list(answer["rows"])
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
@@ -245,7 +245,7 @@ def released_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
     """Spark in this process with Delta's released jars and without the connector."""
     java.require()
     folder = tmp_path_factory.mktemp("spark")
-    with overheard() as said:
+    with overheard() as output:
         try:
             started = spark_session(
                 "headgate-interop",
@@ -264,9 +264,9 @@ def released_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSe
                 },
             )
         except PySparkRuntimeError as error:
-            if is_unresolved(RELEASED, said()):
+            if is_unresolved(RELEASED, output()):
                 pytest.skip(f"not run: {RELEASED} cannot be had")
-            error.add_note(said()[-20_000:])  # a JVM that does not start is no reason to skip
+            error.add_note(output()[-20_000:])  # do not skip for a JVM that does not start
             raise
     yield started
     started.stop()

@@ -1,4 +1,4 @@
-"""Delta's Java kernel and delta-storage's catalog clients, told what to do from Python.
+"""Delta's Java kernel and delta-storage's catalog clients, driven from Python.
 
 They run in the JVM of a Spark session, which resolved them, and are reached through its gateway: no
 code of ours runs there.
@@ -102,7 +102,7 @@ class Kernel:
     # Writing
 
     def append(self, snapshot: Any, folder: Path, *rows: dict[str, Any]) -> Any:
-        """Append rows; give what committing told."""
+        """Append rows; return the result of the commit."""
         builder = snapshot.buildUpdateTableTransaction("tests", self.delta.Operation.WRITE)
         return self.write(builder.build(self.engine), folder, *rows)
 

@@ -110,8 +110,8 @@ def test_what_a_query_gives_becomes_a_table_with_a_history(
     [(_, when)] = [(row[0], row[1]) for row in history if row[0] == 1]
     [(count,)] = spark.sql(f"SELECT count(*) FROM default.t TIMESTAMP AS OF '{when}'")
     assert count == 5
-    told = [entry.version for entry in session.table("t").history()]
-    assert sorted(told) == [0, 1, 2]
+    versions = [entry.version for entry in session.table("t").history()]
+    assert sorted(versions) == [0, 1, 2]
     assert is_whole(server)
 
 
@@ -125,8 +125,8 @@ def test_schemas_and_tables_are_made_shown_and_dropped(
     session.create_table("sales.u", "id long")
     shown = spark.sql("SHOW TABLES IN main.sales")
     assert sorted(row[:2] for row in shown) == [("sales", "t"), ("sales", "u")]
-    told = spark.sql("DESCRIBE DETAIL main.sales.t")
-    assert told[0][0] == "delta"
+    details = spark.sql("DESCRIBE DETAIL main.sales.t")
+    assert details[0][0] == "delta"
     spark.sql("DROP TABLE main.sales.t")
     spark.sql("DROP TABLE main.sales.u")
     assert spark.sql("SHOW TABLES IN main.sales") == []
@@ -192,9 +192,9 @@ def test_a_table_is_replaced_and_stays_the_same_one(
         session.create_table("t", "id long, who string", comment="first")
     spark.sql("INSERT INTO default.t VALUES (1, 'a')")
     before = session.table("t")
-    told = before.snapshot().metadata
-    # delta-spark gives the log an id of its own choosing; nobody may change it later.
-    assert (told.id == before.id) is (maker == "us")
+    metadata = before.snapshot().metadata
+    # delta-spark gives the log an id of its own choosing; it may not change later.
+    assert (metadata.id == before.id) is (maker == "us")
     spark.sql("CREATE OR REPLACE TABLE default.t (id BIGINT, other DOUBLE) USING delta")
     assert spark.sql(ROWS) == []
     spark.sql(
@@ -207,7 +207,7 @@ def test_a_table_is_replaced_and_stays_the_same_one(
     after = session.table("t")
     assert (after.id, after.location, after.version) == (before.id, before.location, 3)
     assert after.snapshot().metadata.description == "again"
-    assert after.snapshot().metadata.id == told.id
+    assert after.snapshot().metadata.id == metadata.id
     append(session, (3, 1.5, "us"))
     assert spark.sql(ROWS) == [*rows, (3, 1.5, "us")]
     assert spark.sql("SELECT * FROM default.t VERSION AS OF 1") == [(1, "a")]
@@ -276,7 +276,7 @@ def test_what_makes_it_this_table_cannot_be_altered(
         spark = delta_spark.use(proxy.address)
         with pytest.raises(RefusedByEngine, match=says):
             spark.sql(f"ALTER TABLE default.t {change}")
-        # It refuses by itself, or is told once and for all.
+        # It refuses by itself, or is refused once and for all.
         assert proxy.statuses("POST", "/tables/t") in ([], [400])
         spark.sql("INSERT INTO default.t VALUES (2, 'spark')")
         assert ours(session) == spark.sql(ROWS) == [(1, "us"), (2, "spark")]
@@ -425,7 +425,7 @@ def test_a_server_killed_between_ratifying_and_answering_gives_no_row_twice(
 
 
 def _heal(server: RunningServer, armed: threading.Event, ratified: list[int]) -> None:
-    """Wait until the server died where it was told to, look, and start it as it should be."""
+    """Wait until the server died at its fail point, check, and start it again."""
     assert armed.wait(60)
     first = server.workers
     deadline = time.monotonic() + 60

@@ -130,7 +130,7 @@ def test_a_commit_that_breaks_a_rule_fails_at_once(server: RunningServer, sessio
     with HttpProxy(("127.0.0.1", server.port), take_the_id_away) as proxy:
         with DuckDB(proxy.address) as duckdb, pytest.raises(RefusedByEngine, match="txnId"):
             duckdb.sql("INSERT INTO lake.default.t VALUES (1, 'duck')")
-        assert proxy.statuses("POST", "/tables/t") == [400]  # it was told once, and for all
+        assert proxy.statuses("POST", "/tables/t") == [400]  # one final answer
     assert (session.table("t").version, ours(session)) == (0, [])
     with DuckDB(server.address) as duckdb:
         duckdb.sql("INSERT INTO lake.default.t VALUES (2, 'duck')")

@@ -103,7 +103,7 @@ def test_its_staged_file_is_removed_before_it_comes_again(
         duckdb.sql(INSERT)
         assert proxy.statuses("POST", "/tables/t") == [200, 200]
     assert ours(session) == BOTH
-    # What was published just now is still told of by its staged file, unless it is below others.
+    # A commit published just now is still listed by its staged file, unless it is below others.
     append(session, (2, "us"))
     with DuckDB(server.address) as duckdb:
         assert duckdb.sql(ROWS) == [*BOTH, (2, "us")]

@@ -27,13 +27,13 @@ FEATURES = {
     "typeWidening": {"delta.enableTypeWidening": "true"},
 }
 ALL = {key: value for properties in FEATURES.values() for key, value in properties.items()}
-# delta-spark tracks rows unless it is told not to. `Lake` appends to tables with these, and does
+# delta-spark tracks rows unless it is switched off. `Lake` appends to tables with these, and does
 # not change their rows.
 APPENDED = {"rowTracking", "changeDataFeed"}
 UNTRACKED = {"delta.enableRowTracking": "false"}
 
 
-def told(properties: dict[str, str]) -> str:
+def tblproperties(properties: dict[str, str]) -> str:
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
     return f"TBLPROPERTIES ({listed})"
 
@@ -56,7 +56,7 @@ def rows_of(lake: Lake) -> list[tuple[Any, ...]]:
 def test_what_delta_spark_made_is_read_and_written_by_us(
     spark: DeltaSpark, server: RunningServer, session: Session, lake: Lake, feature: str
 ) -> None:
-    properties = told({**UNTRACKED, **FEATURES[feature]})
+    properties = tblproperties({**UNTRACKED, **FEATURES[feature]})
     spark.sql(f"CREATE TABLE default.t (id BIGINT, who STRING) USING delta {properties}")
     assert feature in effective(session.table("t").snapshot().protocol)
     spark.sql("INSERT INTO default.t SELECT id, 'spark' FROM range(6)")
@@ -106,7 +106,7 @@ def test_what_we_made_is_read_and_written_by_delta_spark(
 def test_all_of_them_at_once_across_a_checkpoint(
     spark: DeltaSpark, server: RunningServer, session: Session, lake: Lake
 ) -> None:
-    spark.sql(f"CREATE TABLE default.t (id BIGINT, who STRING) USING delta {told(ALL)}")
+    spark.sql(f"CREATE TABLE default.t (id BIGINT, who STRING) USING delta {tblproperties(ALL)}")
     for number in range(6):
         append(session, (number + 100, "us"))
         spark.sql(f"INSERT INTO default.t VALUES ({number}, 'spark')")
@@ -144,7 +144,7 @@ def test_columns_that_we_renamed_are_read_by_delta_spark(
 ) -> None:
     spark.sql(
         "CREATE TABLE default.t (id BIGINT, inner STRUCT<a: INT, b: STRING>, list ARRAY<INT>)"
-        f" USING delta {told(FEATURES['columnMapping'])}"
+        f" USING delta {tblproperties(FEATURES['columnMapping'])}"
     )
     spark.sql("INSERT INTO default.t VALUES (1, named_struct('a', 1, 'b', 'x'), array(1, 2))")
     session.table("t").rename_column("list", "numbers")

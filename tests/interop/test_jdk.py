@@ -45,7 +45,7 @@ def jvm() -> Iterator[Any]:
 
 
 def send(jvm: Any, url: str, method: str, body: object) -> tuple[int, str]:
-    """Send a request as Java programs do when nobody configured anything."""
+    """Send a request as Java programs do by default."""
     http = jvm.java.net.http
     publisher = http.HttpRequest.BodyPublishers.ofString(json.dumps(body))
     request = (

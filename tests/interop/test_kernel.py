@@ -82,8 +82,8 @@ def test_both_append_in_turns_publish_and_write_a_checkpoint(
     for turn in range(3):
         append(session, (turn * 10, "us"))
         row = {"id": turn * 10 + 1, "who": "kernel"}
-        told = java.append(java.load(table), tmp_path, row, {**row, "id": turn * 10 + 2})
-        assert told.getVersion() == turn * 2 + 2
+        done = java.append(java.load(table), tmp_path, row, {**row, "id": turn * 10 + 2})
+        assert done.getVersion() == turn * 2 + 2
         rows += [(turn * 10, "us"), (turn * 10 + 1, "kernel"), (turn * 10 + 2, "kernel")]
         assert ours(session) == rows
         assert java.rows(java.load(table)) == rows
@@ -134,8 +134,8 @@ def test_the_one_that_comes_second_rebases_or_is_told_so(
     java = kernel()
     before = java.load(table)
     append(session, (1, "us"))
-    told = java.append(before, tmp_path, {"id": 2, "who": "kernel"})
-    assert told.getVersion() == 2
+    done = java.append(before, tmp_path, {"id": 2, "who": "kernel"})
+    assert done.getVersion() == 2
     assert ours(session) == [(1, "us"), (2, "kernel")]
     assert is_whole(server)
 
@@ -157,13 +157,13 @@ def _status(java: Kernel, file: Path) -> Any:
 
 def _version_0(location: str, table_id: str) -> tuple[Any, Any, int]:
     """Write version 0 as an engine does; give what it says."""
-    told, given = metadata(TableId(table_id)), protocol()
+    described, given = metadata(TableId(table_id)), protocol()
     timestamp_ms = CLOCK.now_ms()
     log = Path(location.removeprefix("file://")) / "_delta_log"
     log.mkdir(parents=True)
-    content = file_bytes(given, told, timestamp_ms=timestamp_ms)
+    content = file_bytes(given, described, timestamp_ms=timestamp_ms)
     (log / f"{0:020d}.json").write_bytes(content)
-    return told, given, timestamp_ms
+    return described, given, timestamp_ms
 
 
 def _commit(
@@ -217,13 +217,13 @@ def test_the_client_of_the_new_dialect_creates_loads_commits_and_asks_for_commit
     required = dict(staged.getRequiredProperties())
     assert required["io.unitycatalog.tableId"] == table_id
     assert "catalogManaged" in set(staged.getRequiredProtocol().getReaderFeatures())
-    told, given, timestamp_ms = _version_0(location, table_id)
+    described, given, timestamp_ms = _version_0(location, table_id)
     actions = java.java.org.apache.spark.sql.delta.actions.Action
     made = java.client.createTable(
         java.java.java.net.URI.create(location),
         _named(java, "t"),
         staged.getTableType(),
-        actions.fromJson(encode(told).decode()),
+        actions.fromJson(encode(described).decode()),
         actions.fromJson(encode(given).decode()),
         java.java.java.util.ArrayList(),
         timestamp_ms,
@@ -254,9 +254,9 @@ def test_the_client_of_the_older_dialect_creates_commits_and_asks_for_commits(
         wish = {"name": "t", "catalog_name": "main", "schema_name": "default"}
         staged = http.post(f"{BASE}/staging-tables", json=wish).json()
     table_id, location = staged["id"], staged["staging_location"]
-    told, given, timestamp_ms = _version_0(location, table_id)
+    described, given, timestamp_ms = _version_0(location, table_id)
     properties = java.java.java.util.HashMap()
-    for key, value in told.configuration.items():
+    for key, value in described.configuration.items():
         properties.put(key, value)
     actions = java.java.org.apache.spark.sql.delta.actions.Action
     column = java.java.io.delta.storage.commit.uccommitcoordinator.UCClient.ColumnDef

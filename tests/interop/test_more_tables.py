@@ -64,7 +64,7 @@ def reader(request: pytest.FixtureRequest, server: RunningServer) -> Iterator[Re
 def test_who_finds_a_transaction_in_one_table_finds_it_in_the_next(
     reader: Reader, server: RunningServer, session: Session
 ) -> None:
-    """Reading the one has it published, while nobody asked for the other yet."""
+    """Reading the one publishes it, before any read of the other."""
     tables = [session.create_table(name, "value long") for name in ("a", "b")]
     is_over = threading.Event()
     written: list[int] = []

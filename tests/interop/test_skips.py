@@ -34,7 +34,7 @@ def test_a_package_that_is_not_found_is_told_from_all_else() -> None:
 
 
 def test_what_a_process_says_while_it_starts_is_heard() -> None:
-    with overheard() as said:
+    with overheard() as output:
         os.write(2, b"here ")
         subprocess.run([sys.executable, "-c", "import os; os.write(2, b'there')"], check=True)
-        assert said() == "here there"
+        assert output() == "here there"

@@ -48,8 +48,8 @@ def test_duckdb_reads_what_we_wrote_and_we_read_what_it_copies(
 ) -> None:
     fill(session)
     with DuckDB(server.address) as duckdb:
-        told = duckdb.sql(TEXT.format(s="VARCHAR", t="lake.default.t") + "ORDER BY 1")
-        assert told == EXPECTED
+        types = duckdb.sql(TEXT.format(s="VARCHAR", t="lake.default.t") + "ORDER BY 1")
+        assert types == EXPECTED
         duckdb.sql("CREATE TABLE kept AS SELECT * REPLACE (id + 10 AS id) FROM lake.default.t")
         duckdb.sql("INSERT INTO lake.default.t SELECT * FROM kept")
     rows = session.table("t").to_arrow().sort_by("id").to_pylist()

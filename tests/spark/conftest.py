@@ -117,7 +117,7 @@ class Water:
         return self.stores[location]
 
     def other(self, **how: Any) -> Lake:
-        """Let somebody else in, who has seen nothing yet."""
+        """Return a lake of another client, with empty caches."""
         return Lake(self.spark, self.new_session(), **how)
 
     def make(
@@ -127,8 +127,8 @@ class Water:
         by: Sequence[str] = (),
         **properties: str,
     ) -> Table:
-        told = {key.replace("__", "."): value for key, value in properties.items()}
-        return self.session.create_table(name, schema, by, told)
+        dotted = {key.replace("__", "."): value for key, value in properties.items()}
+        return self.session.create_table(name, schema, by, dotted)
 
     def rows(self, name: str = "t", **how: Any) -> list[tuple[Any, ...]]:
         return rows(self.lake.read(name, **how))
@@ -208,11 +208,11 @@ def put_file(
     target = local(table) / path
     target.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(content, str(target))
-    told = encode(path)
+    encoded = encode(path)
     if absolute:
-        told = f"{table.location}/{told}"
+        encoded = f"{table.location}/{encoded}"
     return AddFile(
-        path=told,
+        path=encoded,
         partition_values=dict(partition_values or {}),
         size=target.stat().st_size,
         modification_time=1_772_000_000_000,

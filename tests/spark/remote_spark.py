@@ -1,6 +1,6 @@
 """Spark that runs elsewhere, a server of Spark Connect or a cluster; and tests, run there.
 
-A process has one kind of Spark for good, so what is tested elsewhere runs in a process of its own:
+A process has one kind of Spark, so what is tested elsewhere runs in a process of its own:
 the tests that are here already, with another Spark behind them, and those under `remote`.
 """
 
@@ -31,7 +31,7 @@ RUNNING = 900.0
 def connect_server(folder: Path) -> Iterator[str]:
     """Start a server of Spark Connect, and give its address."""
     port = free_port()
-    told = {
+    configuration = {
         **settings(folder),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -39,7 +39,9 @@ def connect_server(folder: Path) -> Iterator[str]:
         "spark.connect.grpc.binding.port": str(port),
     }
     server = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    options = [word for key, value in told.items() for word in ("--conf", f"{key}={value}")]
+    options = [
+        word for key, value in configuration.items() for word in ("--conf", f"{key}={value}")
+    ]
     command = ["spark-submit", "--class", server, "--master", "local[2]", *options]
     with started(command, folder, port):
         yield f"sc://127.0.0.1:{port}"
@@ -77,8 +79,8 @@ def started(command: Sequence[str], folder: Path, port: int) -> Iterator[None]:
         "SPARK_DAEMON_MEMORY": "512m",
     }
     java.start_quickly(environment)
-    said = folder / "said.txt"
-    with said.open("wb") as output:
+    log = folder / "spark.txt"
+    with log.open("wb") as output:
         process = subprocess.Popen(
             [str(program), *command[1:]],
             env=environment,
@@ -87,7 +89,7 @@ def started(command: Sequence[str], folder: Path, port: int) -> Iterator[None]:
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_for(process, port, said)
+            wait_for(process, port, log)
             yield
         finally:
             process.terminate()
@@ -95,19 +97,19 @@ def started(command: Sequence[str], folder: Path, port: int) -> Iterator[None]:
 
 
 def without_us(environment: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what is ours, and what would tell Spark of this process."""
+    """Leave out our own variables, and those that point Spark to this process."""
     ours = ("HEADGATE", "PYTEST", "PYSPARK", "SPARK", "PYTHON")
     return {key: value for key, value in environment.items() if not key.startswith(ours)}
 
 
-def wait_for(process: subprocess.Popen[bytes], port: int, said: Path) -> None:
+def wait_for(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     until = time.monotonic() + STARTING
     while time.monotonic() < until and process.poll() is None:
         with socket.socket() as asking:
             if asking.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.1)
-    raise AssertionError(f"{process.args!r} did not come up: {said.read_text()[-3000:]}")
+    raise AssertionError(f"{process.args!r} did not come up: {log.read_text()[-3000:]}")
 
 
 def free_port() -> int:
@@ -151,8 +153,8 @@ class Tests:
             self._process.wait(RUNNING)
         finally:
             self._process.kill()
-        said = self._output.read_text()
-        assert self._process.returncode == 0, said[-6000:]
-        ended = re.search(r"^(\d+) passed(?:, \d+ warnings?)? in ", said, re.MULTILINE)
-        assert ended is not None, said[-2000:]
+        output = self._output.read_text()
+        assert self._process.returncode == 0, output[-6000:]
+        ended = re.search(r"^(\d+) passed(?:, \d+ warnings?)? in ", output, re.MULTILINE)
+        assert ended is not None, output[-2000:]
         return int(ended[1])

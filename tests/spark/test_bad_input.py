@@ -1,4 +1,4 @@
-"""Input that cannot be: told as what it is, nothing committed, and no file left behind."""
+"""Bad input: a clear error, nothing committed, and no file left behind."""
 
 import pytest
 
@@ -38,7 +38,7 @@ BAD: dict[str, tuple[type[HeadgateError], str]] = {
     "UPDATE t SET n = n + 300 WHERE id = 1": (InvalidDataError, "does not fit"),
     f"{MATCHED} UPDATE SET n = s.n": (InvalidDataError, "does not fit.*300"),
     f"{NEW} INSERT (id, n) VALUES (s.id, s.n)": (InvalidDataError, "does not fit.*300"),
-    # Rows that break a rule, told by row.
+    # Rows that break a rule; the error shows the row.
     "INSERT INTO t VALUES (5, 1, 'y'), (666, 1, 'y')": (InvalidDataError, 'small.*"id":666'),
     "UPDATE t SET id = id + 665 WHERE id = 1": (InvalidDataError, 'small.*"id":666'),
     f"{MATCHED} UPDATE SET id = 666": (InvalidDataError, 'small.*"id":666'),
@@ -49,13 +49,13 @@ BAD: dict[str, tuple[type[HeadgateError], str]] = {
     "INSERT INTO t VALUES (1, 2": (SyntaxRefusedError, "at line 1"),
     "UPDATE t SET n = = 1": (SyntaxRefusedError, "at line 1"),
     "MERGE INTO t USING t s ON true": (SyntaxRefusedError, "at line 1"),
-    "INSERT INTO t SELECT * FROM nobody": (SyntaxRefusedError, "nobody"),
-    "DELETE FROM t WHERE id IN (SELECT id FROM nobody)": (SyntaxRefusedError, "nobody"),
-    "MERGE INTO t USING nobody s ON t.id = s.id WHEN MATCHED THEN DELETE": (
+    "INSERT INTO t SELECT * FROM absent": (SyntaxRefusedError, "absent"),
+    "DELETE FROM t WHERE id IN (SELECT id FROM absent)": (SyntaxRefusedError, "absent"),
+    "MERGE INTO t USING absent s ON t.id = s.id WHEN MATCHED THEN DELETE": (
         SyntaxRefusedError,
-        "nobody",
+        "absent",
     ),
-    "INSERT INTO nobody SELECT * FROM t": (NotFoundError, "nobody"),
+    "INSERT INTO absent SELECT * FROM t": (NotFoundError, "absent"),
     "CREATE TABLE u AS SELECT tinyint(n * 100) x FROM t": (InvalidDataError, "does not fit"),
     "CREATE OR REPLACE TABLE t AS SELECT tinyint(n * 100) x FROM t": (InvalidDataError, "does not"),
 }
@@ -73,9 +73,9 @@ def test_what_cannot_be_is_told_and_nothing_happens(water: Water, mode: str) -> 
     kept, version, found = listed(table), water.session.table("t").version, water.rows()
     beside = sorted(local(table).parent.iterdir())
     for text, (error, says) in BAD.items():
-        with pytest.raises(error, match=says) as told:
+        with pytest.raises(error, match=says) as raised:
             water.lake.sql(text)
-        assert type(told.value) is error, text
+        assert type(raised.value) is error, text
         assert listed(table) == kept, text
         assert water.session.table("t").version == version, text
     assert water.rows() == found

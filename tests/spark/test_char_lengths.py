@@ -79,8 +79,8 @@ def test_texts_within_structs_arrays_and_maps_are_kept_to_their_lengths(water: W
             " UNION ALL SELECT 2, NULL, NULL, NULL"
         ),
     )
-    told = water.lake.read("t").selectExpr("id", "s.a", "s.b", "xs", "m['k']")
-    assert rows(told) == [(1, "ab", 1, ["x ", None], "v"), (2, None, None, None, None)]
+    shown = water.lake.read("t").selectExpr("id", "s.a", "s.b", "xs", "m['k']")
+    assert rows(shown) == [(1, "ab", 1, ["x ", None], "v"), (2, None, None, None, None)]
     for given, what in {
         "named_struct('a', 'abc', 'b', 1) s": r"column s\.a, which is varchar\(2\)",
         "array('x', 'xyz') xs": r"column xs\.element",

@@ -36,7 +36,7 @@ def test_executors_need_the_storage_and_nothing_of_ours(tmp_path: Path) -> None:
 
 
 def executors(folder: str) -> Iterator[tuple[str, str]]:
-    """Find executors by where they work inside a folder, and what each was told."""
+    """Find executors by where they work inside a folder, and the options of each."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes().decode(errors="replace")

@@ -50,10 +50,10 @@ def test_of_two_deletes_on_one_file_the_second_loses_and_says_to_whom(
         winner = other.delete("t", "id = 1").committed
         assert winner is not None
         before = listed(water.session.table("t"))
-        with pytest.raises(ConflictError) as told:
+        with pytest.raises(ConflictError) as raised:
             deleting(water.lake, "id = 2")(mine)
-    assert str(winner.version) in str(told.value)
-    versions = {getattr(conflict, "version", None) for conflict in told.value.conflicts}
+    assert str(winner.version) in str(raised.value)
+    versions = {getattr(conflict, "version", None) for conflict in raised.value.conflicts}
     assert versions == {winner.version}
     assert [row[0] for row in water.rows()] == [0, *range(2, 10)]
     assert listed(water.session.table("t")) == before

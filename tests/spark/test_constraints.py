@@ -1,4 +1,4 @@
-"""NOT NULL, CHECK, generated and default columns: kept by every way rows come, and told by row."""
+"""NOT NULL, CHECK, generated and default columns: enforced on every write, with errors by row."""
 
 from dataclasses import replace
 
@@ -39,8 +39,8 @@ def test_values_left_out_are_those_of_the_table(water: Water) -> None:
     ruled(water)
     water.lake.append("t", water.frame("SELECT 1 id, 'a' v, named_struct('a', 1) s"))
     water.lake.append("t", water.frame("SELECT 2 id, 'b' v, int(null) n, 4L twice"))
-    told = water.lake.read("t").selectExpr("id", "v", "s.a", "s.b", "n", "twice", "string(day)")
-    assert rows(told) == [
+    shown = water.lake.read("t").selectExpr("id", "v", "s.a", "s.b", "n", "twice", "string(day)")
+    assert rows(shown) == [
         (1, "a", 1, None, 42, 2, "2020-01-02"),
         (2, "b", None, None, None, 4, "2020-01-03"),
     ]
@@ -105,8 +105,8 @@ def test_rules_hold_for_rows_that_are_changed_and_only_for_those(water: Water, m
                    "WHEN MATCHED THEN UPDATE SET id = 60, v = 'c'")  # fmt: skip
     water.lake.sql("MERGE INTO t USING (SELECT 70L id, 'b' v) s ON t.id = s.id "
                    "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)")  # fmt: skip
-    told = water.lake.read("t").selectExpr("id", "v", "n", "twice", "string(day)")
-    assert rows(told.where("id >= 50")) == [
+    shown = water.lake.read("t").selectExpr("id", "v", "n", "twice", "string(day)")
+    assert rows(shown.where("id >= 50")) == [
         (50, "a", 42, 100, "2020-02-20"),
         (60, "c", 42, 120, "2020-03-01"),
         (70, "b", 42, 140, "2020-03-11"),
@@ -115,7 +115,7 @@ def test_rules_hold_for_rows_that_are_changed_and_only_for_those(water: Water, m
 
 
 def test_rows_that_were_there_before_a_rule_are_carried_along_unchecked(water: Water) -> None:
-    """Only new and changed rows are held against rules: others were when they came."""
+    """Only new and changed rows are checked; others were checked when written."""
     table = water.make()
     water.lake.append("t", water.frame("SELECT id, 'a' v FROM range(0, 4, 1, 1)"))
     # A rule that old rows break, brought in by a commit that looks at none.

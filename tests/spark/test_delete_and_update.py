@@ -1,4 +1,4 @@
-"""DELETE and UPDATE: by copies and by vectors, with NULL's own logic, and what history tells."""
+"""DELETE and UPDATE: by copies and by vectors, with NULL's own logic, and their metrics."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def fill(water: Water, count: int = 10) -> None:
         )
 
 
-def told(table: Table) -> dict[str, int]:
+def metrics_of(table: Table) -> dict[str, int]:
     return {key: int(str(value)) for key, value in table.history(1)[0].metrics.items()}
 
 
@@ -50,8 +50,8 @@ def test_a_column_with_a_dot_in_its_name_is_named_in_backquotes(water: Water) ->
         "t", water.frame("SELECT 1 `a.b`, named_struct('c.d', 2L, 'e', 3L) s, 4 `x``y z`")
     )
     water.lake.update("t", {"`a.b`": "10", "s.`c.d`": "20", "s.e": "30", "`x``y z`": "40"})
-    told = water.lake.read("t").selectExpr("`a.b`", "s.`c.d`", "s.e", "`x``y z`")
-    assert rows(told) == [(10, 20, 30, 40)]
+    shown = water.lake.read("t").selectExpr("`a.b`", "s.`c.d`", "s.e", "`x``y z`")
+    assert rows(shown) == [(10, 20, 30, 40)]
     for name in ("a.b", "", "a.", ".a", "`a", "`a`b", "a``b"):
         with pytest.raises(InvalidArgumentError):
             water.lake.update("t", {name: "1"})
@@ -77,7 +77,7 @@ def test_a_delete_takes_matching_rows_and_no_others(any_water: Water, mode: str)
     entry = table.history(1)[0]
     assert entry.operation == "DELETE"
     assert entry.parameters["predicate"] == '["(id IN (1, 2))"]'
-    metrics = told(table)
+    metrics = metrics_of(table)
     assert metrics["numDeletedRows"] == 2
     assert metrics["executionTimeMs"] >= metrics["scanTimeMs"] > 0
     assert (metrics["rewriteTimeMs"] > 0) is not by_vector
@@ -125,7 +125,7 @@ def test_an_update_changes_matching_rows_and_keeps_the_others(any_water: Water, 
     assert outcome.counts == {"num_affected_rows": 2}
     wanted = [(n, f"v{n}-{n}" if n in (1, 2) else f"v{n}") for n in range(10)]
     assert water.rows() == wanted
-    entry, metrics = table.history(1)[0], told(table)
+    entry, metrics = table.history(1)[0], metrics_of(table)
     assert (entry.operation, metrics["numUpdatedRows"]) == ("UPDATE", 2)
     assert metrics["numCopiedRows"] == (3 if mode == "copy-on-write" else 0)
     # Values are computed from the rows as they were, all at once.
@@ -217,7 +217,7 @@ def test_a_delete_by_partition_values_reads_no_data(water: Water) -> None:
     water.lake.append(
         "t", water.frame("SELECT id, int(id % 3) p, if(id % 2 = 0, 'x', null) q FROM range(12)")
     )
-    for path in listed(table):  # whoever reads one now fails
+    for path in listed(table):  # a read of one fails now
         (local(table) / path).write_bytes(b"")
     outcome = water.lake.delete("t", "p + 1 = 2 AND upper(q) = 'X'")
     assert outcome.counts == {"num_affected_rows": 2}
@@ -228,7 +228,7 @@ def test_a_delete_by_partition_values_reads_no_data(water: Water) -> None:
     assert {(f.partition_values["p"], f.partition_values["q"]) for f in water.files()} == {
         ("2", "x")
     }
-    assert told(table)["numAddedFiles"] == 0
+    assert metrics_of(table)["numAddedFiles"] == 0
     assert water.lake.delete("t").committed is not None
     assert water.files() == []
 
@@ -243,7 +243,7 @@ def test_a_delete_rewrites_whole_files_though_it_reads_row_groups(water: Water) 
     lake.update("t", {"id": "-1"}, "id = 2345")
     found = water.lake.read("t").selectExpr("count(*)", "sum(id)", "min(id)").first()
     assert found == (3999, sum(range(4000)) - 1234 - 2345 - 1, -1)
-    # Where the condition tells nothing of files, only those that hold a hit are replaced.
+    # Where the condition selects no files, only those that hold a hit are replaced.
     lake.append("t", water.frame("SELECT id, 'x' pad FROM range(5000, 5010)").coalesce(1))
     lake.delete("t", "abs(id) + 0 = 5003")
     lake.update("t", {"id": "-2"}, "abs(id) + 0 = 5004")
@@ -256,8 +256,8 @@ def test_fields_within_a_struct_are_set_alone(water: Water) -> None:
     water.lake.append("t", water.frame(f"SELECT id, {row} s FROM range(0, 3, 1, 1)"))
     water.lake.update("t", {"s.b.c": "'new'", "S.A": "s.a + 10"}, "id = 1")
     water.lake.sql("UPDATE t SET t.s.b = named_struct('d', 9, 'c', 'q') WHERE id = 2")
-    told = water.lake.read("t").select("id", "s.a", "s.b.c", "s.b.d")
-    assert rows(told) == [(0, 1, "x", 2), (1, 11, "new", 2), (2, 1, "q", 9)]
+    shown = water.lake.read("t").select("id", "s.a", "s.b.c", "s.b.d")
+    assert rows(shown) == [(0, 1, "x", 2), (1, 11, "new", 2), (2, 1, "q", 9)]
     for wrong in ({"s.z": "1"}, {"id.a": "1"}, {"nothing": "1"}, {"s": "null", "s.a": "1"}):
         with pytest.raises(InvalidArgumentError):
             water.lake.update("t", wrong)

@@ -1,4 +1,4 @@
-"""What users are told when a statement is wrong: where, what is meant, and no Java."""
+"""What users are shown when a statement is wrong: where, what is meant, and no Java."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Statements on Spark whose answer is lost, and that are then refused, or held back for good.
+"""Statements on Spark whose answer is lost, and that are then refused or throttled.
 
 The commit may have been ratified: its files stay, it is not run again, and it is reported as
 unknown.

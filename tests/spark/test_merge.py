@@ -123,15 +123,15 @@ def test_several_rows_of_the_source_for_one_of_the_table(water: Water, mode: str
 @pytest.mark.parametrize("mode", MODES)
 def test_null_matches_nothing_unless_asked_to(water: Water, mode: str) -> None:
     orders(water, mode)
-    water.lake.append("t", water.frame("SELECT null id, 'nobody' v, 0 n"))
+    water.lake.append("t", water.frame("SELECT null id, 'no one' v, 0 n"))
     source = "SELECT bigint(null) id, 'source' v, 1 n"
     upsert(water, source, UPDATE_ALL, INSERT_ALL)
     assert [row for row in water.rows() if row[0] is None] == [
-        (None, "nobody", 0),
+        (None, "no one", 0),
         (None, "source", 1),
     ]
     upsert(water, source, Clause(When.MATCHED, Do.DELETE, "t.n = 1"), on="t.id <=> s.id")
-    assert [row for row in water.rows() if row[0] is None] == [(None, "nobody", 0)]
+    assert [row for row in water.rows() if row[0] is None] == [(None, "no one", 0)]
     # A condition that is null chooses no clause.
     upsert(
         water, source, Clause(When.MATCHED, Do.DELETE, "t.id = 1"), INSERT_ALL, on="t.id <=> s.id"
@@ -257,9 +257,9 @@ def test_clauses_that_are_none_are_refused_and_nothing_stays(
 ) -> None:
     table = orders(water)
     kept = listed(table)
-    with pytest.raises((InvalidArgumentError, InvalidDataError), match=says) as told:
+    with pytest.raises((InvalidArgumentError, InvalidDataError), match=says) as raised:
         upsert(water, "SELECT 1L id, 'x' v, 2 n", *clauses)
-    assert told.value.message
+    assert raised.value.message
     assert listed(table) == kept
     assert water.session.table("t").version == 2
 
@@ -383,8 +383,8 @@ def test_a_struct_that_grows_grows_in_rows_that_stay(
         delta__enableDeletionVectors="true",
         headgate__dml=mode,
     )
-    told = "SELECT id, 0 v, if(id = 2, NULL, named_struct('a', 1)) p FROM range(0, 3, 1, 1)"
-    water.lake.append("t", water.frame(told))
+    shown = "SELECT id, 0 v, if(id = 2, NULL, named_struct('a', 1)) p FROM range(0, 3, 1, 1)"
+    water.lake.append("t", water.frame(shown))
     water.lake.sql(
         f"""
         MERGE WITH SCHEMA EVOLUTION INTO t

@@ -107,7 +107,7 @@ def test_what_comes_out_is_one_order_or_the_other(
         assert found == after
     else:
         assert found in (after, sorted(first.then(late.then(BEFORE))))
-    # Who only adds disturbs nobody at this level, and is disturbed by nobody.
+    # At this level an operation that only adds conflicts with none.
     assert was_refused == (late.looks and first.looks)
 
 

@@ -27,8 +27,8 @@ def test_values_that_folders_say_as_the_log_does_are_taken_from_folders(water: W
         "if(id = 3, NULL, concat('a-', id)) p, date_add(DATE'2026-01-01', int(id)) d, int(id) n"
     )
     for first in (0, 20):
-        told = f"SELECT id, {values} FROM range({first}, {first + 20})"
-        water.lake.append("t", water.frame(told))
+        shown = f"SELECT id, {values} FROM range({first}, {first + 20})"
+        water.lake.append("t", water.frame(shown))
     read = water.lake.read("t")
     assert "Join" not in planned(read)
     assert len(water.files()) > scan._MOST_GROUPS
@@ -40,7 +40,7 @@ def test_values_that_folders_say_as_the_log_does_are_taken_from_folders(water: W
 
 
 def test_a_table_opened_by_the_path_of_its_folder(water: Water, tmp_path: Path) -> None:
-    """Its location is a path as it was given, and Spark is told a URL."""
+    """Its location is a path as it was given, and Spark gets a URL."""
     table = water.make(schema="id long, p string", by=["p"])
     files = [put_file(table, f"p=x-{n}/f.parquet", one(n), {"p": f"x-{n}"}) for n in range(12)]
     commit(table, *files)

@@ -133,11 +133,11 @@ def test_partition_columns_may_stand_anywhere_and_be_renamed(water: Water) -> No
     [file] = water.files()
     assert sorted(str(v) for v in file.partition_values.values()) == ["2", "x y"]
     assert all(name.startswith("col-") for name in file.partition_values)
-    table.rename_column("p", "named anew")
-    water.lake.append("t", water.frame("SELECT 2 id, 'z' `named anew`, 2 `q r`, 'v' v"))
+    table.rename_column("p", "new name")
+    water.lake.append("t", water.frame("SELECT 2 id, 'z' `new name`, 2 `q r`, 'v' v"))
     assert water.rows() == [("x y", 1, 2, "v"), ("z", 2, 2, "v")]
-    assert water.rows(where="`named anew` = 'z'") == [("z", 2, 2, "v")]
-    water.lake.overwrite("t", water.frame("SELECT 9 id, 'z' `named anew`, 2 `q r`"), dynamic=True)
+    assert water.rows(where="`new name` = 'z'") == [("z", 2, 2, "v")]
+    water.lake.overwrite("t", water.frame("SELECT 9 id, 'z' `new name`, 2 `q r`"), dynamic=True)
     assert water.rows() == [("x y", 1, 2, "v"), ("z", 9, 2, None)]
     assert table.to_arrow().num_rows == 2
 
@@ -286,12 +286,12 @@ def test_history_tells_what_an_overwrite_took_away(water: Water) -> None:
     water.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
     size = sum(file.size for file in water.files() if file.partition_values["p"] == "a")
 
-    def told() -> dict[str, str]:
+    def metrics() -> dict[str, str]:
         return {k: str(v) for k, v in water.session.table("t").history(1)[0].metrics.items()}
 
     water.lake.overwrite("t", water.frame("SELECT 4L id, 'a' p"), dynamic=True)
-    assert (told()["numRemovedFiles"], told()["numRemovedBytes"]) == ("1", str(size))
+    assert (metrics()["numRemovedFiles"], metrics()["numRemovedBytes"]) == ("1", str(size))
     water.lake.overwrite("t", water.frame("SELECT 5L id, 'b' p"), where="p = 'b'")
-    assert (told()["numRemovedFiles"], told()["numDeletedRows"]) == ("1", "1")
+    assert (metrics()["numRemovedFiles"], metrics()["numDeletedRows"]) == ("1", "1")
     water.lake.overwrite("t", water.frame("SELECT 6L id, 'z' p"))
-    assert (told()["numRemovedFiles"], told()["numOutputRows"]) == ("3", "1")
+    assert (metrics()["numRemovedFiles"], metrics()["numOutputRows"]) == ("3", "1")

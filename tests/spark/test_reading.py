@@ -211,13 +211,13 @@ def test_a_file_spark_names_otherwise_is_an_error_and_no_row_comes_back(
     def otherwise(self: scan._Scan, files: object) -> list[str]:
         return [f"{name}x" for name in honest(self, files)]  # type: ignore[arg-type]
 
-    def told(self: scan._Scan, *given: object) -> object:
+    def recorded(self: scan._Scan, *given: object) -> object:
         with monkeypatch.context() as lying:
             lying.setattr(scan._Scan, "_keys", otherwise)
             return known(self, *given)  # type: ignore[arg-type]
 
     known = scan._Scan._known
-    monkeypatch.setattr(scan._Scan, "_known", told)
+    monkeypatch.setattr(scan._Scan, "_known", recorded)
     frame = scan.dataframe(water.spark, snapshot, snapshot.files())
     with pytest.raises(Exception, match="does not know the file"):
         frame.collect()
@@ -274,9 +274,9 @@ def test_where_keeps_files_from_being_read_and_rows_from_being_seen(water: Water
     )
     assert read("cast(p AS string) = '01'")[1] == []
     for wrong in ("nothing = 1", "id = ", "id = (SELECT 1)", "rand() < 1"):
-        with pytest.raises(Exception) as told:  # noqa: PT011 - each says what is wrong with it
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - each says what is wrong with it
             water.lake.read("t", where=wrong)
-        assert getattr(told.value, "code", None) in ("invalid-argument", "syntax"), wrong
+        assert getattr(raised.value, "code", None) in ("invalid-argument", "syntax"), wrong
 
 
 @pytest.mark.parametrize("name", ["_x.parquet", ".x.parquet", "folder/_x.parquet"])

@@ -1,4 +1,4 @@
-"""Spark sessions: made right, or told what is wrong with them; and Java, or what to install."""
+"""Spark sessions: correct ones, errors for wrong ones, and a missing Java."""
 
 import sys
 import warnings
@@ -38,10 +38,10 @@ def test_a_setting_that_changes_results_is_refused(water: Water) -> None:
 @pytest.mark.parametrize("setting", SPEED, ids=lambda s: s.key)
 def test_a_setting_that_costs_time_is_warned_about(water: Water, setting: sessions.Setting) -> None:
     water.spark.conf.set(setting.key, "32")
-    with pytest.warns(UserWarning, match=f"{setting.key} is not {setting.value}") as told:
+    with pytest.warns(UserWarning, match=f"{setting.key} is not {setting.value}") as raised:
         Lake(water.spark, water.session)
-    assert len(told) == 1
-    assert told[0].filename == __file__
+    assert len(raised) == 1
+    assert raised[0].filename == __file__
 
 
 def test_values_are_right_whatever_their_case(water: Water) -> None:
@@ -75,16 +75,16 @@ def test_the_session_that_runs_is_given_again(spark: SparkSession) -> None:
     assert sessions.session() is spark
 
 
-def fake_java(folder: Path, said: str) -> Path:
+def fake_java(folder: Path, version: str) -> Path:
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
-    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
     java.chmod(0o755)
     return folder
 
 
 @pytest.mark.parametrize(
-    ("said", "number"),
+    ("version", "number"),
     [
         ('openjdk version "1.8.0_292"', 8),
         ('openjdk version "11.0.2" 2019-01-15', 11),
@@ -92,22 +92,23 @@ def fake_java(folder: Path, said: str) -> Path:
     ],
 )
 def test_a_java_too_old_is_told_with_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, number: int
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, said)))
-    with pytest.raises(UnavailableError, match=f"is Java {number}") as told:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, version)))
+    with pytest.raises(UnavailableError, match=f"is Java {number}") as raised:
         refuse_without_java()
     for way in ("apt install", "dnf install", "brew install"):
-        assert way in told.value.remedy
+        assert way in raised.value.remedy
 
 
 @pytest.mark.parametrize(
-    "said", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21-ea"', "no version at all"]
+    "version",
+    ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21-ea"', "no version at all"],
 )
 def test_a_java_new_enough_or_unknown_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, said)))
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, version)))
     refuse_without_java()
 
 
@@ -115,9 +116,9 @@ def test_no_java_is_told_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(UnavailableError, match="none is here") as told:
+    with pytest.raises(UnavailableError, match="none is here") as raised:
         refuse_without_java()
-    assert "openjdk-17-jre-headless" in told.value.remedy
+    assert "openjdk-17-jre-headless" in raised.value.remedy
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="none is here"):

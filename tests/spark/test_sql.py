@@ -102,7 +102,7 @@ def test_views_functions_and_tables_of_the_session_stand_beside_ours(shop: Water
     assert shop.sql("SELECT count(*) FROM default.orders") == [(5,)]
     for name in ("orders", "numbers"):
         spark.catalog.dropTempView(name)
-    # What is no statement on our tables is Spark's own.
+    # Other statements go to Spark.
     shop.sql("CREATE TEMPORARY VIEW totals AS SELECT sum(amount) total FROM orders")
     assert spark.table("totals").count() == 1
     assert shop.sql("SELECT count(*) FROM totals CROSS JOIN orders") == [(5,)]
@@ -182,7 +182,7 @@ def test_the_past_is_asked_by_version_and_by_time(any_shop: Water) -> None:
         f"SELECT count(*) FROM orders TIMESTAMP AS OF '{moment}'"
         f" UNION ALL SELECT count(*) + 100 FROM sales.customers TIMESTAMP AS OF '{moment}'"
     ) == [(4,), (100,)]
-    # Whatever the zone the session tells the time in.
+    # Whatever the time zone of the session.
     shop.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     there = datetime.fromtimestamp(at / 1000 + 9 * 3600, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
     assert shop.sql(f"SELECT count(*) FROM orders TIMESTAMP AS OF '{there}'") == [(4,)]
@@ -260,34 +260,34 @@ def test_today_is_the_day_of_the_sessions_zone(water: Water, zone: str) -> None:
 def test_errors_point_at_their_place_in_the_text(
     shop: Water, text: str, line: int, column: int | None, says: str
 ) -> None:
-    with pytest.raises(SyntaxRefusedError) as told:
+    with pytest.raises(SyntaxRefusedError) as raised:
         shop.lake.sql(text).collect()
-    assert told.value.line == line
+    assert raised.value.line == line
     if column is not None:
-        assert told.value.column == column
-    assert says in told.value.message
-    assert "^" in told.value.message
-    assert " pos " not in told.value.message
+        assert raised.value.column == column
+    assert says in raised.value.message
+    assert "^" in raised.value.message
+    assert " pos " not in raised.value.message
     assert shop.session.table("orders").version == 1
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "DELETE FROM nobody",
-        "UPDATE nobody SET id = 1",
-        "INSERT INTO nobody VALUES (1)",
-        "MERGE INTO nobody USING orders ON true WHEN MATCHED THEN DELETE",
-        "DESCRIBE nobody",
-        "ALTER TABLE nobody SET TBLPROPERTIES ('a' = 'b')",
-        "DROP TABLE nobody",
+        "DELETE FROM absent",
+        "UPDATE absent SET id = 1",
+        "INSERT INTO absent VALUES (1)",
+        "MERGE INTO absent USING orders ON true WHEN MATCHED THEN DELETE",
+        "DESCRIBE absent",
+        "ALTER TABLE absent SET TBLPROPERTIES ('a' = 'b')",
+        "DROP TABLE absent",
     ],
 )
 def test_a_table_that_is_not_there_is_told(water: Water, text: str) -> None:
-    with pytest.raises(NotFoundError, match="nobody"):
+    with pytest.raises(NotFoundError, match="absent"):
         water.lake.sql(text)
-    with pytest.raises(SyntaxRefusedError, match="nobody"):
-        water.lake.sql("SELECT * FROM nobody")
+    with pytest.raises(SyntaxRefusedError, match="absent"):
+        water.lake.sql("SELECT * FROM absent")
 
 
 def test_a_namespace_that_does_not_exist_is_named(water: Water) -> None:
@@ -368,15 +368,15 @@ def test_conditions_prune_files_and_never_rows(water: Water) -> None:
 def test_rows_are_counted_from_the_log_as_spark_counts_them(any_shop: Water, text: str) -> None:
     any_shop.lake.sql("ALTER TABLE orders SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
     any_shop.lake.sql("DELETE FROM orders WHERE id = 2")
-    told = any_shop.lake.sql(text)
+    shown = any_shop.lake.sql(text)
     # A condition that is true of every row keeps Spark at counting.
     counted = any_shop.lake.sql(f"{text} WHERE id IS NOT NULL")
-    assert rows(told) == rows(counted)
-    assert rows(told) == [(4 if "VERSION" in text else 3,)]
-    assert [(f.name, f.dataType, f.nullable) for f in told.schema] == [
+    assert rows(shown) == rows(counted)
+    assert rows(shown) == [(4 if "VERSION" in text else 3,)]
+    assert [(f.name, f.dataType, f.nullable) for f in shown.schema] == [
         (f.name, f.dataType, f.nullable) for f in counted.schema
     ]
-    assert len(told.inputFiles()) == 1 < len(counted.inputFiles())
+    assert len(shown.inputFiles()) == 1 < len(counted.inputFiles())
 
 
 def test_rows_are_counted_from_the_log_though_every_file_has_deleted_ones(water: Water) -> None:
@@ -384,9 +384,9 @@ def test_rows_are_counted_from_the_log_though_every_file_has_deleted_ones(water:
     water.lake.append("t", water.frame("SELECT id FROM range(0, 6, 1, 3)"))
     water.lake.sql("ALTER TABLE t SET TBLPROPERTIES (delta.enableDeletionVectors = true)")
     water.lake.sql("DELETE FROM t WHERE id IN (0, 2, 5)")
-    told = water.lake.sql("SELECT count(*) FROM t")
-    assert rows(told) == water.sql("SELECT count(*) FROM t WHERE id >= 0") == [(3,)]
-    assert len(told.inputFiles()) == 1
+    shown = water.lake.sql("SELECT count(*) FROM t")
+    assert rows(shown) == water.sql("SELECT count(*) FROM t WHERE id >= 0") == [(3,)]
+    assert len(shown.inputFiles()) == 1
     water.lake.sql("DELETE FROM t WHERE id IN (1, 4)")
     assert water.sql("SELECT count(*) FROM t") == [(1,)]
 

@@ -75,7 +75,7 @@ def test_tables_are_made_from_queries_replaced_and_dropped(any_water: Water) -> 
     assert water.session.table("a").partition_columns == ("p",)
     assert len(water.sql("SELECT * FROM a VERSION AS OF 0")) == 4
     with pytest.raises(NotFoundError):
-        water.lake.sql("REPLACE TABLE nobody AS SELECT 1 x")
+        water.lake.sql("REPLACE TABLE absent AS SELECT 1 x")
     with pytest.raises(InvalidDataError):
         water.lake.sql("CREATE TABLE bad AS SELECT 1 / (id - 1) x FROM range(3)")
     assert water.session.find("bad") is None
@@ -107,7 +107,7 @@ def test_columns_rules_and_properties_are_altered(any_water: Water) -> None:
     sql("ALTER TABLE t DROP CONSTRAINT positive; INSERT INTO t (id) VALUES (0)")
     sql("ALTER TABLE t SET TBLPROPERTIES ('a' = 'b'); ALTER TABLE t UNSET TBLPROPERTIES ('a')")
     assert "a" not in water.session.table("t").properties
-    sql("COMMENT ON TABLE t IS 'told'; ALTER TABLE t RENAME TO u")
+    sql("COMMENT ON TABLE t IS 'changed'; ALTER TABLE t RENAME TO u")
     assert water.sql("SELECT count(*) FROM u") == [(3,)]
     with pytest.raises(NotFoundError):
         sql("DELETE FROM t")

@@ -23,10 +23,10 @@ from tests.table.test_delta_spark_tables import (
     cases,
     expected_rows,
     in_order,
+    lines_of,
     located,
     plain,
-    said,
-    told,
+    text_of,
 )
 
 __all__ = ["located"]
@@ -61,7 +61,7 @@ def test_rows_are_those_that_delta_spark_read(
             if "variant_as_json" not in about(case):
                 types = [plain(t) for t in wanted.schema.types]
                 assert [plain(t) for t in found.schema.types] == types
-            assert told(found) == told(wanted), kept
+            assert lines_of(found) == lines_of(wanted), kept
 
 
 def as_kept(frame: DataFrame, case: str) -> pa.Table:
@@ -74,5 +74,5 @@ def as_kept(frame: DataFrame, case: str) -> pa.Table:
     for row in listed:
         for holder in (row, row["s"]):
             if holder is not None and holder["v"] is not None:
-                holder["v"] = said(json.loads(holder["v"]))
+                holder["v"] = text_of(json.loads(holder["v"]))
     return pa.Table.from_pylist(listed)

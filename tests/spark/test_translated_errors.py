@@ -1,4 +1,4 @@
-"""What Spark says, told as ours: no trace, no places in texts that nobody wrote, no echo."""
+"""Spark's errors as ours: no Java trace, no positions in generated text, no repetition."""
 
 import logging
 import threading
@@ -15,10 +15,10 @@ from headgate.spark.failures import first_line, quietly, translated
 class Kept(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_what_is_going_to_be_raised_is_not_printed_too(kept: Kept) -> None:
             logger.error("further inside")
         logger.error("inside again")
     logger.error("after")
-    assert kept.said == ["after"]
+    assert kept.messages == ["after"]
 
 
 def test_one_thread_is_quiet_and_another_is_not(kept: Kept) -> None:
@@ -66,11 +66,11 @@ def test_one_thread_is_quiet_and_another_is_not(kept: Kept) -> None:
     for thread in threads:
         thread.join(10)
     logger.error("after")
-    assert kept.said == ["of neither", "after"]
+    assert kept.messages == ["of neither", "after"]
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "line"),
     [
         ("[X] no column `a`. SQLSTATE: 42703; line 1 pos 7;\n'Project ['a]", "SQLSTATE: 42703."),
         ("\n[Y] near 'b'. SQLSTATE: 42601 (line 1, pos 12)\n\n== SQL ==\nb", "SQLSTATE: 42601."),
@@ -80,9 +80,9 @@ def test_one_thread_is_quiet_and_another_is_not(kept: Kept) -> None:
         ),
     ],
 )
-def test_only_what_is_wrong_is_told(said: str, told: str) -> None:
-    found = first_line(Exception(said))
-    assert found.endswith(told)
+def test_only_what_is_wrong_is_shown(message: str, line: str) -> None:
+    found = first_line(Exception(message))
+    assert found.endswith(line)
     assert "pos" not in found
 
 
@@ -92,8 +92,8 @@ def test_what_a_query_did_not_commit_is_not_worth_a_word(writes: bool) -> None:
         (AnalysisException("no such column"), InvalidArgumentError),
         (OSError("gone"), UnavailableError),
     ):
-        with pytest.raises(ours) as told, translated(writes=writes):
+        with pytest.raises(ours) as raised, translated(writes=writes):
             raise error
-        assert ("Nothing was committed" in told.value.remedy) is writes
+        assert ("Nothing was committed" in raised.value.remedy) is writes
     with pytest.raises(InvalidDataError, match="does not fit: 300 is too large"), translated():
         raise RuntimeError("x\n[CAST_OVERFLOW] 300 is too large\n\tat b")

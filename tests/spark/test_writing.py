@@ -95,10 +95,10 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_stays(
     table = water.make(
         schema="id long, small byte, exact decimal(5,2), s struct<a: int, b: int>, l array<int>"
     )
-    with pytest.raises(Exception, match=says) as told:
+    with pytest.raises(Exception, match=says) as raised:
         water.lake.append("t", water.frame(query))
     if says != "mine":
-        assert isinstance(told.value, error)
+        assert isinstance(raised.value, error)
     assert water.session.table("t").version == 0
     assert listed(table) == []
 
@@ -115,11 +115,11 @@ def test_values_are_given_the_types_of_their_columns(water: Water) -> None:
         array(named_struct('y', 2, 'x', 1L)) l, map('k', named_struct('y', 2, 'x', 1L)) m,
         12 text, X'00ff' raw, parse_json('{"a": [1, 2]}') v"""
     water.lake.append("t", water.frame(query))
-    told = water.lake.read("t").selectExpr(
+    shown = water.lake.read("t").selectExpr(
         "id", "small", "string(exact) exact", "string(d) d", "string(t) t", "string(n) n", "f",
         "s.a", "s.b.c", "l[0].x lx", "l[0].y ly", "m.k.x mx", "text", "hex(raw)", "to_json(v) v",
     )  # fmt: skip
-    assert rows(told) == [
+    assert rows(shown) == [
         (7, 100, "1.50", "2020-02-02", "2020-02-02 01:02:03.456789", "2020-02-02 00:00:00", 0.5,
          1, "5", 1, 2, 1, "12", "00FF", '{"a":[1,2]}')
     ]  # fmt: skip
@@ -221,9 +221,9 @@ def test_statistics_are_those_that_another_engine_finds_in_the_file(water: Water
         ).coalesce(1),
     )
     [file] = water.files()
-    said = stats_of(file)
+    stats = stats_of(file)
     path = local(water.session.table("t")) / locations.decode(file.path)
-    assert said["numRecords"] == 200
+    assert stats["numRecords"] == 200
     assert path.stat().st_size == file.size
 
     def asked(what: str) -> Any:
@@ -232,23 +232,23 @@ def test_statistics_are_those_that_another_engine_finds_in_the_file(water: Water
         return found[0]
 
     for column in ("i", "l", "d", "n"):
-        assert float(said["minValues"][column]) == float(asked(f"min({column})"))
-        assert float(said["maxValues"][column]) == float(asked(f"max({column})"))
+        assert float(stats["minValues"][column]) == float(asked(f"min({column})"))
+        assert float(stats["maxValues"][column]) == float(asked(f"max({column})"))
     for column in ("day", "s"):
-        assert said["minValues"][column] == str(asked(f"min({column})"))
-        assert said["maxValues"][column] == str(asked(f"max({column})"))
-    assert said["minValues"]["st"] == {"x": asked("min(st.x)"), "y": "y"}
-    assert said["maxValues"]["st"] == {"x": asked("max(st.x)"), "y": "y"}
+        assert stats["minValues"][column] == str(asked(f"min({column})"))
+        assert stats["maxValues"][column] == str(asked(f"max({column})"))
+    assert stats["minValues"]["st"] == {"x": asked("min(st.x)"), "y": "y"}
+    assert stats["maxValues"]["st"] == {"x": asked("max(st.x)"), "y": "y"}
     # Moments are cut to milliseconds: a bound may lie outside, never inside.
     low, high = asked("epoch_us(min(at_ts))"), asked("epoch_us(max(at_ts))")
-    assert micros(said["minValues"]["at_ts"]) <= low < micros(said["minValues"]["at_ts"]) + 1000
-    assert micros(said["maxValues"]["at_ts"]) >= high > micros(said["maxValues"]["at_ts"]) - 2000
-    assert said["minValues"]["ntz"].startswith("1999-01-01T00:00:00")
+    assert micros(stats["minValues"]["at_ts"]) <= low < micros(stats["minValues"]["at_ts"]) + 1000
+    assert micros(stats["maxValues"]["at_ts"]) >= high > micros(stats["maxValues"]["at_ts"]) - 2000
+    assert stats["minValues"]["ntz"].startswith("1999-01-01T00:00:00")
     for column in ("i", "l", "s", "b", "raw", "allnull"):
-        assert said["nullCount"][column] == asked(f"count(*) - count({column})")
-    assert said["nullCount"]["st"] == {"x": 0, "y": asked("count(*) - count(st.y)")}
+        assert stats["nullCount"][column] == asked(f"count(*) - count({column})")
+    assert stats["nullCount"]["st"] == {"x": 0, "y": asked("count(*) - count(st.y)")}
     for missing in ("raw", "arr", "allnull", "b"):
-        assert missing not in said["minValues"]
+        assert missing not in stats["minValues"]
 
 
 def micros(text: str) -> int:
@@ -278,11 +278,11 @@ def test_bounds_that_json_cannot_tell_are_left_out(water: Water) -> None:
             " AS t(d, s, big)"
         ).coalesce(1),
     )
-    said = stats_of(water.files()[0])
-    assert "d" not in said.get("maxValues", {})
-    assert said["minValues"]["s"] == "a"
-    assert said["maxValues"]["s"] >= "x" * 32
-    assert said["maxValues"]["s"] > "x" * 50
+    stats = stats_of(water.files()[0])
+    assert "d" not in stats.get("maxValues", {})
+    assert stats["minValues"]["s"] == "a"
+    assert stats["maxValues"]["s"] >= "x" * 32
+    assert stats["maxValues"]["s"] > "x" * 50
     assert rows(water.lake.read("t", where="s = repeat('x', 50)").select("d")) == [(1.0,)]
     assert len(water.rows(where="big = repeat('z', 5000)")) == 1
     assert len(water.rows(where="isnan(d)")) == len(water.rows(where="d > 1")) == 1
@@ -349,7 +349,7 @@ def test_many_tiny_files_are_gathered_and_a_few_are_left(water: Water) -> None:
         sum(range(2000)) + sum(range(100)),
     )
     assert listed(water.session.table("t")) == sorted(file.path for file in water.files())
-    # Who wants just these files says so.
+    # Unless exactly these files are asked for.
     water.make("u", delta__autoOptimize__optimizeWrite="false")
     water.lake.append("u", water.frame(many))
     water.other(options={"maxRecordsPerFile": "1000"}).append("u", water.frame(many))
@@ -464,8 +464,8 @@ def test_a_row_tracked_table_numbers_appended_rows(water: Water) -> None:
     water.make(delta__enableRowTracking="true")
     water.lake.append("t", water.frame("SELECT id, 'x' v FROM range(0, 10, 1, 1)"))
     water.lake.append("t", water.frame("SELECT 10L id, 'x' v"))
-    told = sorted((f.base_row_id, f.default_row_commit_version) for f in water.files())
-    assert told == [(0, 1), (10, 2)]
+    shown = sorted((f.base_row_id, f.default_row_commit_version) for f in water.files())
+    assert shown == [(0, 1), (10, 2)]
 
 
 def properties_refused() -> Mapping[str, dict[str, str]]:

@@ -1,6 +1,6 @@
 """Answers that Spark, asked the obvious way, gives wrong: each is guarded against, and shown here.
 
-Filters that lose rows of files written anew, paths that are patterns, partition values out of
+Filters that lose rows of rewritten files, paths that are patterns, partition values out of
 folder names and the rest lie beside what they belong to; these are the ones that lie nowhere else.
 """
 
@@ -74,11 +74,11 @@ def test_files_are_found_by_the_names_spark_gives_them(water: Water) -> None:
     snapshot = table.snapshot()
     files = Files(snapshot, snapshot.files())
     frame = scan.dataframe(water.spark, snapshot, snapshot.files(), located=True)
-    told = sorted(row[scan.FILE] for row in frame.collect())
-    assert all(name.startswith("file:/") and not name.startswith("file://") for name in told)
-    assert {files.find(name).path for name in told} == {file.path for file in snapshot.files()}
+    shown = sorted(row[scan.FILE] for row in frame.collect())
+    assert all(name.startswith("file:/") and not name.startswith("file://") for name in shown)
+    assert {files.find(name).path for name in shown} == {file.path for file in snapshot.files()}
     # What Spark says of a name is just what we say of it, where nothing in it is encoded.
-    assert [name for name in told if is_plain(name)] == [hadoop(f"{table.location}/plain.parquet")]
+    assert [name for name in shown if is_plain(name)] == [hadoop(f"{table.location}/plain.parquet")]
     with pytest.raises(InvariantError, match="no file of this snapshot"):
         files.find(hadoop(f"{table.location}/other.parquet"))
 
@@ -89,11 +89,11 @@ def test_folders_tell_nothing_of_partition_values_when_read(water: Water) -> Non
     one = pa.table({"id": pa.array([1], pa.int64())})
     commit(
         table,
-        put_file(table, f"p={NULL_FOLDER}/x.parquet", one, {"p": "told"}),
+        put_file(table, f"p={NULL_FOLDER}/x.parquet", one, {"p": "given"}),
         put_file(table, "p=03%3A04/x.parquet", one, {"p": "03:04"}),
         put_file(table, "p=a/q=b/x.parquet", one, {"p": None}),
     )
-    assert rows(water.lake.read("t").select("p")) == [(None,), ("03:04",), ("told",)]
+    assert rows(water.lake.read("t").select("p")) == [(None,), ("03:04",), ("given",)]
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
@@ -113,7 +113,7 @@ def test_nested_columns_are_read_by_their_names_in_files(water: Water, mode: str
 
 
 def test_rows_that_are_kept_are_those_where_the_condition_is_not_true(water: Water) -> None:
-    """NOT of a condition that is NULL is NULL: rows would go that nobody asked to go."""
+    """NOT of a condition that is NULL is NULL: rows would be deleted that should stay."""
     for n, mode in enumerate(("copy-on-write", "deletion-vectors")):
         water.make(f"t{n}", "id long", delta__enableDeletionVectors="true", headgate__dml=mode)
         some = "SELECT * FROM VALUES (1L), (2L), (null) AS t(id)"

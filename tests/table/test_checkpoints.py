@@ -154,7 +154,7 @@ COMMITS: list[list[Action]] = [
             size=20,
         ),
         RemoveFile(path="long ago.parquet", data_change=True, deletion_timestamp=1),
-        RemoveFile(path="never said.parquet", data_change=True),
+        RemoveFile(path="never added.parquet", data_change=True),
         DomainMetadata(domain="gone", configuration="{}", removed=True),
         SetTransaction(app_id="stream", version=8),
     ],
@@ -210,7 +210,7 @@ def everything(snapshot: Snapshot) -> object:
 
 
 def msgspec_like(file: AddFile) -> bytes:
-    # What a checkpoint holds is no news, so only `dataChange` may differ.
+    # A checkpoint changes no data, so only `dataChange` may differ.
     return encode(file).replace(b'"dataChange":true', b'"dataChange":false')
 
 
@@ -227,9 +227,9 @@ def tombstones(snapshot: Snapshot) -> list[str]:
 def test_a_checkpoint_holds_the_whole_state(form: Form) -> None:
     store = MemoryStore()
     snapshot = table_of(store)
-    told = written(store, snapshot, form)
-    assert (told.kind, told.first, told.last) == (FileKind.CHECKPOINT, 3, 3)
-    assert [path for path in told.paths if store.head(path) is None] == []
+    file = written(store, snapshot, form)
+    assert (file.kind, file.first, file.last) == (FileKind.CHECKPOINT, 3, 3)
+    assert [path for path in file.paths if store.head(path) is None] == []
     without_commits(store)
     again = by_path(store)
     assert again.state.ground is not None
@@ -412,10 +412,10 @@ def test_a_version_checksum_may_precede_publishing_and_is_never_replaced() -> No
     )
     assert not DeltaLog(catalog.store).is_published(Version(3))
     assert write_checksum(catalog.store, Version(3), checksum)
-    said = json.loads(catalog.store.get(Checksum(Version(3)).path))
-    assert (said["numFiles"], said["tableSizeBytes"]) == (3, 6)
-    assert (said["numMetadata"], said["numProtocol"]) == (1, 1)
-    assert said["inCommitTimestampOpt"] == 4_000
+    stored = json.loads(catalog.store.get(Checksum(Version(3)).path))
+    assert (stored["numFiles"], stored["tableSizeBytes"]) == (3, 6)
+    assert (stored["numMetadata"], stored["numProtocol"]) == (1, 1)
+    assert stored["inCommitTimestampOpt"] == 4_000
     assert not write_checksum(catalog.store, Version(3), checksum)
     catalog.checksum = checksum
     assert catalog.load().num_files == 3
@@ -430,14 +430,14 @@ def test_the_hint_names_the_newest_checkpoint_and_never_goes_back() -> None:
     snapshot = table_of(store)
     written(store, snapshot, Form.V2)
     assert DeltaLog(store).last_checkpoint() == Version(3)
-    said = json.loads(store.get(LAST_CHECKPOINT))
-    assert (said["version"], said["numOfAddFiles"]) == (3, 2)
-    assert said["v2Checkpoint"]["path"].startswith("00000000000000000003.checkpoint.")
+    hint = json.loads(store.get(LAST_CHECKPOINT))
+    assert (hint["version"], hint["numOfAddFiles"]) == (3, 2)
+    assert hint["v2Checkpoint"]["path"].startswith("00000000000000000003.checkpoint.")
     written(store, by_path(store, version=Version(1)))
     assert DeltaLog(store).last_checkpoint() == Version(3)
     store.put(LAST_CHECKPOINT, b'{"version":3}')
     written(store, snapshot, Form.V2)
-    assert json.loads(store.get(LAST_CHECKPOINT)).keys() == said.keys()
+    assert json.loads(store.get(LAST_CHECKPOINT)).keys() == hint.keys()
 
 
 POINTS = [
@@ -498,8 +498,8 @@ def test_a_checkpoint_that_is_there_is_left_alone_and_a_broken_one_replaced() ->
 # Broken ones
 
 
-def broken(form: Form, how: str, store: MemoryStore, told: KnownFile) -> None:
-    path = told.paths[0]
+def broken(form: Form, how: str, store: MemoryStore, file: KnownFile) -> None:
+    path = file.paths[0]
     good = store.get(path)
     match how:
         case "gone":
@@ -543,12 +543,12 @@ def test_a_broken_checkpoint_is_passed_over_for_an_older_one(
         catalog.ratify(add(f"f{number}", number))
     catalog.publish()
     older = catalog.checkpoint_at(40)
-    told = catalog.checkpoint_at(75, form)
+    file = catalog.checkpoint_at(75, form)
     for version in range(40):  # so that the older one is needed
         inner.delete(PublishedCommit(Version(version)).path)
     if is_known:
-        catalog.checkpoint = told
-    broken(form, how, inner, told)
+        catalog.checkpoint = file
+    broken(form, how, inner, file)
     snapshot = catalog.load()
     assert paths(snapshot) == f(*range(1, 81))
     ground = snapshot.state.ground
@@ -679,8 +679,8 @@ def with_struct_stats(store: ObjectStore) -> None:
     rows = table.to_pylist()
     for row in rows:
         if row["add"] is not None:
-            said = json.loads(row["add"].pop("stats"))
-            row["add"]["stats_parsed"] = said
+            stats = json.loads(row["add"].pop("stats"))
+            row["add"]["stats_parsed"] = stats
     kind = table.schema.field("add").type
     values = pa.struct([("id", pa.int64())])
     fields = [field for field in kind if field.name != "stats"]
@@ -699,15 +699,16 @@ def with_struct_stats(store: ObjectStore) -> None:
 
 
 def test_structured_statistics_stand_in_for_json() -> None:
-    said = '{"numRecords":2,"minValues":{"id":1},"maxValues":{"id":9}}'
+    stats = '{"numRecords":2,"minValues":{"id":1},"maxValues":{"id":9}}'
     store = MemoryStore()
     written(
-        store, table_of(store, [[PROTOCOL, METADATA], [add("a", stats=said), add("b", stats=said)]])
+        store,
+        table_of(store, [[PROTOCOL, METADATA], [add("a", stats=stats), add("b", stats=stats)]]),
     )
     with_struct_stats(store)
     without_commits(store)
     found = [json.loads(file.stats or "") for file in by_path(store).files()]
-    assert found == [json.loads(said)] * 2
+    assert found == [json.loads(stats)] * 2
 
 
 # Strangers read ours
@@ -739,8 +740,8 @@ def plain_table(root: Path, *, v2: bool) -> LocalStore:
         day = "mon" if number % 2 else "t&e/ %"
         name = f"f{number}.parquet"
         pq.write_table(pa.table({"id": [number]}), root / name)
-        said = {"numRecords": 1, "minValues": {"id": number}, "maxValues": {"id": number}}
-        commits.append([add(name, (root / name).stat().st_size, day, json.dumps(said))])
+        stats = {"numRecords": 1, "minValues": {"id": number}, "maxValues": {"id": number}}
+        commits.append([add(name, (root / name).stat().st_size, day, json.dumps(stats))])
     commits.append([remove(f"f{number}.parquet", WEEK * 3000) for number in range(5)])
     table_of(store, commits)
     return store

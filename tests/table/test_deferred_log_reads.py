@@ -1,4 +1,4 @@
-"""A snapshot whose catalog said what the table is: its log is read late, once, or never."""
+"""A snapshot of a table that the catalog described: its log is read late, once, or never."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.table.snapshot_cases import (
 )
 
 
-def telling(count: int, way: Way = Way.INLINE) -> FakeCatalog:
+def describing(count: int, way: Way = Way.INLINE) -> FakeCatalog:
     """A catalog that says what its table is, with so many appends."""
     catalog = appended(count, way)
     catalog.describes = True
@@ -50,7 +50,7 @@ def telling(count: int, way: Way = Way.INLINE) -> FakeCatalog:
 
 @req("CM-22")
 def test_what_the_table_is_needs_no_look_at_its_log_and_no_second_call() -> None:
-    catalog = telling(200)
+    catalog = describing(200)
     catalog.ratify(DomainMetadata(domain="d", configuration="1", removed=False))
     catalog.publish()
     store = counted(catalog)
@@ -83,7 +83,7 @@ def test_what_the_table_is_needs_no_look_at_its_log_and_no_second_call() -> None
 def test_what_the_catalog_does_not_tell_is_read_on_first_need_and_once(
     ask: Callable[[Snapshot], object],
 ) -> None:
-    catalog = telling(5)
+    catalog = describing(5)
     catalog.ratify(SetTransaction(app_id="app", version=7))
     catalog.publish()
     store = counted(catalog)
@@ -99,7 +99,7 @@ def test_what_the_catalog_does_not_tell_is_read_on_first_need_and_once(
 
 @req("CM-22")
 def test_counts_the_catalog_is_not_certain_of_are_counted_here() -> None:
-    catalog = telling(5)
+    catalog = describing(5)
     resolve = catalog.resolve
     catalog.resolve = lambda ref, at=None: replaced(resolve(ref, at), checksum=None)  # type: ignore[method-assign]
     catalog.ratify(DomainMetadata(domain="d", configuration="1", removed=False))
@@ -115,7 +115,7 @@ def test_counts_the_catalog_is_not_certain_of_are_counted_here() -> None:
 
 
 def test_many_threads_that_need_the_log_at_once_read_it_once() -> None:
-    catalog = telling(50)
+    catalog = describing(50)
     catalog.publish()
     store = counted(catalog)
     snapshot = catalog.load()
@@ -135,7 +135,7 @@ def test_many_threads_that_need_the_log_at_once_read_it_once() -> None:
 @shows("FR6")
 @pytest.mark.parametrize("forgets", [True, False])
 def test_a_late_read_is_at_the_version_that_was_answered(forgets: bool) -> None:
-    catalog = telling(4)
+    catalog = describing(4)
     snapshot = catalog.load()
     changed = replaced(metadata(), schema_string='{"type":"struct","fields":[]}')
     unknown = replaced(MANAGED, reader_features=["timeMachine"])
@@ -154,7 +154,7 @@ def cleaned(catalog: FakeCatalog, below: int) -> None:
 
 @req("RD-06")
 def test_a_late_read_after_a_cleanup_goes_by_the_checkpoint_that_serves_its_version() -> None:
-    catalog = telling(6)
+    catalog = describing(6)
     catalog.publish(5)
     snapshot = catalog.load()  # of the time before the checkpoint, which the answer lacks
     catalog.checkpoint = catalog.checkpoint_at(5)
@@ -170,7 +170,7 @@ def test_a_late_read_after_a_cleanup_goes_by_the_checkpoint_that_serves_its_vers
 def test_what_a_cleanup_has_passed_is_gone_and_no_other_answer(
     commits_in_hand: int, seen: str
 ) -> None:
-    catalog = telling(6)
+    catalog = describing(6)
     catalog.publish(6 - commits_in_hand)
     snapshot = catalog.load()
     if seen == "read before":
@@ -186,14 +186,14 @@ def test_what_a_cleanup_has_passed_is_gone_and_no_other_answer(
         for _ in range(2):
             with pytest.raises(VersionGoneError, match="version 6"):
                 snapshot.files()
-    assert (snapshot.version, snapshot.num_files) == (6, 6)  # what was told is still so
+    assert (snapshot.version, snapshot.num_files) == (6, 6)  # as described
     with pytest.raises(VersionGoneError, match="version 6"):
         catalog.load(version=Version(6))
     assert paths(catalog.load()) == f(*range(1, 11))
 
 
 def test_a_latest_version_that_cannot_be_read_is_an_alarm_and_not_gone() -> None:
-    catalog = telling(6)
+    catalog = describing(6)
     catalog.publish()
     snapshot = catalog.load()
     cleaned(catalog, 3)
@@ -202,7 +202,7 @@ def test_a_latest_version_that_cannot_be_read_is_an_alarm_and_not_gone() -> None
 
 
 class DownForAWhile(WrappedStore):
-    """Storage that cannot be reached until it is said to be back."""
+    """Storage that cannot be reached until a test restores it."""
 
     is_down = True
 
@@ -213,7 +213,7 @@ class DownForAWhile(WrappedStore):
 
 
 def test_a_read_that_failed_is_tried_again() -> None:
-    catalog = telling(4)
+    catalog = describing(4)
     catalog.publish()
     store = DownForAWhile(catalog.store)
     snapshot = catalog.load(store=store)
@@ -256,7 +256,7 @@ def test_a_snapshot_is_held_against_what_the_catalog_told(
 def test_what_the_catalog_counted_wrong_is_told_and_what_was_read_counts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    catalog = telling(3)
+    catalog = describing(3)
     wrong = catalog.resolve(ID).checksum
     assert wrong is not None
     catalog.checksum = replaced(wrong, num_files=9)
@@ -292,7 +292,7 @@ def test_a_table_that_cannot_be_read_or_is_another_is_refused_before_its_log_is(
 def test_a_refresh_stays_unread_where_nothing_was_read_and_reads_only_what_is_new_elsewhere() -> (
     None
 ):
-    catalog = telling(100)
+    catalog = describing(100)
     catalog.publish()
     unread, read = catalog.load(), catalog.load()
     assert len(paths(read)) == 100
@@ -310,12 +310,12 @@ def test_a_refresh_stays_unread_where_nothing_was_read_and_reads_only_what_is_ne
 
 
 def test_a_refresh_goes_on_from_the_last_version_that_was_read() -> None:
-    catalog = telling(100)
+    catalog = describing(100)
     catalog.publish()
     first = catalog.load()
     assert len(first.files()) == 100
     snapshot = first
-    for number in range(101, 111):  # nobody reads any of these but the last
+    for number in range(101, 111):  # only the last of these is read
         catalog.ratify(add(f"f{number}", number), remove(f"f{number - 100}"))
         catalog.publish()
         snapshot = catalog.load(base=snapshot)
@@ -326,19 +326,19 @@ def test_a_refresh_goes_on_from_the_last_version_that_was_read() -> None:
 
 
 @pytest.mark.parametrize("was_read", [True, False])
-@pytest.mark.parametrize("holds", ["all", "all it tells", "nothing"])
+@pytest.mark.parametrize("holds", ["all", "all it describes", "nothing"])
 def test_commits_that_follow_one_another_unread_are_read_whole_in_the_end(
     holds: str, was_read: bool
 ) -> None:
     """More of them than are kept in hand; what is not comes from the catalog or the log."""
-    catalog = telling(3)
+    catalog = describing(3)
     catalog.held_from = 0 if holds == "all" else None
     if holds == "nothing":
         catalog.publish()
     snapshot = catalog.load()
     if was_read:
         assert len(snapshot.files()) == 3
-    if holds == "all it tells":  # and gives again, without having said from where on
+    if holds == "all it describes":  # and gives again, without naming the first version
         catalog.held_from = 0
     for number in range(4, 204):
         version = catalog.ratify(add(f"f{number}", number))
@@ -360,7 +360,7 @@ def test_commits_that_follow_one_another_unread_are_read_whole_in_the_end(
 
 
 def test_an_earlier_version_is_read_from_what_is_in_hand_below_it() -> None:
-    catalog = telling(10)
+    catalog = describing(10)
     catalog.publish()
     first = catalog.load()
     assert len(first.files()) == 10
@@ -375,7 +375,7 @@ def test_an_earlier_version_is_read_from_what_is_in_hand_below_it() -> None:
 
 
 def test_a_cache_counts_what_is_read_and_reads_nothing_for_it() -> None:
-    catalog = telling(30)
+    catalog = describing(30)
     cache = SnapshotCache(max_files=40)
     store = counted(catalog)
     first = catalog.load(cache=cache)
@@ -395,7 +395,7 @@ def test_a_cache_counts_what_is_read_and_reads_nothing_for_it() -> None:
 
 
 def test_a_cache_keeps_no_more_than_one_snapshot_that_nobody_read() -> None:
-    catalog = telling(5)
+    catalog = describing(5)
     cache = SnapshotCache()
     read = catalog.load(cache=cache)
     assert read.num_files == len(read.files()) == 5

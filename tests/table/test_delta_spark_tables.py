@@ -52,11 +52,11 @@ def cases() -> list[str]:
 
 def all_kept() -> Iterator[Kept]:
     for case in cases():
-        said = about(case)
-        old = {v["version"]: v["sort_by"] for v in said.get("versions_of_old_schema", [])}
-        for version in said["versions"]:
+        case_file = about(case)
+        old = {v["version"]: v["sort_by"] for v in case_file.get("versions_of_old_schema", [])}
+        for version in case_file["versions"]:
             if version not in old:
-                yield Kept(case, version, tuple(said["sort_by"]))
+                yield Kept(case, version, tuple(case_file["sort_by"]))
         for version, sort_by in old.items():
             yield Kept(case, version, tuple(sort_by))
 
@@ -85,13 +85,13 @@ def in_order(rows: pa.Table, sort_by: tuple[str, ...]) -> pa.Table:
     return rows.take(pa.array(order, pa.int64()))
 
 
-def told(rows: pa.Table) -> list[str]:
+def lines_of(rows: pa.Table) -> list[str]:
     # NaN is not equal to itself, and -0.0 is equal to 0.0; their texts are neither.
     return [str(row) for row in rows.to_pylist()]
 
 
 def plain(of: pa.DataType) -> pa.DataType:
-    """Give a type without what Arrow says of nulls, which readers tell differently."""
+    """Return a type without nullability, which readers give differently."""
     if pa.types.is_struct(of):
         return pa.struct([(f.name, plain(f.type)) for f in of.fields])
     if pa.types.is_map(of):
@@ -109,11 +109,11 @@ def as_spark_kept_them(rows: pa.Table, case: str) -> pa.Table:
     for row in listed:
         for holder in (row, row["s"]):
             if holder is not None and holder["v"] is not None:
-                holder["v"] = said(decoded(holder["v"]["metadata"], holder["v"]["value"]))
+                holder["v"] = text_of(decoded(holder["v"]["metadata"], holder["v"]["value"]))
     return pa.Table.from_pylist(listed)
 
 
-def said(value: object) -> str:
+def text_of(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
@@ -124,7 +124,7 @@ def expected_rows(kept: Kept) -> pa.Table:
     for row in listed:
         for holder in (row, row["s"]):
             if holder is not None and holder["v"] is not None:
-                holder["v"] = said(json.loads(holder["v"]))
+                holder["v"] = text_of(json.loads(holder["v"]))
     return pa.Table.from_pylist(listed)
 
 
@@ -148,7 +148,7 @@ def test_rows_are_those_that_spark_read(kept: Kept, located: Located) -> None:
     found, wanted = in_order(as_spark_kept_them(read, kept.case), kept.sort_by), expected_rows(kept)
     assert found.schema.names == wanted.schema.names
     assert [plain(t) for t in found.schema.types] == [plain(t) for t in wanted.schema.types]
-    assert told(found) == told(wanted)
+    assert lines_of(found) == lines_of(wanted)
 
 
 @pytest.mark.parametrize("case", each_case())
@@ -156,7 +156,7 @@ def test_each_column_alone_is_the_same_as_among_all(case: str, located: Located)
     snapshot = load_path(located(case))
     whole = to_arrow(snapshot)
     for name in whole.schema.names:
-        assert told(to_arrow(snapshot, [name.upper()])) == told(whole.select([name]))
+        assert lines_of(to_arrow(snapshot, [name.upper()])) == lines_of(whole.select([name]))
 
 
 @pytest.mark.parametrize("case", each_case())
@@ -172,7 +172,7 @@ def test_a_filter_gives_the_rows_it_names_and_no_others(case: str, located: Loca
         if pa.types.is_integer(values.type) and there.num_rows:
             middle = sorted(there.column(name).to_pylist())[there.num_rows // 2]
             below = to_arrow(snapshot, where=Compare((name,), Operator.LT, middle))
-            assert told(below) == told(whole.filter(pc.less(values, middle)))
+            assert lines_of(below) == lines_of(whole.filter(pc.less(values, middle)))
 
 
 @pytest.mark.parametrize("case", ["dv_relative", "types", "empty", "multipart"])
@@ -180,6 +180,6 @@ def test_batches_hold_the_same_rows_as_the_table(case: str, located: Located) ->
     snapshot = load_path(located(case))
     whole = to_arrow(snapshot)
     batches = list(to_batches(snapshot))
-    assert told(pa.Table.from_batches(batches, whole.schema)) == told(whole)
+    assert lines_of(pa.Table.from_batches(batches, whole.schema)) == lines_of(whole)
     for limit in (0, 1, whole.num_rows, whole.num_rows + 1):
-        assert told(to_arrow(snapshot, limit=limit)) == told(whole.slice(0, limit))
+        assert lines_of(to_arrow(snapshot, limit=limit)) == lines_of(whole.slice(0, limit))

@@ -113,7 +113,7 @@ def test_the_hint_tells_where_the_newest_checkpoint_is() -> None:
 
 @shows("FP14")
 @pytest.mark.parametrize(
-    "said",
+    "hint",
     [
         b"",
         b"{",
@@ -130,9 +130,9 @@ def test_the_hint_tells_where_the_newest_checkpoint_is() -> None:
         b"[" * 100_000,
     ],
 )
-def test_a_hint_that_cannot_be_read_is_none(said: bytes) -> None:
+def test_a_hint_that_cannot_be_read_is_none(hint: bytes) -> None:
     log = log_with()
-    log.store.put(LAST_CHECKPOINT, said)
+    log.store.put(LAST_CHECKPOINT, hint)
     assert log.last_checkpoint() is None
 
 

@@ -17,7 +17,7 @@ from tests.kit.fake_catalog import ID, FakeCatalog
 from tests.table.snapshot_cases import add, appended, counted, f, paths
 
 
-@pytest.fixture(params=[True, False], ids=["told", "not told"])
+@pytest.fixture(params=[True, False], ids=["described", "not described"])
 def catalog(request: pytest.FixtureRequest) -> FakeCatalog:
     """A catalog with nine appends, all published and forgotten."""
     catalog = appended(9)
@@ -33,8 +33,8 @@ def history_after_a_restore(catalog: FakeCatalog, version: int) -> None:
     for number in range(version + 1, lost + 1):
         info = CommitInfo(in_commit_timestamp=100_000 + number, txn_id=f"other {number}")
         catalog.ratify(raw=join(map(encode, (info, add(f"other {number}")))))
-        told = replaced(catalog.commits[-1], timestamp_ms=100_000 + number)
-        catalog.commits[-1] = told
+        commit = replaced(catalog.commits[-1], timestamp_ms=100_000 + number)
+        catalog.commits[-1] = commit
         catalog.store.put(PublishedCommit(Version(number)).path, catalog.contents[-1])
 
 

@@ -443,7 +443,7 @@ def test_with_the_catalog_down_snapshots_in_hand_go_on_and_new_reads_fail_at_onc
     for ask in (catalog.load, lambda: catalog.load(base=pinned)):
         with pytest.raises(UnavailableError):
             ask()
-    assert not store.calls  # nobody falls back to the log
+    assert not store.calls  # no fallback to the log
     assert paths(pinned) == f(1, 2, 3, 4)
 
 
@@ -500,7 +500,7 @@ def test_thousands_of_stale_staged_files_are_never_seen(tmp_path: Path) -> None:
     assert store.count(prefix=STAGED) == 0
 
 
-# What a snapshot is held against
+# What a snapshot is compared with
 
 
 @req("RD-03")
@@ -514,7 +514,7 @@ def test_a_snapshot_is_held_against_the_catalogs_checksum(
     assert caplog.messages == []
     for wrong in ({"num_files": 2}, {"table_size_bytes": 6}):
         catalog.checksum = msgspec.structs.replace(right, **wrong)
-        # The rows are those of the commits, whose bytes are hashed: the sum is off, and said to be.
+        # The rows are those of the commits, whose bytes are hashed: the sum is off, and reported.
         assert paths(catalog.load()) == ["b"]
         assert "checksum declares" in caplog.messages[-1]
         caplog.clear()
@@ -690,9 +690,9 @@ def test_every_version_of_a_random_log_equals_replay_by_hand(
     if published >= 0:
         catalog.publish(published)
         for version in data.draw(st.sets(st.integers(0, published), max_size=3)):
-            told = catalog.checkpoint_at(version, data.draw(st.sampled_from(Form)))
+            file = catalog.checkpoint_at(version, data.draw(st.sampled_from(Form)))
             if data.draw(st.booleans()):
-                catalog.checkpoint = told
+                catalog.checkpoint = file
         for first in data.draw(st.sets(st.integers(1, max(1, published)), max_size=2)):
             last = data.draw(st.integers(first, max(first, published)))
             if first < last <= published:

@@ -29,15 +29,15 @@ counts = st.integers(0, 2**40).flatmap(lambda n: st.tuples(st.just(n), st.intege
 
 
 @given(st.lists(counts, max_size=12))
-def test_live_rows_of_all_files_are_added_up(told: list[tuple[int, int]]) -> None:
+def test_live_rows_of_all_files_are_added_up(rows: list[tuple[int, int]]) -> None:
     files = [
         file(i, f'{{"numRecords":{n},"minValues":{{"a":"\\n"}}}}', deleted)
-        for i, (n, deleted) in enumerate(told)
+        for i, (n, deleted) in enumerate(rows)
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statistics_columns, "_BATCH", 5)  # several pieces
         found = count_rows(file_table(files, stats=True))
-    assert found == sum(n - deleted for n, deleted in told)
+    assert found == sum(n - deleted for n, deleted in rows)
 
 
 @pytest.mark.parametrize(

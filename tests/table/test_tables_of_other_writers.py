@@ -91,7 +91,7 @@ def test_what_deltalake_writes_is_read_with_the_same_files_at_every_version(
     DeltaTable(root).optimize.compact()
     write_deltalake(root, rows(3, 500), mode="overwrite")
     agrees_with_deltalake(root)
-    assert not list(root.glob("_delta_log/*.crc"))  # nothing to hold it against, nothing said
+    assert not list(root.glob("_delta_log/*.crc"))  # nothing to compare with, nothing logged
     assert caplog.messages == []
     snapshot = load_path(str(root))
     assert snapshot.set_transactions["stream"].version == 5
@@ -173,8 +173,8 @@ def test_strangers_refuse_a_catalog_managed_table_by_path_and_leave_it_unchanged
 
 @cache
 def about(case: str) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads((TABLES / case / "case.json").read_text())
-    return said
+    case_file: dict[str, Any] = json.loads((TABLES / case / "case.json").read_text())
+    return case_file
 
 
 CASES = sorted(path.parent.name for path in TABLES.glob("*/case.json"))
@@ -182,24 +182,27 @@ CASES = sorted(path.parent.name for path in TABLES.glob("*/case.json"))
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_table_of_delta_spark_has_the_files_spark_counted(case: str) -> None:
-    said = about(case)
+    case_file = about(case)
     snapshot = load_path(str(TABLES / case / "table"))
-    assert snapshot.version == said["latest"]
-    assert snapshot.num_files == said["files"]
+    assert snapshot.version == case_file["latest"]
+    assert snapshot.num_files == case_file["files"]
     assert snapshot.num_files == snapshot.file_columns().num_rows == len(snapshot.files())
-    assert list(snapshot.partition_columns) == said["partition_by"]
+    assert list(snapshot.partition_columns) == case_file["partition_by"]
     protocol = snapshot.protocol
-    assert [protocol.min_reader_version, protocol.min_writer_version] == said["protocol"]
+    assert [protocol.min_reader_version, protocol.min_writer_version] == case_file["protocol"]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_table_of_delta_spark_has_the_records_spark_read(case: str) -> None:
-    said = about(case)
-    versions = [*said["versions"], *(v["version"] for v in said.get("versions_of_old_schema", []))]
+    case_file = about(case)
+    versions = [
+        *case_file["versions"],
+        *(v["version"] for v in case_file.get("versions_of_old_schema", [])),
+    ]
     for version in set(versions):
         snapshot = load_path(str(TABLES / case / "table"), version=Version(version))
         if any(file.stats is None for file in snapshot.files()):
-            continue  # nobody wrote down how many rows these files have
+            continue  # the number of rows in these files is not recorded
         expected = pq.read_metadata(TABLES / case / "expected" / f"v{version}.parquet").num_rows
         assert records(snapshot) == expected
 
@@ -213,20 +216,20 @@ def test_a_version_checksum_of_delta_spark_comes_out_the_same(
         version = Version(int(path.stem))
         if version < about(case).get("first_version", 0):
             continue
-        said = json.loads(path.read_text())
+        checksum = json.loads(path.read_text())
         caplog.clear()
         snapshot = load_path(str(root), version=version)
-        assert caplog.messages == []  # it was held against what stands there, down to the schema
-        assert checksums.parse(path.read_bytes()).num_files == said["numFiles"]
+        assert caplog.messages == []  # compared with the file, down to the schema
+        assert checksums.parse(path.read_bytes()).num_files == checksum["numFiles"]
         assert (snapshot.num_files, snapshot.size_in_bytes) == (
-            said["numFiles"],
-            said["tableSizeBytes"],
+            checksum["numFiles"],
+            checksum["tableSizeBytes"],
         )
-        if (timestamp_ms := said.get("inCommitTimestampOpt")) is not None:
+        if (timestamp_ms := checksum.get("inCommitTimestampOpt")) is not None:
             assert snapshot.timestamp_ms == timestamp_ms
-        if (transactions := said.get("setTransactions")) is not None:
+        if (transactions := checksum.get("setTransactions")) is not None:
             assert {t["appId"]: t["version"] for t in transactions} == {
                 app_id: txn.version for app_id, txn in snapshot.set_transactions.items()
             }
-        if (domains := said.get("domainMetadata")) is not None:
+        if (domains := checksum.get("domainMetadata")) is not None:
             assert {d["domain"] for d in domains} == set(snapshot.domains)

@@ -95,9 +95,9 @@ def test_a_sequence_is_passed_to_the_catalog() -> None:
 
 @req("CM-38")
 @pytest.mark.parametrize("held_from", [None, 0, 4])
-@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("is_described", [True, False])
 def test_time_travel_goes_by_in_commit_timestamps_whatever_the_file_times_say(
-    held_from: int | None, told: bool
+    held_from: int | None, is_described: bool
 ) -> None:
     times = iter(range(10_000_000, 0, -1_000))
     catalog = FakeCatalog(MemoryStore(LOCATION, now_ms=lambda: next(times)))
@@ -106,7 +106,7 @@ def test_time_travel_goes_by_in_commit_timestamps_whatever_the_file_times_say(
         catalog.ratify(add(f"f{number}", number))
     catalog.publish(5)
     catalog.held_from = held_from
-    catalog.metadata = metadata() if told else None
+    catalog.metadata = metadata() if is_described else None
     for at_ms, version in [(1_000, 0), (1_999, 0), (3_000, 2), (6_500, 5), (8_000, 7), (10**9, 7)]:
         assert catalog.load(as_of_ms=at_ms).version == version
     with pytest.raises(VersionGoneError):

@@ -1,4 +1,4 @@
-"""`<v>.crc`: where one is seen, the version is held against it, and no reader is stopped by it."""
+"""`<v>.crc`: a version is compared with its checksum, and no reader is stopped by it."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def test_a_version_is_held_against_its_own_checksum(caplog: pytest.LogCaptureFix
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize(("spoiled", "said"), SPOILED.values(), ids=SPOILED)
+@pytest.mark.parametrize(("spoiled", "message"), SPOILED.values(), ids=SPOILED)
 def test_a_sum_that_is_off_is_told_and_stops_no_reader(
-    spoiled: dict[str, object], said: str, caplog: pytest.LogCaptureFixture
+    spoiled: dict[str, object], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = plain_appended(5)
     whole = by_path(store)
     summed(store, whole, **spoiled)
     read = by_path(store)
-    assert caplog.messages == [f"{read.label} version 5 does not agree with its .crc: {said}"]
+    assert caplog.messages == [f"{read.label} version 5 does not agree with its .crc: {message}"]
     assert paths(read) == f(*range(1, 6))
     assert (read.protocol, read.metadata) == (whole.protocol, whole.metadata)
     caplog.clear()
@@ -181,7 +181,7 @@ def test_a_checksum_the_catalog_was_told_of_is_read_without_a_listing(
     assert paths(catalog.load()) == f(*range(1, 21))
     assert (store.count("list"), sums_read(store)) == (0, [f"{20:020d}.crc"])
     assert ["20 files, not 21" in message for message in caplog.messages] == [True]
-    store.delete(path)  # and what was told of and went is no loss
+    store.delete(path)  # a missing registered checksum does no harm
     assert paths(catalog.load()) == f(*range(1, 21))
 
 

@@ -60,8 +60,8 @@ def _primitive(kind: int, raw: bytes, at: int) -> Any:
             return str((_EPOCH + dt.timedelta(days=days)).date())
         case 12 | 13:
             micros = struct.unpack_from("<q", raw, at)[0]
-            said = str(_EPOCH + dt.timedelta(microseconds=micros))
-            return f"{said}+00:00" if kind == 12 else said
+            text = str(_EPOCH + dt.timedelta(microseconds=micros))
+            return f"{text}+00:00" if kind == 12 else text
         case 14:
             return struct.unpack_from("<f", raw, at)[0]
         case 15:

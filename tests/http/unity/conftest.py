@@ -26,13 +26,13 @@ CLOCK = SystemClock()
 
 def file_bytes(*actions: Action, timestamp_ms: int, txn_id: str | None = None) -> bytes:
     """Return the content of a commit as a stock client writes it."""
-    said: dict[str, Any] = {
+    info: dict[str, Any] = {
         "inCommitTimestamp": timestamp_ms,
         "timestamp": timestamp_ms,
         "operation": "WRITE",
         "txnId": txn_id or str(uuid.uuid4()),
     }
-    return join([json.dumps({"commitInfo": said}).encode(), *(encode(item) for item in actions)])
+    return join([json.dumps({"commitInfo": info}).encode(), *(encode(item) for item in actions)])
 
 
 @dataclass
@@ -132,26 +132,26 @@ def stage(http: httpx.Client, name: str, first: tuple[Action, ...] = (), **how: 
     assert response.status_code == 200, response.text
     staged = response.json()
     given = protocol(*how.pop("features", ()))
-    told = metadata(TableId(staged["table-id"]), **how)
+    described = metadata(TableId(staged["table-id"]), **how)
     timestamp_ms = CLOCK.now_ms()
     body = {
         "name": name,
         "location": staged["location"],
         "table-type": "MANAGED",
-        "columns": kebab_columns(told),
+        "columns": kebab_columns(described),
         "protocol": {
             "min-reader-version": 3,
             "min-writer-version": 7,
             "reader-features": given.reader_features,
             "writer-features": given.writer_features,
         },
-        "properties": told.configuration,
-        "partition-columns": told.partition_columns,
+        "properties": described.configuration,
+        "partition-columns": described.partition_columns,
         "last-commit-timestamp-ms": timestamp_ms,
     }
     stock = Stock(http, name, staged["table-id"], staged["location"], timestamp_ms, body, staged)
     stock.log.mkdir(parents=True)
-    content = file_bytes(given, told, *first, timestamp_ms=timestamp_ms)
+    content = file_bytes(given, described, *first, timestamp_ms=timestamp_ms)
     (stock.log / f"{0:020d}.json").write_bytes(content)
     return stock
 

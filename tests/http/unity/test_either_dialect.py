@@ -145,7 +145,7 @@ def test_commits_are_named_until_published_and_the_latest_version_for_ever(
     """Of those that came inline, a stock client finds the published files."""
     opened, settings = contextmanager(serving), Settings(verify_staged=0)
 
-    def told(stock: Stock) -> tuple[list[int], list[int], int, int]:
+    def listed(stock: Stock) -> tuple[list[int], list[int], int, int]:
         loaded, found = stock.load(), asked(stock)
         return (
             [commit["version"] for commit in loaded["commits"]],
@@ -160,12 +160,12 @@ def test_commits_are_named_until_published_and_the_latest_version_for_ever(
         stock.timestamp_ms = served.catalog.resolve(TableId(stock.table_id)).timestamp_ms
         for version in range(2, 32):
             assert send(stock, stock.put(version)).status_code == 200
-        assert told(stock) == ([*range(31, 1, -1)], [*range(31, 0, -1)], 31, 31)
+        assert listed(stock) == ([*range(31, 1, -1)], [*range(31, 0, -1)], 31, 31)
         assert sorted(path.name for path in stock.log.glob("*.json"))[1] == f"{1:020d}.json"
     with opened(tmp_path / "lake", settings) as served:
         # What a power loss may have taken is published before it is named.
         stock = replace(stock, http=served.http)
-        assert told(stock)[2:] == (31, 31)
+        assert listed(stock)[2:] == (31, 31)
         named = {commit["version"] for commit in stock.load()["commits"]}
         published = {int(path.stem) for path in stock.log.glob("*.json")}
         assert named | published == {*range(32)}
@@ -178,7 +178,7 @@ def test_commits_are_named_until_published_and_the_latest_version_for_ever(
     with opened(tmp_path / "lake", settings) as served:
         stock = replace(stock, http=served.http)
         assert served.catalog.ratified_commits(TableId(stock.table_id)).commits == ()
-        assert told(stock)[2:] == (31, 31)
+        assert listed(stock)[2:] == (31, 31)
 
 
 @req("CM-25")

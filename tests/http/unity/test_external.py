@@ -1,4 +1,4 @@
-"""Tables whose log is not ours: all that clients declare of them is kept, told and changed."""
+"""External tables: what clients declare of them is kept, returned and changed."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def change(table: dict[str, Any], *updates: Any, etag: str | None = None) -> dic
 
 def test_all_that_is_declared_is_told_again(served: Served) -> None:
     made = named(served.http, CSV)
-    told = served.http.get(f"{BASE}/tables/main.default.ext").json()
-    assert told == made
+    table = served.http.get(f"{BASE}/tables/main.default.ext").json()
+    assert table == made
     where = {"catalog_name": "main", "schema_name": "default"}
-    assert served.http.get(f"{BASE}/tables", params=where).json()["tables"] == [told]
-    assert told["comment"] == "from the shops"
-    assert told["properties"] == {"header": "true", "sep": ";"}
-    first, town, day = told["columns"]
+    assert served.http.get(f"{BASE}/tables", params=where).json()["tables"] == [table]
+    assert table["comment"] == "from the shops"
+    assert table["properties"] == {"header": "true", "sep": ";"}
+    first, town, day = table["columns"]
     assert (first["comment"], first["nullable"]) == ("which one", False)
     assert json.loads(first["type_json"]) == {
         "name": "id",
@@ -80,7 +80,7 @@ def test_all_that_is_declared_is_told_again(served: Served) -> None:
     assert "partition_index" not in first
     assert (town["partition_index"], day["partition_index"]) == (1, 0)
     resolved = served.http.get("/v1/names/ext").json()["metadata"]
-    assert resolved["configuration"] == told["properties"]
+    assert resolved["configuration"] == table["properties"]
     assert resolved["description"] == "from the shops"
     assert resolved["partitionColumns"] == ["day", "town"]
 
@@ -145,14 +145,14 @@ def test_what_clients_say_of_it_later_is_kept(http: httpx.Client) -> None:
     loaded = answer.json()
     assert loaded == http.get(URL).json()
     assert loaded.keys() == {"metadata"}
-    told = loaded["metadata"]
-    assert told["etag"] != etag
-    assert told["updated-time"] >= told["created-time"]
-    assert told["columns"] == columns
-    assert told["partition-columns"] == ["town"]
-    assert told["last-commit-version"] == 3
-    assert told["last-commit-timestamp-ms"] == 1_790_000_000_000
-    assert told["properties"] == {
+    table = loaded["metadata"]
+    assert table["etag"] != etag
+    assert table["updated-time"] >= table["created-time"]
+    assert table["columns"] == columns
+    assert table["partition-columns"] == ["town"]
+    assert table["last-commit-version"] == 3
+    assert table["last-commit-timestamp-ms"] == 1_790_000_000_000
+    assert table["properties"] == {
         "owner": "you",
         "new": "y",
         "delta.minReaderVersion": "3",
@@ -164,8 +164,8 @@ def test_what_clients_say_of_it_later_is_kept(http: httpx.Client) -> None:
         "delta.lastCommitTimestamp": "1790000000000",
     }
     older = http.get(f"{BASE}/tables/main.default.ext").json()
-    assert (older["comment"], older["properties"]) == ("ours", told["properties"])
-    # Told again it changes nothing, though the etag is another by now.
+    assert (older["comment"], older["properties"]) == ("ours", table["properties"])
+    # Sent again it changes nothing, though the etag is another by now.
     assert http.post(URL, json=body).json() == loaded
     undone = change(
         made,
@@ -174,10 +174,10 @@ def test_what_clients_say_of_it_later_is_kept(http: httpx.Client) -> None:
         {"action": "set-partition-columns", "partition-columns": []},
         {"action": "set-protocol", "protocol": {"min-reader-version": 1, "min-writer-version": 2}},
     )
-    told = http.post(URL, json=undone).json()["metadata"]
-    assert told["partition-columns"] == []
-    assert "clusteringColumns" not in told["properties"]
-    assert not [key for key in told["properties"] if key.startswith("delta.feature.")]
+    table = http.post(URL, json=undone).json()["metadata"]
+    assert table["partition-columns"] == []
+    assert "clusteringColumns" not in table["properties"]
+    assert not [key for key in table["properties"] if key.startswith("delta.feature.")]
     assert "comment" not in http.get(f"{BASE}/tables/main.default.ext").json()
 
 

@@ -66,7 +66,7 @@ class World:
         )
         self.external = named.json()["table_id"]
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Have again what was renamed, dropped or used up."""
         if self.http.get(f"{BASE}/schemas/main.default").status_code == 404:
             self.http.post(f"{BASE}/schemas", json={"name": "default", "catalog_name": "main"})
@@ -120,7 +120,7 @@ PARTS = st.one_of(NAMES, NAMES, st.text(min_size=1, max_size=12))
 
 
 def declarations() -> list[dict[str, Any]]:
-    """Return all that can be said of a table whose log is its own."""
+    """Return every declaration that an external table may have."""
     protocol = {"min-reader-version": 1, "min-writer-version": 2, "writer-features": ["x"]}
     field = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
     clustering = {"clusteringColumns": [["a"]]}
@@ -143,7 +143,7 @@ def declarations() -> list[dict[str, Any]]:
 
 def plausible(world: World, operation: Operation) -> list[Any]:
     """Return bodies that would do, or nearly: what is drawn changes them in one place or two."""
-    world.mend()
+    world.repair()
     stock: Stock = world.tables[0]
     put = stock.put(stock.load()["latest-table-version"] + 1)
     snake = {key.replace("-", "_"): value for key, value in put.items()}
@@ -266,7 +266,7 @@ def test_whatever_is_sent_is_answered_in_the_form_of_the_dialect_and_a_refusal_c
                 operation.method, path, params=query, content=encoded(body)
             )
         except (httpx.InvalidURL, UnicodeEncodeError):
-            return  # cannot be said in HTTP at all
+            return  # cannot be expressed in HTTP
         assert response.status_code < 500 or response.status_code == 501, response.text
         if response.status_code >= 400:
             assert world.state() == before

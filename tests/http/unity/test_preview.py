@@ -97,18 +97,18 @@ def test_others_than_sail_are_told_of_staged_files_alone(served: Served) -> None
         assert commit(stock, version).status_code == 200
     wanted = {"table_id": stock.table_id, "table_uri": stock.location, "start_version": 0}
 
-    def told(**more: int) -> tuple[list[int], int]:
+    def listed(**more: int) -> tuple[list[int], int]:
         answer = served.http.request("GET", COMMITS, json={**wanted, **more}).json()
         folder = stock.log / "_staged_commits"
         assert all((folder / row["file_name"]).is_file() for row in answer["commits"])
         return [row["version"] for row in answer["commits"]], answer["latest_table_version"]
 
-    assert told() == ([2, 1], 2)
-    assert told(end_version=1) == ([1], 2)
+    assert listed() == ([2, 1], 2)
+    assert listed(end_version=1) == ([1], 2)
     native(served, stock.table_id, 3)
     stock.timestamp_ms = CLOCK.now_ms() + 1_000
     assert commit(stock, 4).status_code == 200
-    assert told() == ([4], 4)
+    assert listed() == ([4], 4)
     assert [row["version"] for row in asked(stock)["commits"]] == [4, 3, 2, 1]
 
 
@@ -185,8 +185,8 @@ def test_metadata_is_taken_from_the_commit_and_may_not_be_said_otherwise(table: 
     refused = commit(table, 1, changed, metadata=wrong)
     assert older_error(refused) == (400, "INVALID_ARGUMENT")
     assert commit(table, 1, changed, metadata=right).status_code == 200
-    told = table.http.get(f"{BASE}/tables/main.default.t").json()
-    assert (told["comment"], told["properties"]["owner"]) == ("new", "me")
+    shown = table.http.get(f"{BASE}/tables/main.default.t").json()
+    assert (shown["comment"], shown["properties"]["owner"]) == ("new", "me")
     undeclared = msgspec.structs.replace(own, description="newer")
     assert commit(table, 2, undeclared).status_code == 200
     assert table.http.get(f"{BASE}/tables/main.default.t").json()["comment"] == "newer"
@@ -315,19 +315,19 @@ def test_a_table_that_is_named_before_it_has_a_log_gets_version_0_from_what_is_d
     body = declared(storage_location=staged["staging_location"])
     made = http.post(f"{BASE}/tables", json=body)
     assert made.status_code == 200, made.text
-    told = made.json()
-    assert told["table_id"] == staged["id"]
-    assert told["comment"] == "ours"
-    assert told["properties"]["owner"] == "me"
-    assert told["properties"][TABLE_ID] == staged["id"]
+    shown = made.json()
+    assert shown["table_id"] == staged["id"]
+    assert shown["comment"] == "ours"
+    assert shown["properties"]["owner"] == "me"
+    assert shown["properties"][TABLE_ID] == staged["id"]
     for feature in ("catalogManaged", "vacuumProtocolCheck", "deletionVectors"):
-        assert told["properties"][f"delta.feature.{feature}"] == "supported"
-    first, second = told["columns"]
+        assert shown["properties"][f"delta.feature.{feature}"] == "supported"
+    first, second = shown["columns"]
     assert (first["type_text"], first["nullable"], first["comment"]) == ("bigint", False, "which")
     assert (second["type_text"], second["partition_index"]) == ("date", 0)
     log = Path(staged["staging_location"].removeprefix("file://")) / "_delta_log"
     assert (log / f"{0:020d}.json").is_file()
-    assert http.post(f"{BASE}/tables", json=body).json() == told
+    assert http.post(f"{BASE}/tables", json=body).json() == shown
     for other in (
         {"comment": "theirs"},
         {"columns": [{"name": "x", "type_text": "int"}]},

@@ -57,9 +57,9 @@ def test_an_error_about_a_commit_is_400_unless_sending_it_again_can_help(code: s
 
 @pytest.mark.parametrize("case", Case)
 def test_what_has_a_word_of_its_own_is_said_with_it_also_of_a_commit(case: Case) -> None:
-    said = DialectError(case, "It is so.")
-    assert problems.kebab_on_commit(said) == problems.kebab(said)
-    assert problems.snake_on_commit(said) == problems.snake(said)
+    error = DialectError(case, "It is so.")
+    assert problems.kebab_on_commit(error) == problems.kebab(error)
+    assert problems.snake_on_commit(error) == problems.snake(error)
 
 
 @pytest.mark.parametrize("code", KINDS)

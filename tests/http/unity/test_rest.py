@@ -69,14 +69,14 @@ def test_tables_are_stored_under_the_storage_root_of_their_catalog_or_schema(
     }
     other = "catalogs" if kind == "schemas" else "schemas"
     assert "storage_root" not in made[other]
-    told = made[kind]
-    assert told["storage_root"] == root
-    own_id = told["id" if kind == "catalogs" else "schema_id"]
-    assert told["storage_location"] == f"{root}/__unitystorage/{kind}/{own_id}"
+    shown = made[kind]
+    assert shown["storage_root"] == root
+    own_id = shown["id" if kind == "catalogs" else "schema_id"]
+    assert shown["storage_location"] == f"{root}/__unitystorage/{kind}/{own_id}"
     name = "other" if kind == "catalogs" else "other.sales"
-    assert http.get(f"{BASE}/{kind}/{name}").json() == told
+    assert http.get(f"{BASE}/{kind}/{name}").json() == shown
 
-    wanted = f"{told['storage_location']}/tables/"
+    wanted = f"{shown['storage_location']}/tables/"
     in_sales = f"{V1}/catalogs/other/schemas/sales"
     staged = http.post(f"{in_sales}/staging-tables", json={"name": "t"}).json()
     assert staged["location"] == f"{wanted}{staged['table-id']}"
@@ -155,7 +155,7 @@ def test_catalogs_and_schemas_tell_when_they_were_made(http: httpx.Client) -> No
     assert catalog["created_at"] == min(one["created_at"] for one in listed)
     http.delete(f"{BASE}/schemas/main.sales")
     http.delete(f"{BASE}/schemas/main.default")
-    assert "created_at" not in http.get(f"{BASE}/catalogs/main").json()  # nobody made it
+    assert "created_at" not in http.get(f"{BASE}/catalogs/main").json()  # it was never created
 
 
 def test_a_schema_is_made_once_and_is_there_for_the_native_api(served: Served) -> None:
@@ -319,11 +319,11 @@ def test_an_external_table_is_named_told_and_dropped_by_both_apis(served: Served
     }
     made = served.http.post(f"{BASE}/tables", json=body)
     assert made.status_code == 200, made.text
-    told = served.http.get(f"{BASE}/tables/main.default.ext").json()
-    assert told == made.json()
-    assert (told["table_type"], told["data_source_format"]) == ("EXTERNAL", "PARQUET")
-    assert told["storage_location"] == "file:///elsewhere/ext"
-    assert [column["type_text"] for column in told["columns"]] == ["bigint", "decimal(9,1)"]
+    shown = served.http.get(f"{BASE}/tables/main.default.ext").json()
+    assert shown == made.json()
+    assert (shown["table_type"], shown["data_source_format"]) == ("EXTERNAL", "PARQUET")
+    assert shown["storage_location"] == "file:///elsewhere/ext"
+    assert [column["type_text"] for column in shown["columns"]] == ["bigint", "decimal(9,1)"]
     assert served.http.get("/v1/names/ext").json()["catalogManaged"] is False
     assert served.http.delete(f"{BASE}/tables/main.default.ext").content == b"200"
     assert served.http.get("/v1/names/ext").status_code == 404
@@ -399,9 +399,11 @@ def test_the_summary_names_this_catalog_and_always_the_same(http: httpx.Client) 
 def test_a_catalog_and_a_schema_are_renamed_and_keep_id_tables_and_remarks(
     http: httpx.Client,
 ) -> None:
-    said = {"comment": "ours", "properties": {"owner": "me"}}
-    made = http.post(f"{BASE}/catalogs", json={"name": "old", **said}).json()
-    schema = http.post(f"{BASE}/schemas", json={"name": "s", "catalog_name": "old", **said}).json()
+    declared = {"comment": "ours", "properties": {"owner": "me"}}
+    made = http.post(f"{BASE}/catalogs", json={"name": "old", **declared}).json()
+    schema = http.post(
+        f"{BASE}/schemas", json={"name": "s", "catalog_name": "old", **declared}
+    ).json()
     new_name = {"new_name": "new", "comment": "theirs"}
     changed = http.patch(f"{BASE}/catalogs/old", json=new_name)
     assert changed.status_code == 200, changed.text
@@ -432,8 +434,8 @@ def test_a_schema_with_stock_tables_is_renamed(table: Stock) -> None:
     renamed = table.http.patch(f"{BASE}/schemas/main.default", json={"new_name": "other"})
     assert renamed.status_code == 200, renamed.text
     assert renamed.json()["schema_id"] == before["schema_id"]  # although it came with the lake
-    told = table.http.get(f"{BASE}/tables/main.other.t").json()
-    assert told["table_id"] == table.table_id
+    shown = table.http.get(f"{BASE}/tables/main.other.t").json()
+    assert shown["table_id"] == table.table_id
     assert older_error(table.http.get(f"{BASE}/tables/main.default.t"))[0] == 404
     commit = table.change(add_commit(table.put(2)))
     assert table.http.post(table.url.replace("default", "other"), json=commit).status_code == 200
@@ -496,21 +498,21 @@ def test_what_is_said_of_a_catalog_or_a_schema_is_kept_and_goes_with_it(
     served: Served, made: tuple[str, dict[str, str]], path: str
 ) -> None:
     http, (kind, body) = served.http, made
-    said = {"comment": "ours", "properties": {"owner": "me", "none": None}}
-    told = http.post(f"{BASE}/{kind}", json={**body, **said}).json()
-    assert (told["comment"], told["properties"]) == ("ours", {"owner": "me"})
-    assert told["updated_at"] == told["created_at"]
-    assert http.get(f"{BASE}/{path}").json() == told
+    declared = {"comment": "ours", "properties": {"owner": "me", "none": None}}
+    shown = http.post(f"{BASE}/{kind}", json={**body, **declared}).json()
+    assert (shown["comment"], shown["properties"]) == ("ours", {"owner": "me"})
+    assert shown["updated_at"] == shown["created_at"]
+    assert http.get(f"{BASE}/{path}").json() == shown
     listed = http.get(f"{BASE}/{kind}", params={"catalog_name": "main"}).json()[kind]
-    assert told in listed
+    assert shown in listed
     changed = http.patch(f"{BASE}/{path}", json={"comment": "theirs"}).json()
     assert (changed["comment"], changed["properties"]) == ("theirs", {"owner": "me"})
-    assert changed["updated_at"] >= told["updated_at"]
+    assert changed["updated_at"] >= shown["updated_at"]
     assert http.patch(f"{BASE}/{path}", json={"comment": "theirs"}).json() == changed
     cleared = http.patch(f"{BASE}/{path}", json={"comment": "", "properties": {}}).json()
     assert cleared["comment"] == ""
     assert "properties" not in cleared
-    http.patch(f"{BASE}/{path}", json=said)
+    http.patch(f"{BASE}/{path}", json=declared)
     assert http.get(f"{BASE}/{path}").json()["comment"] == "ours"
     others = [row for row in listed if row["name"] != body["name"]]
     assert others
@@ -557,9 +559,9 @@ def test_another_method_is_405_in_the_form_of_the_dialect(
 ) -> None:
     _, path = operation
     is_newer = path.startswith(f"{BASE}/delta/v1/")
-    told = (405, "BadRequestException") if is_newer else (405, "INVALID_ARGUMENT")
+    expected = (405, "BadRequestException") if is_newer else (405, "INVALID_ARGUMENT")
     allowed = {method for method, of in OPERATIONS if of == path}
     for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - allowed:
         answer = http.request(method, re.sub(r"\{\w+\}", "x", path))
-        assert (error if is_newer else older_error)(answer) == told
+        assert (error if is_newer else older_error)(answer) == expected
         assert set(answer.headers["allow"].split(", ")) == allowed

@@ -159,31 +159,31 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(
 def test_sixteen_writers_of_one_table_are_told_at_once_and_none_is_left_behind(
     server: RunningServer, table: Stock
 ) -> None:
-    """They write their file anew for each try, as stock clients do, under one transaction's id."""
+    """Each try writes a new file under the same transaction id, as stock clients do."""
     writers, commits = 16, 4
 
     def write(number: int) -> list[int]:
         """Return how many tries each commit took."""
-        told = []
+        tries_of = []
         with httpx.Client(base_url=server.address, timeout=30) as http:
             mine = replace(table, http=http)
             version = 1
             for turn in range(commits):
                 action, txn_id = add(f"{number}-{turn}.parquet"), str(uuid.uuid4())
-                told.append(1)
+                tries_of.append(1)
                 while (answer := mine.commit(version, action, txn_id=txn_id)).status_code != 200:
-                    told[-1] += 1
+                    tries_of[-1] += 1
                     assert answer.status_code == 409, answer.text
                     loaded = mine.load()
                     assert loaded["latest-table-version"] >= version  # it was taken
                     version = loaded["latest-table-version"] + 1
                     mine.timestamp_ms = max(mine.timestamp_ms, loaded["commits"][0]["timestamp"])
                 version += 1
-        return told
+        return tries_of
 
     with ThreadPoolExecutor(writers) as pool:
-        tries = [count for told in pool.map(write, range(writers)) for count in told]
+        tries = [count for tries_of in pool.map(write, range(writers)) for count in tries_of]
     assert table.load()["latest-table-version"] == writers * commits
-    # Who lost three times has its turn after those before it, and loses to nobody twice.
+    # A writer that lost three times has its turn after those before it, and loses to none twice.
     assert max(tries) <= 3 + writers
     assert max(tries) > 1

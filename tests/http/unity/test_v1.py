@@ -38,9 +38,9 @@ def test_the_configuration_names_what_exists_and_every_endpoint_leads_somewhere(
     http: httpx.Client,
 ) -> None:
     where = {"catalog": "main", "protocol-versions": "1.0"}
-    told = http.get(f"{V1}/config", params=where).json()
-    assert told["protocol-version"] == "1.0"
-    for endpoint in told["endpoints"]:
+    shown = http.get(f"{V1}/config", params=where).json()
+    assert shown["protocol-version"] == "1.0"
+    for endpoint in shown["endpoints"]:
         method, _, path = endpoint.partition(" ")
         filled = path.format(catalog="main", schema="default", table="t", table_id=uuid.uuid4())
         answer = http.request(method, f"{BASE}/delta{filled}", json={})
@@ -270,14 +270,14 @@ def test_a_drop_keeps_every_file_and_commits_are_refused_in_both_dialects_until_
 
 def test_what_opens_a_table_is_one_entry_without_a_secret(table: Stock) -> None:
     for operation in ("READ", "READ_WRITE"):
-        told = table.http.get(f"{table.url}/credentials", params={"operation": operation})
-        assert told.json()["storage-credentials"] == [
+        shown = table.http.get(f"{table.url}/credentials", params={"operation": operation})
+        assert shown.json()["storage-credentials"] == [
             {"prefix": table.location, "operation": operation, "config": {}}
         ]
     assert error(table.http.get(f"{table.url}/credentials"))[0] == 400
     staged = stage(table.http, "u")
-    told = table.http.get(f"{V1}/staging-tables/{staged.table_id}/credentials")
-    assert told.json()["storage-credentials"][0]["prefix"] == staged.location
+    shown = table.http.get(f"{V1}/staging-tables/{staged.table_id}/credentials")
+    assert shown.json()["storage-credentials"][0]["prefix"] == staged.location
     unknown = table.http.get(f"{V1}/staging-tables/{uuid.uuid4()}/credentials")
     assert error(unknown) == (404, "NotFoundException")
 
@@ -298,9 +298,9 @@ def test_reports_are_kept_added_up_and_shown(served: Served) -> None:
         body = {"table-id": stock.table_id, "report": {"commit-report": report}}
         answer = served.http.post(f"{stock.url}/metrics", json=body)
         assert (answer.status_code, answer.content) == (204, b"")
-    told = served.http.get(f"/v1/tables/{stock.table_id}/reports").json()
-    assert told.pop("lastMs") > 0
-    assert told == {
+    shown = served.http.get(f"/v1/tables/{stock.table_id}/reports").json()
+    assert shown.pop("lastMs") > 0
+    assert shown == {
         "commits": 2,
         "filesAdded": 4,
         "bytesAdded": 200,

@@ -242,11 +242,11 @@ def test_metadata_changes_with_the_commit_that_brings_it(table: Stock) -> None:
         )
     )
     assert answer.status_code == 200, answer.text
-    told = answer.json()["metadata"]
-    assert told["etag"] != etag
-    assert told["columns"]["fields"] == fields
-    assert told["properties"]["owner"] == "me"
-    assert told["last-commit-version"] == 2
+    shown = answer.json()["metadata"]
+    assert shown["etag"] != etag
+    assert shown["columns"]["fields"] == fields
+    assert shown["properties"]["owner"] == "me"
+    assert shown["last-commit-version"] == 2
     assert table.http.get(f"{BASE}/tables/main.default.t").json()["comment"] == "new"
 
 
@@ -355,8 +355,8 @@ def test_what_was_asserted_holds_also_for_who_only_says_what_is_published(table:
 def test_how_far_a_managed_table_has_come_is_said_by_its_commits_alone(served: Served) -> None:
     stock = make(served.http)
     before = state(served)
-    told = {"last-commit-version": 1, "last-commit-timestamp-ms": 1}
-    update = {"action": "update-metadata-snapshot-version", **told}
+    shown = {"last-commit-version": 1, "last-commit-timestamp-ms": 1}
+    update = {"action": "update-metadata-snapshot-version", **shown}
     for updates in ([update], [update, add_commit(stock.put(1))]):
         refused = stock.send(stock.change(*updates))
         assert error(refused) == (400, "InvalidParameterValueException")
@@ -376,11 +376,11 @@ def test_a_commit_is_answered_with_its_own_metadata_also_where_the_log_cannot_be
     answers = [stock.send(stock.change(put)), stock.send(stock.change(put))]
     assert [answer.status_code for answer in answers] == [200, 200]
     for answer in answers:
-        told = answer.json()
-        assert told.keys() == {"metadata"}
-        assert told["metadata"]["etag"] == "2"
-        assert told["metadata"]["last-commit-version"] == 2
-        assert told["metadata"]["properties"]["owner"] == "me"
+        shown = answer.json()
+        assert shown.keys() == {"metadata"}
+        assert shown["metadata"]["etag"] == "2"
+        assert shown["metadata"]["last-commit-version"] == 2
+        assert shown["metadata"]["properties"]["owner"] == "me"
     assert "owner" not in etag
     assert error(served.http.get(stock.url))[0] == 503
 
@@ -443,7 +443,7 @@ def test_a_table_that_is_not_there_is_404_for_a_commit(table: Stock) -> None:
     assert error(refused) == (404, "NoSuchTableException")
 
 
-# What is said to be published
+# Reports of published versions
 
 
 def published_upto(served: Served) -> int | None:

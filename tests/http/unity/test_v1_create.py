@@ -33,24 +33,24 @@ from tests.kit.builders import metadata, protocol
 
 def test_a_staging_table_says_what_the_table_must_be(http: httpx.Client) -> None:
     stock = stage(http, "t")
-    told = stock.made
-    assert told["table-type"] == "MANAGED"
+    shown = stock.made
+    assert shown["table-type"] == "MANAGED"
     assert stock.folder.is_dir()
-    assert told["location"].endswith(f"/tables/{told['table-id']}")
-    assert told["storage-credentials"] == [
-        {"prefix": told["location"], "operation": "READ_WRITE", "config": {}}
+    assert shown["location"].endswith(f"/tables/{shown['table-id']}")
+    assert shown["storage-credentials"] == [
+        {"prefix": shown["location"], "operation": "READ_WRITE", "config": {}}
     ]
-    assert told["required-protocol"] == {
+    assert shown["required-protocol"] == {
         "min-reader-version": 3,
         "min-writer-version": 7,
         "reader-features": ["catalogManaged", "vacuumProtocolCheck"],
         "writer-features": ["catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck"],
     }
-    assert told["required-properties"] == {
+    assert shown["required-properties"] == {
         "delta.enableInCommitTimestamps": "true",
-        TABLE_ID: told["table-id"],
+        TABLE_ID: shown["table-id"],
     }
-    assert told["suggested-protocol"] == {
+    assert shown["suggested-protocol"] == {
         "reader-features": ["columnMapping", "deletionVectors", "v2Checkpoint"],
         "writer-features": [
             "columnMapping",
@@ -61,7 +61,7 @@ def test_a_staging_table_says_what_the_table_must_be(http: httpx.Client) -> None
         ],
     }
     # What the stock server requires or suggests beyond what this one requires.
-    assert told["suggested-properties"] == {
+    assert shown["suggested-properties"] == {
         "delta.checkpoint.writeStatsAsJson": "true",
         "delta.checkpoint.writeStatsAsStruct": "true",
         "delta.checkpointPolicy": "v2",
@@ -79,9 +79,9 @@ def test_a_staging_table_says_what_the_table_must_be(http: httpx.Client) -> None
 def test_what_is_suggested_to_engines_can_be_switched_off_or_replaced(tmp_path: Path) -> None:
     nothing = Settings(suggested_features="", suggested_properties="")
     for served in serving(tmp_path / "nothing", nothing):
-        told = stage(served.http, "t").made
-        assert told["suggested-protocol"] == {"reader-features": [], "writer-features": []}
-        assert told["suggested-properties"] == {}
+        shown = stage(served.http, "t").made
+        assert shown["suggested-protocol"] == {"reader-features": [], "writer-features": []}
+        assert shown["suggested-properties"] == {}
     other = Settings(suggested_features="", suggested_properties=" delta.a = x y , b=1")
     for served in serving(tmp_path / "other", other):
         assert stage(served.http, "t").made["suggested-properties"] == {"delta.a": "x y", "b": "1"}
@@ -177,17 +177,17 @@ def test_a_table_is_made_and_loaded(table: Stock) -> None:
     assert loaded == table.made
     assert loaded["latest-table-version"] == 0
     assert loaded["commits"] == []
-    told = loaded["metadata"]
-    assert told["table-uuid"] == table.table_id
-    assert told["location"] == table.location
-    assert told["table-type"] == "MANAGED"
-    assert told["columns"]["fields"] == [
+    shown = loaded["metadata"]
+    assert shown["table-uuid"] == table.table_id
+    assert shown["location"] == table.location
+    assert shown["table-type"] == "MANAGED"
+    assert shown["columns"]["fields"] == [
         {"name": "id", "type": "long", "nullable": True, "metadata": {}}
     ]
-    assert told["partition-columns"] == []
-    assert told["last-commit-version"] == 0
-    assert told["last-commit-timestamp-ms"] == table.create["last-commit-timestamp-ms"]
-    assert told["properties"] == {
+    assert shown["partition-columns"] == []
+    assert shown["last-commit-version"] == 0
+    assert shown["last-commit-timestamp-ms"] == table.create["last-commit-timestamp-ms"]
+    assert shown["properties"] == {
         **table.create["properties"],
         "delta.minReaderVersion": "3",
         "delta.minWriterVersion": "7",
@@ -195,7 +195,7 @@ def test_a_table_is_made_and_loaded(table: Stock) -> None:
         "delta.feature.inCommitTimestamp": "supported",
         "delta.feature.vacuumProtocolCheck": "supported",
         "delta.lastUpdateVersion": "0",
-        "delta.lastCommitTimestamp": str(told["last-commit-timestamp-ms"]),
+        "delta.lastCommitTimestamp": str(shown["last-commit-timestamp-ms"]),
     }
 
 
@@ -332,7 +332,7 @@ def test_a_place_may_be_spelled_in_every_form(http: httpx.Client, form: str) -> 
 
 
 CREATIONS: dict[str, tuple[dict[str, Any], tuple[int, str]]] = {
-    "a place nobody staged": ({"location": "file:///nowhere"}, (404, "NotFoundException")),
+    "a place that was not staged": ({"location": "file:///nowhere"}, (404, "NotFoundException")),
     "another type": ({"table-type": "EXTERNAL"}, (400, "InvalidParameterValueException")),
     "other columns": (
         {
@@ -417,11 +417,11 @@ def test_nested_types_are_kebab_case_and_metadata_of_fields_comes_back_verbatim(
     whole = {"type": "map", "keyType": "string", "valueType": struct, "valueContainsNull": True}
     field = {"name": "m", "type": whole, "nullable": True, "metadata": note}
     schema = {"type": "struct", "fields": [field]}
-    told = msgspec.structs.replace(
+    shown = msgspec.structs.replace(
         metadata(TableId(stock.table_id), properties={"delta.columnMapping.mode": "none"}),
         schema_string=json.dumps(schema).replace("in ner", "inner"),
     )
-    content = file_bytes(protocol(), told, timestamp_ms=stock.timestamp_ms)
+    content = file_bytes(protocol(), shown, timestamp_ms=stock.timestamp_ms)
     (stock.log / f"{0:020d}.json").write_bytes(content)
     kebab_array = {"type": "array", "element-type": "integer", "contains-null": False}
     kebab_inner = {"name": "inner", "type": kebab_array, "nullable": False, "metadata": note}
@@ -437,7 +437,7 @@ def test_nested_types_are_kebab_case_and_metadata_of_fields_comes_back_verbatim(
         "metadata": note,
     }
     columns = {"type": "struct", "fields": [kebab_field]}
-    body = {**stock.create, "columns": columns, "properties": told.configuration}
+    body = {**stock.create, "columns": columns, "properties": shown.configuration}
     made = http.post(f"{IN_DEFAULT}/tables", json=body)
     assert made.status_code == 200, made.text
     assert made.json()["metadata"]["columns"] == columns
@@ -465,10 +465,10 @@ def test_columns_clustered_by_and_row_ids_are_told_among_the_properties(
     body = {**stock.create, "domain-metadata": declared}
     made = http.post(f"{IN_DEFAULT}/tables", json=body)
     assert made.status_code == 200, made.text
-    told = made.json()["metadata"]["properties"]
-    assert told["clusteringColumns"] == '[["id"]]'
-    assert "delta.rowTracking.rowIdHighWaterMark" not in told
-    assert stock.load()["metadata"]["properties"] == told
+    shown = made.json()["metadata"]["properties"]
+    assert shown["clusteringColumns"] == '[["id"]]'
+    assert "delta.rowTracking.rowIdHighWaterMark" not in shown
+    assert stock.load()["metadata"]["properties"] == shown
 
 
 def test_clustering_columns_have_the_names_that_the_log_has_for_them(http: httpx.Client) -> None:

@@ -50,16 +50,16 @@ class DeltaSpark:
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._numbers = itertools.count()
-        self._said = scratch / "delta-spark.log"
+        self._output = scratch / "delta-spark.log"
         # Two processes that fill Ivy's cache at the same time spoil it for each other.
         self._resolving = (Path(tempfile.gettempdir()) / "headgate-ivy.lock").open("w")
         fcntl.flock(self._resolving, fcntl.LOCK_EX)
-        with self._said.open("wb") as said:
+        with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, str(WORKER), str(scratch)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=output,
                 cwd=scratch,
                 env={**os.environ, "PYSPARK_PYTHON": sys.executable},
                 text=True,
@@ -77,7 +77,7 @@ class DeltaSpark:
             return
         missing = (
             "delta-spark did not start: Spark resolves io.delta:delta-spark_4.2_2.13:4.4.0 from"
-            f" Maven Central, or from ~/.ivy2.5.2 where it was before. It said: {self.said()}"
+            f" Maven Central, or from ~/.ivy2.5.2 where it was before. Its output: {self.output()}"
         )
         if os.environ.get("CI"):
             pytest.fail(missing)
@@ -97,7 +97,7 @@ class DeltaSpark:
         line = self._line()
         self._is_waited_for = False
         if line is None:
-            raise RuntimeError(f"delta-spark is gone. It said: {self.said()}")
+            raise RuntimeError(f"delta-spark is gone. Its output: {self.output()}")
         return Answer(**json.loads(line))
 
     def ask(self, *steps: dict[str, Any]) -> list[Any]:
@@ -123,8 +123,8 @@ class DeltaSpark:
     def new_file(self) -> Path:
         return self._scratch / f"rows-{next(self._numbers)}.parquet"
 
-    def said(self) -> str:
-        return self._said.read_text(errors="replace")[-2000:]
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")[-2000:]
 
     def close(self) -> None:
         self._resolving.close()

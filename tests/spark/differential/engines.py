@@ -25,7 +25,7 @@ from tests.spark.differential.tables import Table as Wanted
 from tests.spark.differential.values import name_of
 
 NAME = "t"
-# What operations tell of rows, whatever files these lie in.
+# Metrics of rows, whatever files these are in.
 OF_ROWS = (
     "numSourceRows",
     "numTargetRowsInserted",
@@ -75,7 +75,7 @@ class Duck:
         """Compute the generated columns, which are none to DuckDB."""
         for column in table.columns:
             if column.generated is not None:
-                self.run(f"UPDATE t SET {column.said.duck} = {column.generated.duck}")
+                self.run(f"UPDATE t SET {column.quoted.duck} = {column.generated.duck}")
 
     def rows(self) -> pa.Table:
         return self._connection.execute("SELECT * FROM t").to_arrow_table()
@@ -113,8 +113,8 @@ class Rivals:
             for check in wanted.checks
         ]
         self.done += [made.spark, *checks]
-        told = [self._theirs(statement) for statement in (made.spark, *checks)]
-        self.delta.begin(*map(delta_spark.sql, told))
+        statements = [self._theirs(statement) for statement in (made.spark, *checks)]
+        self.delta.begin(*map(delta_spark.sql, statements))
         for statement in (made.spark, *checks):
             self.water.lake.sql(statement.replace("{t}", NAME))
         answer = self.delta.end()
@@ -123,7 +123,7 @@ class Rivals:
         self._remember()
 
     def run(self, operation: Operation) -> bool:
-        """Do the same in each, and compare; say whether it was done or refused."""
+        """Do the same in each, and compare; return True if it was done, not refused."""
         self.done.append(str(operation))
         source = self._source(operation)
         self.delta.begin(*self._steps(operation))
@@ -148,12 +148,12 @@ class Rivals:
         self._duck(operation, self.then[-1].rows)
         return True
 
-    def expect(self, holds: bool, said: str) -> None:
+    def expect(self, holds: bool, message: str) -> None:
         """Say what is wrong, and how it came about."""
         if holds:
             return
-        told = "\n".join(f"{n}. {text}" for n, text in enumerate(self.done))
-        raise AssertionError(f"seed {self.seed}: {said}\n{told}")
+        steps = "\n".join(f"{n}. {text}" for n, text in enumerate(self.done))
+        raise AssertionError(f"seed {self.seed}: {message}\n{steps}")
 
     def _remember(self) -> None:
         """Compare the table as it is now, and keep it for later."""
@@ -186,8 +186,8 @@ class Rivals:
         if operation.called is not None:
             return dict(self._called(operation, source).counts)
         assert operation.sql is not None
-        told = lake.sql(operation.sql.replace("{t}", NAME)).collect()
-        return told[0].asDict() if told else {}
+        metrics = lake.sql(operation.sql.replace("{t}", NAME)).collect()
+        return metrics[0].asDict() if metrics else {}
 
     def _called(self, operation: Operation, source: DataFrame | None) -> Outcome:
         lake, how = self.water.lake, operation.called
@@ -267,21 +267,21 @@ class Rivals:
         self.expect(operation.may_be_refused, "both refused what should be done")
 
     def _compare_counts(self, operation: Operation, counts: dict[str, int], answer: Answer) -> None:
-        told = answer.done[-1]
-        if told and operation.sql is not None and not operation.sql.startswith("INSERT"):
-            self.expect(told == [counts], f"counts: ours {counts}, delta-spark's {told}")
+        theirs = answer.done[-1]
+        if theirs and operation.sql is not None and not operation.sql.startswith("INSERT"):
+            self.expect(theirs == [counts], f"counts: ours {counts}, delta-spark's {theirs}")
         elif operation.written is not None:
             assert operation.source is not None
             number = operation.source.num_rows
             self.expect(counts.get("num_affected_rows") == number, f"counts: {counts}")
 
     def _compare_metrics(self) -> None:
-        """Hold what both histories tell of the rows that came, changed and went."""
+        """Compare the row metrics of both histories."""
         ours, theirs = (
-            {name: int(str(told.metrics[name])) for name in OF_ROWS if name in told.metrics}
-            for told in (self.table.history(1)[0], headgate.open(str(self.path)).history(1)[0])
+            {name: int(str(entry.metrics[name])) for name in OF_ROWS if name in entry.metrics}
+            for entry in (self.table.history(1)[0], headgate.open(str(self.path)).history(1)[0])
         )
-        # Of whole files that go delta-spark does not always tell how many rows they had.
+        # Of whole files that go delta-spark does not always know how many rows they had.
         ours = {name: count for name, count in ours.items() if name in theirs}
         self.expect(ours == theirs, f"metrics: ours {ours}, delta-spark's {theirs}")
 

@@ -1,4 +1,4 @@
-"""Random operations on a table, each said so that ours, delta-spark and DuckDB can do the same."""
+"""Random operations on a table, each in the words of ours, delta-spark and DuckDB."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Written:
     @property
     def options(self) -> dict[str, str]:
         """What delta-spark calls all this."""
-        told = {"mergeSchema": str(self.merges_schema).lower()}
+        options = {"mergeSchema": str(self.merges_schema).lower()}
         if self.where is not None:
-            told["replaceWhere"] = self.where
+            options["replaceWhere"] = self.where
         if self.dynamic:
-            told["partitionOverwriteMode"] = "dynamic"
-        return told
+            options["partitionOverwriteMode"] = "dynamic"
+        return options
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Operation:
     may_be_refused: bool = False
 
     def __str__(self) -> str:
-        said = self.sql if self.written is None else str(self.written)
+        statement = self.sql if self.written is None else str(self.written)
         asked = "" if self.called is None else "  -- by method"
         with_rows = "" if self.source is None else f"\n    source: {self.source.to_pylist()}"
-        return f"{said}{asked}{with_rows}"
+        return f"{statement}{asked}{with_rows}"
 
 
 class Plan:
@@ -158,7 +158,7 @@ class Plan:
             c
             for c in after.given
             if c is column
-            or any(c.said.spark in text for text in computed)
+            or any(c.quoted.spark in text for text in computed)
             or not c.nullable
             or c.default is not None
             or c.name in self.table.partition_by
@@ -167,11 +167,11 @@ class Plan:
         self.chance.shuffle(given)
         source = self._rows(given, self._new_keys(4))
         added = f"ALTER TABLE t ADD COLUMN {column.defined().duck}"
-        told = (added, *self._inserted(_listed(given)))
+        statements = (added, *self._inserted(_listed(given)))
         return Operation(
             after,
             written=Written(merges_schema=True),
-            duck=told,
+            duck=statements,
             source=source,
             may_be_refused=self._has_rules(),
         )
@@ -275,20 +275,22 @@ class Plan:
             self.table.settable, min(len(self.table.settable), self.chance.randint(1, 3))
         )
         where = self.condition(self.table.columns)
-        told = [(c.said, self.value(c, self.table.columns)) for c in columns]
+        assignments = [(c.quoted, self.value(c, self.table.columns)) for c in columns]
         points = [c for c in self.table.settable if c.kind is values.POINT and c not in columns]
         if points and self.chance.random() < 0.4:
             field = name_of(points[0].name, "a")
-            told.append((Text(field.spark, None), text("{} + 1", name_of(KEY), duck=None)))
-        spark = ", ".join(f"{name.spark} = {value.spark}" for name, value in told)
-        duck = ", ".join(f"{name.duck} = {value.duck}" for name, value in told)
-        can_duck = where.duck is not None and all(n.duck and v.duck for n, v in told)
+            assignments.append((Text(field.spark, None), text("{} + 1", name_of(KEY), duck=None)))
+        spark = ", ".join(f"{name.spark} = {value.spark}" for name, value in assignments)
+        duck = ", ".join(f"{name.duck} = {value.duck}" for name, value in assignments)
+        can_duck = where.duck is not None and all(n.duck and v.duck for n, v in assignments)
         by_method = self.chance.random() < 0.3 and not any("." in c.name for c in columns)
-        named = tuple((c.name, v.spark) for c, (_, v) in zip(columns, told, strict=False))
+        named = tuple((c.name, v.spark) for c, (_, v) in zip(columns, assignments, strict=False))
         return Operation(
             self.table,
             f"UPDATE {{t}} SET {spark} WHERE {where.spark}",
-            called=Called(where.spark, named) if by_method and len(told) == len(columns) else None,
+            called=Called(where.spark, named)
+            if by_method and len(assignments) == len(columns)
+            else None,
             duck=(f"UPDATE t SET {duck} WHERE {where.duck}",) if can_duck else None,
             may_be_refused=True,
         )
@@ -310,12 +312,12 @@ class Plan:
             c.values is None and c.do is not Do.DELETE for c in clauses
         ):
             after = table  # only a star brings the source's columns in
-        said = [_clause(clause, after) for clause in clauses]
+        parts = [_clause(clause, after) for clause in clauses]
         duck = None
-        if all(part.duck is not None for part in said) and on.duck is not None:
+        if all(part.duck is not None for part in parts) and on.duck is not None:
             ducks = [] if after is table else [f"ALTER TABLE t ADD COLUMN {column.defined().duck}"]
-            told = " ".join(part.duck or "" for part in said)
-            duck = (*ducks, f"MERGE INTO t USING {SOURCE} AS s ON {on.duck} {told}")
+            merged = " ".join(part.duck or "" for part in parts)
+            duck = (*ducks, f"MERGE INTO t USING {SOURCE} AS s ON {on.duck} {merged}")
         evolving = "WITH SCHEMA EVOLUTION " if evolves else ""
         called = None
         if self.chance.random() < 0.3:
@@ -325,7 +327,7 @@ class Plan:
         return Operation(
             after,
             f"MERGE {evolving}INTO {{t}} AS t USING {SOURCE} AS s ON {on.spark} "
-            + " ".join(part.spark for part in said),
+            + " ".join(part.spark for part in parts),
             called=called,
             duck=duck,
             source=source,
@@ -386,7 +388,7 @@ class Plan:
         column = replace(self._new_column(), default=None)
         return Operation(
             self.table.with_column(column),
-            f"ALTER TABLE {{t}} ADD COLUMNS ({column.said.spark} {column.kind.spark})",
+            f"ALTER TABLE {{t}} ADD COLUMNS ({column.quoted.spark} {column.kind.spark})",
             duck=(f"ALTER TABLE t ADD COLUMN {column.defined().duck}",),
         )
 
@@ -400,8 +402,8 @@ class Plan:
         columns = tuple(new if c is column else c for c in self.table.columns)
         return Operation(
             replace(self.table, columns=columns),
-            f"ALTER TABLE {{t}} RENAME COLUMN {column.said.spark} TO {new.said.spark}",
-            duck=(f"ALTER TABLE t RENAME COLUMN {column.said.duck} TO {new.said.duck}",),
+            f"ALTER TABLE {{t}} RENAME COLUMN {column.quoted.spark} TO {new.quoted.spark}",
+            duck=(f"ALTER TABLE t RENAME COLUMN {column.quoted.duck} TO {new.quoted.duck}",),
         )
 
     def _drop_column(self) -> Operation:
@@ -411,8 +413,8 @@ class Plan:
         column = self.chance.choice(free)
         return Operation(
             replace(self.table, columns=tuple(c for c in self.table.columns if c is not column)),
-            f"ALTER TABLE {{t}} DROP COLUMN {column.said.spark}",
-            duck=(f"ALTER TABLE t DROP COLUMN {column.said.duck}",),
+            f"ALTER TABLE {{t}} DROP COLUMN {column.quoted.spark}",
+            duck=(f"ALTER TABLE t DROP COLUMN {column.quoted.duck}",),
         )
 
     def _free(self) -> list[Column]:
@@ -422,7 +424,7 @@ class Plan:
         return [
             c
             for c in self.table.settable
-            if c.name not in self.table.partition_by and not any(c.said.spark in h for h in held)
+            if c.name not in self.table.partition_by and not any(c.quoted.spark in h for h in held)
         ]
 
     def _new_column(self) -> Column:
@@ -562,7 +564,7 @@ class Plan:
     def _selected(self) -> str:
         """Give what SELECT lists for all columns in order, generated ones computed."""
         return ", ".join(
-            c.said.spark if c.generated is None else f"{c.generated.spark} AS {c.said.spark}"
+            c.quoted.spark if c.generated is None else f"{c.generated.spark} AS {c.quoted.spark}"
             for c in self.table.columns
         )
 
@@ -572,7 +574,7 @@ class Plan:
 
 def _listed(columns: Sequence[Column]) -> Text:
     return Text(
-        ", ".join(c.said.spark for c in columns), ", ".join(c.said.duck or "" for c in columns)
+        ", ".join(c.quoted.spark for c in columns), ", ".join(c.quoted.duck or "" for c in columns)
     )
 
 
@@ -603,8 +605,8 @@ def _clause(clause: MergeClause, after: Table) -> Text:
     if clause.do is Do.DELETE:
         return text("{} THEN DELETE", start)
     if clause.values is not None:
-        said = _set(clause.values) if clause.do is Do.UPDATE else _values(clause.values)
-        return text("{} THEN {} {}", start, Text(clause.do.value.upper(), clause.do.value), said)
+        change = _set(clause.values) if clause.do is Do.UPDATE else _values(clause.values)
+        return text("{} THEN {} {}", start, Text(clause.do.value.upper(), clause.do.value), change)
     every = [(c.name, name_of("s", c.name)) for c in after.given]
     if clause.do is Do.UPDATE:
         return text("{} THEN UPDATE {}", start, Text("SET *", _set(every).duck))

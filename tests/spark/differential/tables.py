@@ -14,7 +14,7 @@ from tests.spark.differential.values import Kind, Text, name_of, text
 
 KEY = "id"
 ODD_NAMES = ("two words", "a.b", "naïve", "semi;colon", "x,y", "quo`te", "(p)=q")
-# Few values of each, so that partitions meet again; what no folder can tell apart is left out.
+# Few values of each, so that partitions meet again; what folders cannot distinguish is left out.
 PARTITIONS = {
     values.STRING: values.WORDS,
     values.INT: (-1, 0, 7),
@@ -40,7 +40,7 @@ class Column:
     pool: Sequence[Any] = ()
 
     @property
-    def said(self) -> Text:
+    def quoted(self) -> Text:
         return name_of(self.name)
 
     def value(self, chance: Random) -> Any:
@@ -55,8 +55,11 @@ class Column:
         return self.kind.literal(value)
 
     def defined(self) -> Text:
-        """Give the column as CREATE TABLE has it; rules are only told where they are kept."""
-        spark, duck = f"{self.said.spark} {self.kind.spark}", f"{self.said.duck} {self.kind.duck}"
+        """Return the column as in CREATE TABLE; rules only for engines that keep them."""
+        spark, duck = (
+            f"{self.quoted.spark} {self.kind.spark}",
+            f"{self.quoted.duck} {self.kind.duck}",
+        )
         if self.generated is not None:
             spark += f" GENERATED ALWAYS AS ({self.generated.spark})"
         if self.default is not None:
@@ -108,7 +111,7 @@ class Table:
 
     def created(self) -> Text:
         """Give the statement that makes it, `{t}` for its name."""
-        told = {
+        given = {
             "delta.enableDeletionVectors": str(self.vectors).lower(),
             "delta.feature.allowColumnDefaults": "supported",
             # Where a table lacks it, delta-spark adds no column that asks for it.
@@ -118,7 +121,7 @@ class Table:
         }
         by = ", ".join(name_of(name).spark for name in self.partition_by)
         columns = [column.defined() for column in self.columns]
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in told.items())
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in given.items())
         spark = (
             f"CREATE TABLE {{t}} ({', '.join(c.spark for c in columns)}) USING delta"
             + (f" PARTITIONED BY ({by})" if by else "")
@@ -184,12 +187,12 @@ def _generated(chance: Random, table: Table) -> Column:
     key = name_of(KEY)
     choices = [(values.LONG, text("CAST({} AS BIGINT) * 2", key))]
     choices += [
-        (values.STRING, text("concat({}, '!')", column.said, duck="({} || '!')"))
+        (values.STRING, text("concat({}, '!')", column.quoted, duck="({} || '!')"))
         for column in table.given
         if column.kind is values.STRING
     ]
     choices += [
-        (values.DATE, text("CAST({} AS DATE)", column.said))
+        (values.DATE, text("CAST({} AS DATE)", column.quoted))
         for column in table.given
         if column.kind is values.NTZ
     ]
@@ -205,7 +208,8 @@ def _checks(chance: Random, table: Table) -> Iterable[Check]:
         column = chance.choice(plain)
         bound = column.literal(column.kind.pool[2])  # 'a', or not a number
         yield Check(
-            "other", text("{0} IS NULL OR {0} <> {1} OR {2} < 3", column.said, bound, name_of(KEY))
+            "other",
+            text("{0} IS NULL OR {0} <> {1} OR {2} < 3", column.quoted, bound, name_of(KEY)),
         )
 
 

@@ -72,10 +72,10 @@ def test_settings_do_not_change_what_operations_leave(
         with _changed(changed, settings):
             found = _run(changed, operation, source)
             rows = changed.lake.read("t").toArrow()
-        told = f"seed {seed}\n" + "\n".join(done)
-        assert (found is None) == (expected is None), f"{expected}\n{found}\n{told}"
+        context = f"seed {seed}\n" + "\n".join(done)
+        assert (found is None) == (expected is None), f"{expected}\n{found}\n{context}"
         differs = difference(rows, unchanged.lake.read("t").toArrow())
-        assert differs is None, f"{differs}\n{told}"
+        assert differs is None, f"{differs}\n{context}"
         if expected is None:
             plan.table = operation.after
 

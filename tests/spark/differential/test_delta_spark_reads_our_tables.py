@@ -1,6 +1,6 @@
 """delta-spark reads a plain copy of each kind of table we write, and goes on writing to it.
 
-It finds the rows we find, tells the same history and detail, appends and deletes; what it wrote we
+It finds the same rows, history and detail as our reader, appends and deletes; what it wrote we
 read again.
 """
 
@@ -65,10 +65,10 @@ def columns_of(kinds: dict[str, values.Kind]) -> list[Column]:
 def create(water: Water, columns: list[Column], by: str = "", **properties: str) -> None:
     """Make the table `t`; `__` in a property's name stands for a dot."""
     listed = ", ".join(column.defined().spark for column in columns)
-    told = ", ".join(f"'{k.replace('__', '.')}' = '{v}'" for k, v in properties.items())
+    clause = ", ".join(f"'{k.replace('__', '.')}' = '{v}'" for k, v in properties.items())
     water.lake.sql(
         f"CREATE TABLE t ({listed}) {f'PARTITIONED BY ({by})' if by else ''}"
-        + (f" TBLPROPERTIES ({told})" if told else "")
+        + (f" TBLPROPERTIES ({clause})" if clause else "")
     )
 
 
@@ -286,12 +286,12 @@ def assert_detail(table: Table, detail: dict[str, Any], how: Case) -> None:
 
 
 def assert_history(table: Table, history: pa.Table) -> None:
-    told = {entry.version: entry for entry in table.history()}
+    entries = {entry.version: entry for entry in table.history()}
     assert {row["version"]: row["operation"] for row in history.to_pylist()} == {
-        version: entry.operation for version, entry in told.items()
+        version: entry.operation for version, entry in entries.items()
     }
     for row in history.to_pylist():
-        entry = told[row["version"]]
+        entry = entries[row["version"]]
         assert row["timestamp"].timestamp() * 1000 == entry.timestamp_ms
         metrics = {key: str(value) for key, value in entry.metrics.items()}
         assert dict(row["operationMetrics"] or []) == metrics

@@ -1,6 +1,6 @@
 """DELETE and UPDATE with subqueries leave the rows that DuckDB leaves.
 
-delta-spark takes no subquery in a DELETE, so it is no judge of them.
+delta-spark takes no subquery in a DELETE, so it cannot be compared.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_rows_are_those_duckdb_leaves(seed: int, water: Water, duck: Duck, tmp_p
         rows = random_rows(chance, table.given, list(range(8 * number, 8 * number + 8)))
         water.lake.append("t", _frame(water, rows, tmp_path / f"{number}.in"))
         duck.put("source", rows)
-        names = ", ".join(c.said.duck or "" for c in table.given)
+        names = ", ".join(c.quoted.duck or "" for c in table.given)
         duck.run(f"INSERT INTO t ({names}) SELECT {names} FROM source")
     duck.complete(table)
     keys = [chance.choice([None, chance.randrange(30)]) for _ in range(6)]
@@ -70,24 +70,24 @@ def test_rows_are_those_duckdb_leaves(seed: int, water: Water, duck: Duck, tmp_p
     water.lake.append("other", _frame(water, met, tmp_path / "other.in"))
     duck.put("met", met)
     duck.run("INSERT INTO other SELECT * FROM met")
-    said = [made.spark]
+    statements = [made.spark]
     for _ in range(STEPS):
         where = _condition(plan, chance, value)
         start = Text("DELETE FROM t", "DELETE FROM t")
         if chance.random() < 0.5:
-            start = text("UPDATE t SET {} = {}", value.said, _value(chance, value))
+            start = text("UPDATE t SET {} = {}", value.quoted, _value(chance, value))
         statement = text("{} WHERE {}", start, where)
         if statement.duck is None:
             continue
-        said.append(statement.spark)
+        statements.append(statement.spark)
         counted = water.lake.sql(statement.spark).collect()[0]["num_affected_rows"]
         [changed] = duck.run(statement.duck) or [None]
         duck.complete(table)
         found = difference(water.lake.read("t").toArrow(), duck.rows())
-        assert found is None, (seed, said, found)
-        assert counted == changed, (seed, said)
+        assert found is None, (seed, statements, found)
+        assert counted == changed, (seed, statements)
     assert difference(water.session.table("t").to_arrow(), duck.rows()) is None
-    assert len(said) > 1
+    assert len(statements) > 1
 
 
 def _frame(water: Water, rows: pa.Table, path: Path) -> DataFrame:

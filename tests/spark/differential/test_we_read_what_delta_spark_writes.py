@@ -98,7 +98,7 @@ def test_rows_are_those_delta_spark_reads(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not IS_LONG, reason="HEADGATE_LONG=1 writes every kept table anew")
+@pytest.mark.skipif(not IS_LONG, reason="HEADGATE_LONG=1 writes every kept table again")
 @pytest.mark.parametrize(
     "name",
     ["dv_relative", "dv_in_checkpoint_v2", "mapping_name", "mapping_id", "mapping_upgraded",

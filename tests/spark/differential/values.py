@@ -15,7 +15,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Text:
-    """An expression in Spark's SQL, and in DuckDB's where it can be said there."""
+    """An expression in Spark's SQL, and in DuckDB's where it can be expressed there."""
 
     spark: str
     duck: str | None
@@ -23,12 +23,12 @@ class Text:
 
 def text(template: str, *parts: Text, duck: str | None = "") -> Text:
     """Put expressions into a template; `duck` is DuckDB's where it differs, None for none."""
-    told = [part.duck for part in parts]
+    ducks = [part.duck for part in parts]
     other = template if duck == "" else duck
-    said = [part for part in told if part is not None]
+    known = [part for part in ducks if part is not None]
     return Text(
         template.format(*[part.spark for part in parts]),
-        None if other is None or len(said) < len(told) else other.format(*said),
+        None if other is None or len(known) < len(ducks) else other.format(*known),
     )
 
 
@@ -73,10 +73,12 @@ def _long(value: int) -> Text:
 
 def _floating(name: str) -> Callable[[float], Text]:
     def literal(value: float) -> Text:
-        said = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), repr(value))
-        cast = f"CAST('{said}' AS {name})"
+        digits = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(
+            repr(value), repr(value)
+        )
+        cast = f"CAST('{digits}' AS {name})"
         # Set in all rows of a table, a zero loses its sign in DuckDB.
-        return Text(cast, None if said == "-0.0" else cast)
+        return Text(cast, None if digits == "-0.0" else cast)
 
     return literal
 
@@ -111,13 +113,13 @@ def _date(value: date) -> Text:
 
 
 def _timestamp(value: datetime) -> Text:
-    said = value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
-    return Text(f"TIMESTAMP'{said}Z'", f"TIMESTAMPTZ '{said}+00'")
+    literal = value.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    return Text(f"TIMESTAMP'{literal}Z'", f"TIMESTAMPTZ '{literal}+00'")
 
 
 def _ntz(value: datetime) -> Text:
-    said = value.isoformat(" ", "microseconds")
-    return Text(f"TIMESTAMP_NTZ'{said}'", f"TIMESTAMP '{said}'")
+    literal = value.isoformat(" ", "microseconds")
+    return Text(f"TIMESTAMP_NTZ'{literal}'", f"TIMESTAMP '{literal}'")
 
 
 # Values
@@ -160,8 +162,8 @@ DATES = (
     date(9999, 12, 31),
 )
 MOMENTS = tuple(
-    datetime.fromisoformat(told)
-    for told in (
+    datetime.fromisoformat(moment)
+    for moment in (
         "0001-01-01",
         "1582-10-04T01:02:03",
         "1900-01-01T00:00:00.000001",

@@ -34,8 +34,8 @@ def main() -> None:
     spark.stop()
 
 
-def reply(answers: Any, told: Mapping[str, Any]) -> None:
-    answers.write(json.dumps(told) + "\n")
+def reply(answers: Any, answer: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
     answers.flush()
 
 

@@ -77,6 +77,6 @@ def test_a_task_that_is_tried_again_leaves_its_rows_once(water: Water) -> None:
     )
     assert [row[0] for row in water.rows()] == list(range(1000))
     assert sorted(file.path for file in water.files()) == listed(table)
-    failed = "SELECT reflect('java.lang.System', 'getProperty', 'headgate.tried') said"
-    said = {row[0] for row in water.frame(f"{failed} FROM range(0, 8, 1, 8)").collect()}
-    assert "yes" in said
+    failed = "SELECT reflect('java.lang.System', 'getProperty', 'headgate.tried') value"
+    values = {row[0] for row in water.frame(f"{failed} FROM range(0, 8, 1, 8)").collect()}
+    assert "yes" in values

@@ -85,7 +85,7 @@ def test_rows_come_change_and_go(any_water: Water, mode: str) -> None:
 
 
 def test_what_was_read_stays_as_it_was(water: Water) -> None:
-    """Over Spark Connect a question is asked anew each time rows are wanted."""
+    """Over Spark Connect a query runs again each time its rows are read."""
     water.make(schema="id long")
     water.lake.append("t", water.frame("SELECT id FROM range(3)"))
     read, asked = water.lake.read("t"), water.lake.sql("SELECT count(*) FROM t")
@@ -119,9 +119,9 @@ def test_errors_point_at_their_place(
     water: Water, text: str, line: int, column: int, says: str
 ) -> None:
     water.make(schema="id long")
-    with pytest.raises(SyntaxRefusedError, match=says) as told:
+    with pytest.raises(SyntaxRefusedError, match=says) as refusal:
         water.lake.sql(text)
-    assert (told.value.line, told.value.column) == (line, column)
+    assert (refusal.value.line, refusal.value.column) == (line, column)
     assert water.session.table("t").version == 0
 
 

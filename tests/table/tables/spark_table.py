@@ -89,7 +89,7 @@ class Table:
         return self.jvm.scala.Option.empty()
 
     def forget(self) -> None:
-        """Make Spark read the log anew; stale Hadoop checksums would refuse what we rewrote."""
+        """Make Spark read the log again; stale Hadoop checksums would refuse what we rewrote."""
         remove_hadoop_checksums(self.path)
         self.delta.DeltaLog.clearCache()
 
@@ -191,7 +191,7 @@ def write_case(spark: SparkSession, name: str, case: Case, folder: Path, work: P
     detail = table.sql("DESCRIBE DETAIL {t}").first()
     if detail is None:
         raise RuntimeError(f"no detail of {name}")
-    said: dict[str, Any] = {
+    description: dict[str, Any] = {
         "about": case.about,
         "produced": case.produced,
         "versions": versions,
@@ -205,14 +205,16 @@ def write_case(spark: SparkSession, name: str, case: Case, folder: Path, work: P
         **table.notes,
     }
     if case.select != ("*",):
-        said["select"] = list(case.select)
+        description["select"] = list(case.select)
     remove_hadoop_checksums(folder)
     remove_empty_folders(folder)
     if table.moved_in is not None:
-        said["substitute"] = PLACEHOLDER
-        said["substitute_by"] = "the absolute path of the table folder without its leading slash"
+        description["substitute"] = PLACEHOLDER
+        description["substitute_by"] = (
+            "the absolute path of the table folder without its leading slash"
+        )
         put_placeholder(table)
-    text = json.dumps(said, indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(description, indent=2, ensure_ascii=False, default=str)
     (folder / "case.json").write_text(text + "\n")
     check_elsewhere(table, case, rows)
     check_no_path_of_ours(folder, table)

@@ -5,7 +5,7 @@ Needs Java 17, `pip install pyspark==4.2.0 pyarrow`, and a repository Spark can 
     python tests/table/tables/write_tables.py OUTPUT_DIR [CASE ...]
 
 Each case becomes OUTPUT_DIR/<case> with `table/`, `expected/` and `case.json` (see README.md). What
-Spark cannot be made to write is said in the `produced` line of its case. Ids, file names and times
+Spark cannot be made to write is in the `produced` line of its case. Ids, file names and times
 differ from run to run; rows and features do not.
 """
 
