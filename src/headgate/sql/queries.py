@@ -6,7 +6,7 @@ inside them, so any expression that Spark can evaluate is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headgate.names import fold
@@ -47,7 +47,7 @@ class Reference:
 def find_references(script: str, piece: Piece | None = None) -> tuple[Reference, ...]:
     """Find every table in a query or expression, a piece of a script, in the order of the text."""
     piece = piece or Piece(script, 0)
-    finder = _Finder(Cursor(script, tokenize(script, piece.start, piece.end)))
+    finder = _Finder(script, tokenize(script, piece.start, piece.end))
     try:
         finder.everything()
     except RecursionError:
@@ -69,114 +69,106 @@ class _Relation:
     conditions: list[Piece] = field(default_factory=list)
 
 
-class _Finder:
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
+class _Finder(Cursor):
+    def __init__(self, text: str, tokens: Sequence[Token]) -> None:
+        super().__init__(text, tokens)
         self.found: list[Reference] = []
 
     def everything(self) -> None:
-        cursor = self._cursor
         none: Names = frozenset()
-        if self._begins_query() or cursor.sees("("):
+        if self._begins_query() or self.sees("("):
             self._query(none)
-        self._scan(none)
-        if not cursor.is_at_end:
-            raise cursor.unexpected("the end")
+        self._skip_to(none)
+        if not self.is_at_end:
+            raise self.unexpected("the end")
 
     def _begins_query(self, ahead: int = 0) -> bool:
-        return begins_query(self._cursor.peek(ahead), self._cursor.peek(ahead + 1))
+        return begins_query(self.peek(ahead), self.peek(ahead + 1))
 
     # Queries and blocks
 
     def _query(self, names: Names) -> None:
         """Read a query, up to its closing parenthesis or the end."""
-        if self._cursor.took("WITH"):
+        if self.took("WITH"):
             names = self._with(names)
         self._term(names)
         self._rest_of_query(names)
 
     def _with(self, names: Names) -> Names:
-        cursor = self._cursor
-        is_recursive = cursor.took("RECURSIVE")
+        is_recursive = self.took("RECURSIVE")
         while True:
-            name = fold(cursor.identifier("the name of a query"))
-            if cursor.sees("(") and not self._begins_query(1):
-                cursor.skip_group()  # names for its columns
-            while not cursor.sees_any("(", "AS") and not cursor.is_at_end:
-                cursor.take()  # MAX RECURSION LEVEL n
-            cursor.took("AS")
-            cursor.expect("(")
+            name = fold(self.identifier("the name of a query"))
+            if self.sees("(") and not self._begins_query(1):
+                self.skip_group()  # names for its columns
+            while not self.sees_any("(", "AS") and not self.is_at_end:
+                self.take()  # MAX RECURSION LEVEL n
+            self.took("AS")
+            self.expect("(")
             self._query(names | {name} if is_recursive else names)
-            cursor.expect(")")
+            self.expect(")")
             names |= {name}
-            if not cursor.took(","):
+            if not self.took(","):
                 return names
 
     def _rest_of_query(self, names: Names) -> None:
-        cursor = self._cursor
-        while not cursor.is_at_end and not cursor.sees_any(")", "]"):
+        while not self.is_at_end and not self.sees_any(")", "]"):
             if self._is_set_operator():
                 self._set_operation(names)
-            elif cursor.took("|>"):
-                self._close(self._pipe(names), cursor.peek().start)
+            elif self.took("|>"):
+                self._close(self._pipe(names), self.peek().start)
             else:
-                self._scan(names, SET_OPERATORS | {"|>"})
+                self._skip_to(names, SET_OPERATORS | {"|>"})
 
     def _is_set_operator(self) -> bool:
-        cursor = self._cursor
-        if not cursor.sees_any(*SET_OPERATORS):
+        if not self.sees_any(*SET_OPERATORS):
             return False
         ahead = 1
-        while cursor.peek(ahead).key in ("ALL", "DISTINCT", "BY", "NAME", "("):
+        while self.peek(ahead).key in ("ALL", "DISTINCT", "BY", "NAME", "("):
             ahead += 1
         return self._begins_query(ahead)
 
     def _set_operation(self, names: Names) -> None:
-        cursor = self._cursor
-        cursor.take()
-        while cursor.took_any("ALL", "DISTINCT", "BY", "NAME"):
+        self.take()
+        while self.took_any("ALL", "DISTINCT", "BY", "NAME"):
             pass
         self._term(names)
 
     def _term(self, names: Names) -> None:
-        cursor = self._cursor
-        if cursor.took("("):
+        if self.took("("):
             self._query(names)
-            cursor.expect(")")
-        elif cursor.took("TABLE"):
-            start = cursor.peek().start
+            self.expect(")")
+        elif self.took("TABLE"):
+            start = self.peek().start
             self._close([self._table(names, has_alias=False)], start)
-        elif cursor.took("VALUES"):
+        elif self.took("VALUES"):
             self._inline_rows(names)
-        elif cursor.sees("FROM"):
+        elif self.sees("FROM"):
             self._from_first(names)
-        elif cursor.sees_any("SELECT", "MAP", "REDUCE"):
+        elif self.sees_any("SELECT", "MAP", "REDUCE"):
             self._block(names)
 
     def _block(self, names: Names) -> None:
-        cursor = self._cursor
-        start = cursor.take().start
-        self._scan(names, _AFTER_BLOCK | {"FROM"})
+        start = self.take().start
+        self._skip_to(names, _AFTER_BLOCK | {"FROM"})
         relations: list[_Relation] = []
-        if cursor.took("FROM"):
+        if self.took("FROM"):
             relations = self._from(names)
         where = self._clauses(names, relations)
         if where is not None:
             _meet(relations, where)
-        while cursor.took("|>"):
+        while self.took("|>"):
             relations += self._pipe(names)
         self._close(relations, start)
 
     def _from_first(self, names: Names) -> None:
-        cursor = self._cursor
-        start = cursor.take().start
+        start = self.take().start
         relations = self._from(names)
         wheres = [self._clauses(names, relations)]
-        while cursor.sees_any("SELECT", "MAP", "REDUCE"):
-            cursor.take()
-            self._scan(names, _AFTER_BLOCK)
+        while self.sees_any("SELECT", "MAP", "REDUCE"):
+            self.take()
+            self._skip_to(names, _AFTER_BLOCK)
             wheres.append(self._clauses(names, relations))
-        while cursor.took("|>"):
+        while self.took("|>"):
             relations += self._pipe(names)
         if len(wheres) == 2 and wheres[1] is not None:  # only one SELECT uses the rows
             _meet(relations, wheres[1])
@@ -184,27 +176,25 @@ class _Finder:
 
     def _clauses(self, names: Names, relations: list[_Relation]) -> Piece | None:
         """Read the clauses after FROM; return the condition of WHERE."""
-        cursor = self._cursor
         where: Piece | None = None
         while True:
-            if cursor.took("LATERAL", "VIEW"):
+            if self.took("LATERAL", "VIEW"):
                 relations.append(self._lateral_view(names))
-            elif cursor.took("WHERE"):
+            elif self.took("WHERE"):
                 where = self._piece(names, _AFTER_BLOCK)
-            elif cursor.sees_clause and not cursor.sees_any("SELECT", "LATERAL"):
-                cursor.take()
-                self._scan(names, _AFTER_BLOCK)
+            elif self.sees_clause and not self.sees_any("SELECT", "LATERAL"):
+                self.take()
+                self._skip_to(names, _AFTER_BLOCK)
             else:
                 return where
 
     def _lateral_view(self, names: Names) -> _Relation:
-        cursor = self._cursor
-        cursor.took("OUTER")
-        cursor.name("a function")
+        self.took("OUTER")
+        self.name("a function")
         self._group(names)
-        label = cursor.alias()
-        if cursor.took("AS") or (cursor.peek().is_name and not cursor.sees_any(*_AFTER_RELATION)):
-            cursor.several(lambda: cursor.identifier("a column"))
+        label = self.alias()
+        if self.took("AS") or (self.peek().is_name and not self.sees_any(*_AFTER_RELATION)):
+            self.several(lambda: self.identifier("a column"))
         return _Relation(label)
 
     def _pipe(self, names: Names) -> list[_Relation]:
@@ -217,13 +207,13 @@ class _Finder:
                 relation.conditions.clear()
         elif self._is_set_operator():
             self._set_operation(names)
-        self._scan(names, frozenset({"|>"}))
+        self._skip_to(names, frozenset({"|>"}))
         return relations
 
     def _close(self, relations: Iterable[_Relation], start: int) -> None:
         """End a block that began at `start`, and record its tables."""
         relations = list(relations)
-        block = self._cursor.piece(start, max(start, self._cursor.end))
+        block = self.piece(start, max(start, self.end))
         labels = [fold(relation.label) for relation in relations if relation.label is not None]
         for relation in relations:
             if relation.table is None or relation.label is None:
@@ -245,47 +235,44 @@ class _Finder:
 
     def _from(self, names: Names) -> list[_Relation]:
         relations = self._relation(names)
-        while self._cursor.took(","):
+        while self.took(","):
             relations += self._relation(names)
         return relations
 
     def _relation(self, names: Names) -> list[_Relation]:
-        cursor = self._cursor
-        cursor.took("LATERAL")
+        self.took("LATERAL")
         relations = self._primary(names)
         while True:
             if (join := self._join()) is not None:
                 relations = self._joined(names, relations, join)
-            elif cursor.sees_any("PIVOT", "UNPIVOT"):
-                cursor.take()
-                while cursor.took_any("INCLUDE", "EXCLUDE", "NULLS"):
+            elif self.sees_any("PIVOT", "UNPIVOT"):
+                self.take()
+                while self.took_any("INCLUDE", "EXCLUDE", "NULLS"):
                     pass
                 self._group(names)
-                cursor.alias()
+                self.alias()
                 _shut(relations)
             else:
                 return relations
 
     def _join(self) -> tuple[str, bool] | None:
         """Take the words of a join; return its kind and whether it is NATURAL, or None."""
-        cursor = self._cursor
         for words, kind in _JOIN_KINDS.items():
-            if cursor.took(*words):
+            if self.took(*words):
                 return kind
         return None
 
     def _joined(
         self, names: Names, left: list[_Relation], join: tuple[str, bool]
     ) -> list[_Relation]:
-        cursor = self._cursor
         kind, by_names = join
-        cursor.took("LATERAL")
+        self.took("LATERAL")
         right = self._primary(names)
         on: Piece | None = None
-        if cursor.took("ON"):
+        if self.took("ON"):
             on = self._piece(names, _AFTER_RELATION)
-        elif cursor.took("USING"):
-            cursor.skip_group()
+        elif self.took("USING"):
+            self.skip_group()
             by_names = True
         if on is not None:
             # The condition filters the rows that the join drops if it fails, but not those that it
@@ -303,50 +290,47 @@ class _Finder:
         return left + right
 
     def _primary(self, names: Names) -> list[_Relation]:
-        cursor = self._cursor
-        if cursor.sees("("):
+        if self.sees("("):
             return self._parenthesis(names)
-        if cursor.sees("VALUES") and self._begins_query():
-            cursor.take()
+        if self.sees("VALUES") and self._begins_query():
+            self.take()
             return [_Relation(self._inline_rows(names))]
-        if not cursor.peek().is_name:
+        if not self.peek().is_name:
             return []  # a parameter, or an error that Spark reports
-        if cursor.sees("STREAM") and self._is_stream():
-            raise cursor.refused("a query cannot read a stream", "Use spark.readStream.")
+        if self.sees("STREAM") and self._is_stream():
+            raise self.refused("a query cannot read a stream", "Use spark.readStream.")
         if self._is_function():
-            cursor.name()
+            self.name()
             self._group(names)
             return [_Relation(self._alias()[0])]
         return [self._table(names, has_alias=True)]
 
     def _is_function(self) -> bool:
-        cursor = self._cursor
-        if cursor.sees("IDENTIFIER"):
+        if self.sees("IDENTIFIER"):
             return False
         ahead = 1
-        while cursor.peek(ahead).key == "." and cursor.peek(ahead + 1).is_name:
+        while self.peek(ahead).key == "." and self.peek(ahead + 1).is_name:
             ahead += 2
-        return cursor.peek(ahead).is_key("(")
+        return self.peek(ahead).is_key("(")
 
     def _is_stream(self) -> bool:
         """Return True if STREAM is the keyword and not a table: then a name follows."""
-        following = self._cursor.peek(1)
+        following = self.peek(1)
         is_free = following.kind is TokenKind.QUOTED or following.key not in NOT_AN_ALIAS
         return following.is_name and is_free
 
     def _table(self, names: Names, *, has_alias: bool) -> _Relation:
-        cursor = self._cursor
-        table = cursor.table_reference()
+        table = self.table_reference()
         parts = table.name.parts
         is_named_query = len(parts) == 1 and fold(parts[0]) in names and table.as_of is None
         if not has_alias:
             return _Relation(parts[-1], None if is_named_query else table, is_open=False)
-        if cursor.sees("WITH", "(") or cursor.sees("WITH", "OPTIONS", "("):
-            cursor.take()
-            cursor.took("OPTIONS")
-            cursor.skip_group()
+        if self.sees("WITH", "(") or self.sees("WITH", "OPTIONS", "("):
+            self.take()
+            self.took("OPTIONS")
+            self.skip_group()
         is_sampled = self._sample(names)
-        alias_at = cursor.end
+        alias_at = self.end
         alias, is_renamed = self._alias()
         return _Relation(
             alias or parts[-1],
@@ -357,20 +341,19 @@ class _Finder:
         )
 
     def _parenthesis(self, names: Names) -> list[_Relation]:
-        cursor = self._cursor
-        cursor.expect("(")
+        self.expect("(")
         relations: list[_Relation] = []
         if self._begins_query():
             self._query(names)
             is_query = True
         else:
-            start = cursor.peek().start
+            start = self.peek().start
             relations = self._relation(names)
-            is_query = not cursor.sees(")")  # set operators, ORDER BY
+            is_query = not self.sees(")")  # set operators, ORDER BY
             if is_query:
                 self._close(relations, start)
                 self._rest_of_query(names)
-        cursor.expect(")")
+        self.expect(")")
         is_sampled = self._sample(names)
         alias, is_renamed = self._alias()
         if is_query:
@@ -381,43 +364,39 @@ class _Finder:
 
     def _inline_rows(self, names: Names) -> str | None:
         """Read rows after VALUES; return their alias."""
-        cursor = self._cursor
         while True:
-            if cursor.sees("("):
+            if self.sees("("):
                 self._group(names)
             else:
-                cursor.take()
-            self._scan(names, at_alias=True)
-            if not cursor.took(","):
+                self.take()
+            self._skip_to(names, at_alias=True)
+            if not self.took(","):
                 return self._alias()[0]
 
     def _sample(self, names: Names) -> bool:
-        cursor = self._cursor
-        if not cursor.took("TABLESAMPLE"):
+        if not self.took("TABLESAMPLE"):
             return False
         self._group(names)
-        if cursor.took("REPEATABLE"):
-            cursor.skip_group()
+        if self.took("REPEATABLE"):
+            self.skip_group()
         return True
 
     def _alias(self) -> tuple[str | None, bool]:
         """Take an alias; also return whether it renames the columns."""
-        cursor = self._cursor
-        alias = cursor.alias()
-        if alias is None or not cursor.sees("("):
+        alias = self.alias()
+        if alias is None or not self.sees("("):
             return alias, False
-        cursor.skip_group()
+        self.skip_group()
         return alias, True
 
     # Expressions
 
     def _piece(self, names: Names, stops: frozenset[str]) -> Piece | None:
-        cursor = self._cursor
-        start = cursor.peek().start
-        self._scan(names, stops, at_comma=True)
-        return cursor.piece(start, cursor.end) if cursor.end > start else None
+        start = self.peek().start
+        self._skip_to(names, stops, at_comma=True)
+        return self.piece(start, self.end) if self.end > start else None
 
-    def _scan(
+    def _skip_to(
         self,
         names: Names,
         stops: frozenset[str] = frozenset(),
@@ -426,10 +405,9 @@ class _Finder:
         at_alias: bool = False,
     ) -> None:
         """Skip to one of the words after an operand, to a closing bracket or the end."""
-        cursor = self._cursor
         begun = False
-        while not cursor.is_at_end:
-            token = cursor.peek()
+        while not self.is_at_end:
+            token = self.peek()
             if token.kind is TokenKind.SIGN:
                 if token.key in (")", "]") or token.key in stops:
                     return
@@ -439,9 +417,9 @@ class _Finder:
                     self._group(names)
                     begun = True
                     continue
-            elif token.is_name and not cursor.is_behind_dot:
+            elif token.is_name and not self.is_behind_dot:
                 is_free = begun or at_alias
-                if is_free and cursor.has_operand and self._ends(token, stops, at_alias):
+                if is_free and self.has_operand and self._ends(token, stops, at_alias):
                     return
                 if not stops & SET_OPERATORS and self._is_set_operator():
                     self._set_operation(names)
@@ -449,7 +427,7 @@ class _Finder:
                 if self._is_table_argument():
                     self._table_argument(names)
                     continue
-            cursor.take()
+            self.take()
             begun = True
 
     def _ends(self, token: Token, stops: frozenset[str], at_alias: bool) -> bool:
@@ -459,42 +437,39 @@ class _Finder:
             return False
         if token.key in SET_OPERATORS:
             return self._is_set_operator()
-        return token.key not in CLAUSES or self._cursor.sees_clause
+        return token.key not in CLAUSES or self.sees_clause
 
     def _group(self, names: Names) -> None:
         """Read the content of brackets: a query, or expressions."""
-        cursor = self._cursor
-        if not cursor.sees_any("(", "["):
-            raise cursor.unexpected("`(`")
-        opened = cursor.take()
+        if not self.sees_any("(", "["):
+            raise self.unexpected("`(`")
+        opened = self.take()
         is_query = opened.key == "(" and self._begins_query()
         if is_query and not self._is_table_argument():
             self._query(names)
-        self._scan(names)
+        self._skip_to(names)
         closing = ")" if opened.key == "(" else "]"
-        if cursor.is_at_end:
-            raise refused(cursor.text, opened.start, f"the `{opened.key}` is never closed")
-        cursor.expect(closing)
+        if self.is_at_end:
+            raise refused(self.text, opened.start, f"the `{opened.key}` is never closed")
+        self.expect(closing)
 
     def _is_table_argument(self) -> bool:
         """Return True if TABLE t or TABLE(…) is an argument of a function here."""
-        cursor = self._cursor
-        last = cursor.last
-        if not cursor.sees("TABLE") or last is None or last.key not in ("(", ",", "=>"):
+        last = self.last
+        if not self.sees("TABLE") or last is None or last.key not in ("(", ",", "=>"):
             return False
-        return cursor.peek(1).is_name or cursor.peek(1).key == "("
+        return self.peek(1).is_name or self.peek(1).key == "("
 
     def _table_argument(self, names: Names) -> None:
-        cursor = self._cursor
-        cursor.expect("TABLE")
-        if cursor.sees("(") and self._begins_query(1):
+        self.expect("TABLE")
+        if self.sees("(") and self._begins_query(1):
             self._group(names)
             return
-        is_enclosed = cursor.took("(")
-        start = cursor.peek().start
+        is_enclosed = self.took("(")
+        start = self.peek().start
         self._close([self._table(names, has_alias=False)], start)
         if is_enclosed:
-            cursor.expect(")")
+            self.expect(")")
 
 
 def _meet(relations: Iterable[_Relation], condition: Piece) -> None:

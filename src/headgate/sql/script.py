@@ -288,24 +288,21 @@ _STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
 }
 
 _REMEDIES = {
-    "ANALYZE": "Leave it out: statistics are written with every commit.",
-    "CALL": "Write the statement itself.",
-    "CLONE": "Write CREATE TABLE … AS SELECT.",
-    "CONVERT": "Upgrade the table through the session.",
-    "COPY": "Read the files with Spark, then INSERT.",
-    "DENY": "Grants are made through the session.",
-    "EXECUTE": "Write the statement itself.",
-    "EXPORT": "Write a DataFrame.",
-    "FSCK": "Run `headgate fsck TABLE`.",
-    "GENERATE": "Leave it out: there are no manifests.",
-    "GRANT": "Grants are made through the session.",
-    "IMPORT": "Read the files with Spark, then INSERT.",
-    "LOAD": "Read the files with Spark, then INSERT.",
-    "LOCK": "Use a transaction: nothing is locked.",
-    "MSCK": "Leave it out: the log knows every partition.",
-    "REFRESH": "Leave it out: every statement reads the latest version.",
-    "REORG": "Use OPTIMIZE.",
-    "REPAIR": "Leave it out: the log knows every partition.",
-    "REVOKE": "Grants are made through the session.",
-    "UNLOCK": "Use a transaction: nothing is locked.",
+    verb: remedy
+    for remedy, verbs in {
+        "Grants are made through the session.": "DENY GRANT REVOKE",
+        "Leave it out: every statement reads the latest version.": "REFRESH",
+        "Leave it out: statistics are written with every commit.": "ANALYZE",
+        "Leave it out: the log knows every partition.": "MSCK REPAIR",
+        "Leave it out: there are no manifests.": "GENERATE",
+        "Read the files with Spark, then INSERT.": "COPY IMPORT LOAD",
+        "Run `headgate fsck TABLE`.": "FSCK",
+        "Upgrade the table through the session.": "CONVERT",
+        "Use OPTIMIZE.": "REORG",
+        "Use a transaction: nothing is locked.": "LOCK UNLOCK",
+        "Write CREATE TABLE … AS SELECT.": "CLONE",
+        "Write a DataFrame.": "EXPORT",
+        "Write the statement itself.": "CALL EXECUTE",
+    }.items()
+    for verb in verbs.split()
 }
