@@ -76,7 +76,7 @@ class Cursor(TokenReader):
         if self.sees("@") and self.peek().start == end:
             raise self.refused(
                 "a version cannot be written with `@`",
-                "Write VERSION AS OF n, or TIMESTAMP AS OF '…', behind the name.",
+                "Write VERSION AS OF n, or TIMESTAMP AS OF '…', after the name.",
             )
         if self.sees("-") and self.peek().start == end:
             raise self.refused("`-` cannot be part of a plain name", "Put it in backquotes.")
@@ -235,7 +235,7 @@ class Cursor(TokenReader):
                 continue
             if cases == 0 and token.is_key(*_CLOSING, ",", ";"):
                 return
-            if token.is_name and not self.is_behind_dot:
+            if token.is_name and not self.is_after_dot:
                 if token.is_key("CASE"):
                     cases += 1
                 elif cases and token.is_key("END"):
@@ -254,8 +254,7 @@ class Cursor(TokenReader):
         return self._ends_operand(self._next - 1)
 
     @property
-    def is_behind_dot(self) -> bool:
-        """Whether the next token is behind a dot."""
+    def is_after_dot(self) -> bool:
         return self._is_dot(self._next - 1)
 
     def _ends_operand(self, index: int) -> bool:
@@ -275,7 +274,7 @@ class Cursor(TokenReader):
         return index >= 0 and self._tokens[index].is_key(".")
 
     def _skip_interval(self) -> None:
-        """Take INTERVAL 1 DAY and the like: a unit behind a number looks like an alias."""
+        """Take INTERVAL 1 DAY and the like: a unit after a number looks like an alias."""
         self.take()
         while self.sees_any("+", "-") or self.peek().kind in (TokenKind.NUMBER, TokenKind.STRING):
             self.took_any("+", "-")

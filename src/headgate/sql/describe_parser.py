@@ -25,7 +25,7 @@ def describe(cursor: Cursor, whole: Piece) -> Describe | Foreign:
     """Parse DESCRIBE."""
     cursor.take()
     if cursor.took_keyword("FUNCTION", "CATALOG", "PROCEDURE"):
-        return _foreign(cursor, whole, "DESCRIBE")
+        return foreign(cursor, whole, "DESCRIBE")
     is_query = cursor.sees_any(*QUERY_STARTS) and not cursor.sees("TABLE")
     if cursor.took_keyword("QUERY") or (is_query and cursor.peek(1).key not in ("", ".")):
         return Foreign(whole, "DESCRIBE", cursor.rest())
@@ -54,19 +54,16 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
     """Parse SHOW."""
     cursor.expect("SHOW")
     if cursor.took("TABLES"):
-        schema = cursor.name("a schema") if cursor.took_any("IN", "FROM") else None
-        return Show(whole, Shown.TABLES, schema, _like(cursor))
+        return Show(whole, Shown.TABLES, _within(cursor, "a schema"), _like(cursor))
     if cursor.took_any("SCHEMAS", "DATABASES", "NAMESPACES"):
-        catalog = cursor.name("a catalog") if cursor.took_any("IN", "FROM") else None
-        return Show(whole, Shown.SCHEMAS, catalog, _like(cursor))
+        return Show(whole, Shown.SCHEMAS, _within(cursor, "a catalog"), _like(cursor))
     if cursor.took("CATALOGS"):
         return Show(whole, Shown.CATALOGS, None, _like(cursor))
     if cursor.took("COLUMNS"):
         if not cursor.took_any("IN", "FROM"):
             raise cursor.unexpected("IN and a table")
         name = cursor.name("a table")
-        if cursor.took_any("IN", "FROM"):
-            schema = cursor.name("a schema")
+        if (schema := _within(cursor, "a schema")) is not None:
             name = Name((*schema.parts, *name.parts[-1:]), name.piece)
         return Show(whole, Shown.COLUMNS, name, _like(cursor))
     if cursor.took("TBLPROPERTIES"):
@@ -85,7 +82,7 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
         raise cursor.refused(
             f"SHOW {cursor.peek().key} is not supported", "Use SHOW TABLES, or DESCRIBE DETAIL."
         )
-    return _foreign(cursor, whole, "SHOW")
+    return foreign(cursor, whole, "SHOW")
 
 
 def use(cursor: Cursor, whole: Piece) -> UseNamespace:
@@ -148,13 +145,18 @@ def restore(cursor: Cursor, whole: Piece) -> Restore:
     return Restore(whole, name, as_of)
 
 
+def _within(cursor: Cursor, what: str) -> Name | None:
+    return cursor.name(what) if cursor.took_any("IN", "FROM") else None
+
+
 def _like(cursor: Cursor) -> str | None:
     if cursor.took("LIKE"):
         return cursor.string("a pattern")
     return cursor.string() if cursor.peek().kind is TokenKind.STRING else None
 
 
-def _foreign(cursor: Cursor, whole: Piece, verb: str) -> Foreign:
+def foreign(cursor: Cursor, whole: Piece, verb: str) -> Foreign:
+    """Take the rest of a statement that Spark runs."""
     if not cursor.is_at_end:
         cursor.rest()
     return Foreign(whole, verb, None)

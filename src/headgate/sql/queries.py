@@ -417,7 +417,7 @@ class _Finder(Cursor):
                     self._group(names)
                     begun = True
                     continue
-            elif token.is_name and not self.is_behind_dot:
+            elif token.is_name and not self.is_after_dot:
                 is_free = begun or at_alias
                 if is_free and self.has_operand and self._ends(token, stops, at_alias):
                     return

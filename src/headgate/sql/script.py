@@ -152,10 +152,7 @@ def _refuse_write_after_with(cursor: Cursor) -> None:
 
 
 def _foreign(cursor: Cursor, whole: Piece) -> Foreign:
-    verb = cursor.take().key
-    if not cursor.is_at_end:
-        cursor.rest()
-    return Foreign(whole, verb, None)
+    return describe_parser.foreign(cursor, whole, cursor.take().key)
 
 
 def _with_expressions(cursor: Cursor, whole: Piece) -> Foreign:

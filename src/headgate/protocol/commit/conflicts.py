@@ -10,6 +10,7 @@ import enum
 from collections.abc import Iterable, Iterator, Set
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -274,8 +275,7 @@ def conflicts(attempt: Attempt, winners: Iterable[Winner]) -> list[Conflict]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Hit:
+class _Hit(NamedTuple):
     rule: str
     says: str
     files: Set[str] = frozenset()

@@ -124,7 +124,7 @@ class _ExpressionParser(TokenReader):
                 if depth == 0 and self._depth > 0 and token.key in (")", ","):
                     return
                 depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.key, 0)
-            elif token.kind is TokenKind.WORD and depth == 0 and not self._is_behind_dot():
+            elif token.kind is TokenKind.WORD and depth == 0 and not self._is_after_dot():
                 cases += {"CASE": 1, "END": -1}.get(token.key, 0)
                 if cases <= 0 and token.key == "BETWEEN":
                     ranges += 1
@@ -134,7 +134,7 @@ class _ExpressionParser(TokenReader):
                     return
             self._next += 1
 
-    def _is_behind_dot(self) -> bool:
+    def _is_after_dot(self) -> bool:
         return self._next > 0 and self._tokens[self._next - 1].is_key(".")
 
     def _predicate(self) -> Expression:
