@@ -104,7 +104,8 @@ class Source(ABC):
     def is_cleaned(self, gap: Gap, version: Version, latest: Version) -> bool:
         """Return True if a gap is the result of log cleanup: later versions do not need it.
 
-        An old commit may be back in the log, by a slow publisher or a repair: that is not a gap.
+        A slow publisher or a repair may put an old commit back: the versions around it are still
+        cleaned up, not missing.
         """
         if version >= latest:
             return False

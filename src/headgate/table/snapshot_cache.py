@@ -13,7 +13,7 @@ class SnapshotCache:
     """Snapshots by table id and version, evicted by least recent use.
 
     Not a `cachetools.LRUCache`: the size of a snapshot grows when its log is read, after it was put
-    here, and the newest one is kept however large it is.
+    here; adding up sizes there counts as a use; and the newest is kept however large it is.
     """
 
     def __init__(self, max_files: int = 1_000_000, max_snapshots: int = 64) -> None:
