@@ -529,7 +529,8 @@ def test_what_is_unknown_matters_only_where_it_decides(expression: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["d = d", "d >= 1e308", "not (d < 1)", "d > 5", "isnan(d)", "d <=> d"]
+    "expression",
+    ["d = d", "d >= 1e308", "not (d < 1)", "d > 5", "1 < d", "not (1 > d)", "isnan(d)", "d <=> d"],
 )
 def test_nan_equals_itself_and_is_the_greatest(expression: str) -> None:
     check(expression, ROW | {"d": float("nan")})

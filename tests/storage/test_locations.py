@@ -93,6 +93,12 @@ def test_joining_and_cutting_are_inverse(base: str, path: str) -> None:
         assert path_within(joined, root) is None
 
 
+@pytest.mark.parametrize("path", ["", "..", "../t8", "a/../../t8", "/a", "a//b", ".hg-1"])
+def test_a_path_that_leads_elsewhere_is_not_joined(path: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        join("/lake/t7", path)
+
+
 def test_containing_goes_by_whole_segments() -> None:
     assert contains("/a/b", "file:/a/b/c")
     assert contains("/a/b", "/a/b/")
