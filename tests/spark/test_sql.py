@@ -308,8 +308,11 @@ def test_a_script_stops_where_it_fails_and_keeps_what_was_done(shop: Water) -> N
 
 def test_statements_that_cannot_be_done_yet_say_so(shop: Water) -> None:
     restore = "RESTORE orders TO VERSION AS OF 0"
-    for text in ("OPTIMIZE orders", "VACUUM orders", "BEGIN TRANSACTION", restore):
-        with pytest.raises(UnsupportedFeatureError):
+    cluster = "ALTER TABLE orders CLUSTER BY (id)"
+    drop = "ALTER TABLE orders DROP FEATURE deletionVectors"
+    texts = ("OPTIMIZE orders", "VACUUM orders", "BEGIN TRANSACTION", "SHOW TRANSACTION", restore)
+    for text in (*texts, cluster, drop, "CREATE TABLE more (a int) CLUSTER BY (a)"):
+        with pytest.raises(UnsupportedFeatureError, match="is not supported"):
             shop.lake.sql(text)
     assert shop.session.table("orders").version == 1
 

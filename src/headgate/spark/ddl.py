@@ -76,8 +76,6 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
             remedy="Leave LOCATION out; name a table that exists elsewhere with"
             " session.register_external().",
         )
-    if statement.cluster_by:
-        raise UnsupportedFeatureError("Tables cannot be clustered yet.")
     name, creation = _text(statement.name), statement.creation
     found = engine.session.find(name)
     is_there = found is not None and found.catalog_managed
@@ -237,8 +235,6 @@ def alter(engine: Engine, find: Resolver, statement: statements.AlterTable) -> N
             table.rename_column(column, to)
         case statements.DropColumns(columns, if_exists):
             table.drop_columns(columns, if_exists=if_exists)
-        case statements.ClusterBy() | statements.DropFeature() as change:
-            raise UnsupportedFeatureError(f"{type(change).__name__} cannot be done here yet.")
         case _:
             assert_never(statement.change)
 

@@ -14,7 +14,7 @@ from headgate.client.detail import detail_of
 from headgate.client.history import history_of
 from headgate.client.table import Table
 from headgate.client.table_definition import ROW_TRACKING_PREFIX
-from headgate.errors import NotFoundError, UnsupportedFeatureError
+from headgate.errors import NotFoundError
 from headgate.names import SchemaName, fold
 from headgate.protocol.actions import Metadata
 from headgate.protocol.expressions.char_lengths import DECLARED
@@ -102,8 +102,6 @@ class _Teller:
                 names = [name.rpartition(".")[2] for name in found]
                 listed = [(schema.schema, n, False) for n in names if _is_like(n, statement.like)]
                 return listed, "namespace string, tableName string, isTemporary boolean"
-            case Shown.TRANSACTION:
-                raise UnsupportedFeatureError("There are no transactions over statements yet.")
         assert statement.name is not None  # the other forms are about a table
         table = self._table(statement.name)
         match statement.what:

@@ -95,19 +95,17 @@ class _Script:
                 return self._nothing()
             case statements.Describe() | statements.Show():
                 return describe.tell(self._engine, self._find, statement)
-            case statements.Foreign(whole, verb, None, name):
+            case statements.Foreign(whole, verb, query, name):
                 if name is not None:
                     self._refuse_caching(verb, name)
-                return self._find.asked(whole, lambda: resolved(self._spark.sql(whole.text)))
-            case statements.Foreign(whole, query=query) if query is not None:
+                if query is None:
+                    return self._find.asked(whole, lambda: resolved(self._spark.sql(whole.text)))
                 # A view's text would have names in it that mean our tables only now.
                 with sessions.held(self._spark, {_VIEWS_AS_PLANS: "true"}):
                     return self._find.ask(self._find.relations(whole, within=query))
-            case _:
-                verb = type(statement).__name__.upper()
+            case statements.Unsupported(verb=verb):
                 raise UnsupportedFeatureError(
-                    f"{verb} is understood, and cannot be done here yet.",
-                    remedy="Run the other statements without it.",
+                    f"{verb} is not supported.", remedy="Run the other statements without it."
                 )
 
     def _refuse_caching(self, verb: str, name: Name) -> None:

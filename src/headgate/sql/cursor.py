@@ -299,12 +299,11 @@ class Cursor(TokenReader):
         if self.is_at_end:
             raise self.unexpected(what)
         start = self.peek().start
-        self._next = len(self._tokens) - 1
-        return self.piece(start, self._tokens[-2].end)
+        self.skip_rest()
+        return self.piece(start, self.end)
 
-    def left(self) -> Sequence[Token]:
-        """Return the tokens that are left, including the end."""
-        return self._tokens[self._next :]
+    def skip_rest(self) -> None:
+        self._next = len(self._tokens) - 1
 
     def mark(self) -> int:
         """Return the current position, for `back_to`."""

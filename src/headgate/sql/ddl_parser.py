@@ -10,12 +10,12 @@ from headgate.protocol.schema.alteration import After, First, Position
 from headgate.sql import statements
 from headgate.sql.cursor import Cursor
 from headgate.sql.keywords import SCHEMA
-from headgate.sql.statements import ColumnDefinition, CreateTable, Creation, Path, Piece
+from headgate.sql.statements import ColumnDefinition, CreateTable, Creation, Piece, Unsupported
 
 _COLUMN_OPTIONS = ("NOT", "COMMENT", "DEFAULT", "GENERATED", "FIRST", "AFTER", "CONSTRAINT")
 
 
-def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTable:
+def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTable | Unsupported:
     """Parse what follows CREATE TABLE or REPLACE TABLE."""
     if cursor.took("IF", "NOT", "EXISTS"):
         if creation is not Creation.CREATE:
@@ -37,8 +37,9 @@ def create_table(cursor: Cursor, whole: Piece, creation: Creation) -> CreateTabl
             _using(cursor)
         elif cursor.took("PARTITIONED"):
             table = _partitioned_by(cursor, table)
-        elif cursor.took("CLUSTER"):
-            table = replaced(table, cluster_by=_clustering(cursor))
+        elif cursor.sees("CLUSTER", "BY"):
+            cursor.skip_rest()
+            return Unsupported(whole, "CLUSTER BY")
         elif cursor.took("LOCATION"):
             table = replaced(table, location=cursor.string("a location"))
         elif cursor.took("COMMENT"):
@@ -115,7 +116,12 @@ def alter(cursor: Cursor, whole: Piece) -> statements.Statement:
             f"ALTER {cursor.peek().key or 'nothing'} is not supported",
             "Tables can be altered; schemas and catalogs can be renamed.",
         )
-    return statements.AlterTable(whole, cursor.name("a table"), _change(cursor))
+    name = cursor.name("a table")
+    if cursor.sees("CLUSTER", "BY") or cursor.sees("DROP", "FEATURE"):
+        verb = f"{cursor.take().key} {cursor.take().key}"
+        cursor.skip_rest()
+        return Unsupported(whole, verb)
+    return statements.AlterTable(whole, name, _change(cursor))
 
 
 # Columns
@@ -247,11 +253,6 @@ def _partitioned_by(cursor: Cursor, table: CreateTable) -> CreateTable:
     return replaced(table, partition_by=tuple(names), columns=tuple(columns))
 
 
-def _clustering(cursor: Cursor) -> tuple[Path, ...]:
-    cursor.expect("BY")
-    return () if cursor.took("NONE") else tuple(cursor.listed(cursor.path))
-
-
 _REFUSED_CLAUSES = {
     "LIKE": "Name the columns, or write AS SELECT … LIMIT 0.",
     "SHALLOW": "Write AS SELECT * FROM the other table.",
@@ -309,13 +310,13 @@ def _value(cursor: Cursor) -> str:
 
 
 def _change(cursor: Cursor) -> statements.TableChange:
-    verb = cursor.took_any("ADD", "RENAME", "SET", "UNSET", "DROP", "ALTER", "CHANGE", "CLUSTER")
+    verb = cursor.took_any("ADD", "RENAME", "SET", "UNSET", "DROP", "ALTER", "CHANGE")
     if not verb:
         if cursor.sees("REPLACE", "COLUMNS"):
             raise cursor.refused(
                 "REPLACE COLUMNS is not supported", "Use ADD, DROP and ALTER COLUMN."
             )
-        raise cursor.unexpected("ADD, ALTER, CLUSTER, DROP, RENAME, SET or UNSET")
+        raise cursor.unexpected("ADD, ALTER, DROP, RENAME, SET or UNSET")
     match verb:
         case "ADD":
             return _add(cursor)
@@ -342,8 +343,6 @@ def _change(cursor: Cursor) -> statements.TableChange:
             )
         case "DROP":
             return _drop(cursor)
-        case "CLUSTER":
-            return statements.ClusterBy(_clustering(cursor))
         case _:
             cursor.took("COLUMN")
             return statements.AlterColumns(tuple(cursor.several(lambda: _alter_column(cursor))))
@@ -367,19 +366,14 @@ def _added(cursor: Cursor) -> statements.ColumnAddition:
     return statements.ColumnAddition(path[:-1], column, position)
 
 
-def _drop(
-    cursor: Cursor,
-) -> statements.TableChange:
+def _drop(cursor: Cursor) -> statements.TableChange:
     if cursor.took("CONSTRAINT"):
         if_exists = cursor.took("IF", "EXISTS")
         name = cursor.identifier("the name of the constraint")
         cursor.took_any("CASCADE", "RESTRICT")
         return statements.DropConstraint(name, if_exists)
-    if cursor.took("FEATURE"):
-        feature = _key(cursor)
-        return statements.DropFeature(feature, truncates_history=cursor.took("TRUNCATE", "HISTORY"))
     if not cursor.took_any("COLUMN", "COLUMNS"):
-        raise cursor.unexpected("COLUMN, COLUMNS, CONSTRAINT or FEATURE")
+        raise cursor.unexpected("COLUMN, COLUMNS or CONSTRAINT")
     if_exists = cursor.took("IF", "EXISTS")
     return statements.DropColumns(tuple(cursor.listed_or_several(cursor.path)), if_exists)
 

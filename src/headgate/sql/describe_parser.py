@@ -1,4 +1,4 @@
-"""Parse DESCRIBE, SHOW, USE, and the statements of maintenance."""
+"""Parse DESCRIBE, SHOW and USE."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from headgate.sql.statements import (
     Described,
     Foreign,
     Name,
-    Optimize,
     Piece,
-    Restore,
     Show,
     Shown,
+    Unsupported,
     UseNamespace,
-    Vacuum,
 )
 
 
@@ -50,7 +48,7 @@ def describe(cursor: Cursor, whole: Piece) -> Describe | Foreign:
     return Describe(whole, what, name, () if cursor.is_at_end else cursor.path())
 
 
-def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
+def show(cursor: Cursor, whole: Piece) -> Show | Foreign | Unsupported:
     """Parse SHOW."""
     cursor.expect("SHOW")
     if cursor.took("TABLES"):
@@ -77,7 +75,7 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign:
     if cursor.took("CREATE", "TABLE"):
         return Show(whole, Shown.CREATE_TABLE, cursor.name("a table"))
     if cursor.took_any("TRANSACTION", "TXN"):
-        return Show(whole, Shown.TRANSACTION)
+        return Unsupported(whole, "SHOW TRANSACTION")
     if cursor.sees("TABLE", "EXTENDED") or cursor.sees("PARTITIONS"):
         raise cursor.refused(
             f"SHOW {cursor.peek().key} is not supported", "Use SHOW TABLES, or DESCRIBE DETAIL."
@@ -94,57 +92,6 @@ def use(cursor: Cursor, whole: Piece) -> UseNamespace:
     return UseNamespace(whole, cursor.name("a catalog" if is_catalog else "a schema"), is_catalog)
 
 
-def optimize(cursor: Cursor, whole: Piece) -> Optimize:
-    """Parse OPTIMIZE."""
-    cursor.expect("OPTIMIZE")
-    cursor.took_before_name("TABLE")
-    name = cursor.name("a table")
-    full = cursor.took("FULL")
-    condition = cursor.condition("ZORDER") if cursor.took("WHERE") else None
-    columns = []
-    if cursor.took("ZORDER"):
-        cursor.expect("BY")
-        columns = cursor.listed_or_several(cursor.path)
-    return Optimize(whole, name, full, condition, tuple(columns))
-
-
-def vacuum(cursor: Cursor, whole: Piece) -> Vacuum:
-    """Parse VACUUM."""
-    cursor.expect("VACUUM")
-    cursor.took_before_name("TABLE")
-    name = cursor.name("a table")
-    if cursor.sees("LITE") or cursor.sees("USING"):
-        raise cursor.refused(f"VACUUM … {cursor.peek().key} is not supported", "Leave it out.")
-    cursor.took("FULL")
-    hours: float | None = None
-    is_dry = False
-    while not cursor.is_at_end:
-        if hours is None and cursor.took("RETAIN"):
-            token = cursor.peek()
-            if token.kind is not TokenKind.NUMBER or not token.text.replace(".", "", 1).isdecimal():
-                raise cursor.unexpected("a number of hours")
-            hours = float(cursor.take().text)
-            cursor.expect("HOURS")
-        elif not is_dry and cursor.took("DRY"):
-            cursor.expect("RUN")
-            is_dry = True
-        else:
-            raise cursor.unexpected("RETAIN n HOURS, DRY RUN, or the end")
-    return Vacuum(whole, name, hours, is_dry)
-
-
-def restore(cursor: Cursor, whole: Piece) -> Restore:
-    """Parse RESTORE."""
-    cursor.expect("RESTORE")
-    cursor.took_before_name("TABLE")
-    name = cursor.name("a table")
-    cursor.took("TO")
-    as_of = cursor.as_of()
-    if as_of is None:
-        raise cursor.unexpected("VERSION AS OF or TIMESTAMP AS OF")
-    return Restore(whole, name, as_of)
-
-
 def _within(cursor: Cursor, what: str) -> Name | None:
     return cursor.name(what) if cursor.took_any("IN", "FROM") else None
 
@@ -157,6 +104,5 @@ def _like(cursor: Cursor) -> str | None:
 
 def foreign(cursor: Cursor, whole: Piece, verb: str) -> Foreign:
     """Take the rest of a statement that Spark runs."""
-    if not cursor.is_at_end:
-        cursor.rest()
+    cursor.skip_rest()
     return Foreign(whole, verb, None)

@@ -9,20 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from headgate.protocol.expressions.lexer import Token, TokenKind
 from headgate.protocol.expressions.parser import QUERY_STARTS
-from headgate.sql import ddl_parser, describe_parser, dml_parser, transaction_parser
+from headgate.sql import ddl_parser, describe_parser, dml_parser
 from headgate.sql.cursor import Cursor
 from headgate.sql.keywords import SCHEMA
 from headgate.sql.positions import refused, tokenize
 from headgate.sql.statements import (
-    Atomic,
-    Begin,
-    CommitTransaction,
     Creation,
     Foreign,
     Piece,
     Query,
-    Rollback,
     Statement,
+    Unsupported,
 )
 
 
@@ -76,8 +73,6 @@ def _piece(text: str, group: Sequence[Token]) -> Piece:
 def _statement(text: str, group: Sequence[Token]) -> Statement:
     whole = _piece(text, group)
     end = Token(TokenKind.END, "", group[-1].end, "")
-    if _is_block(group):
-        return _atomic(text, group, whole)
     cursor = Cursor(text, [*group, end])
     first = group[0]
     if first.is_key("(", *_QUERIES):
@@ -91,25 +86,6 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
     statement = read(cursor, whole)
     cursor.expect_end()
     return statement
-
-
-def _atomic(text: str, group: Sequence[Token], whole: Piece) -> Atomic:
-    end = Token(TokenKind.END, "", group[-1].start, "")
-    cursor = Cursor(text, [*group[:-1], end])
-    cursor.expect("BEGIN", "ATOMIC")
-    found = transaction_parser.options(cursor)
-    statements = tuple(_statement(text, inner) for inner in _groups(text, cursor.left()))
-    for statement in statements:
-        if isinstance(statement, Begin | CommitTransaction | Atomic) or (
-            isinstance(statement, Rollback) and statement.savepoint is None
-        ):
-            raise refused(
-                text,
-                statement.whole.start,
-                "a transaction neither begins nor ends inside BEGIN ATOMIC",
-                "Leave it out: the block commits at END and rolls back on any error.",
-            )
-    return Atomic(whole, found, statements)
 
 
 # Queries
@@ -244,6 +220,17 @@ def _drop(cursor: Cursor, whole: Piece) -> Statement:
     return ddl_parser.drop(cursor, whole)
 
 
+def _unsupported(cursor: Cursor, whole: Piece) -> Unsupported:
+    verb = cursor.take().key
+    cursor.skip_rest()
+    return Unsupported(whole, verb)
+
+
+_UNSUPPORTED = (
+    *("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE"),
+    *("OPTIMIZE", "VACUUM", "RESTORE"),
+)
+
 _QUERIES = QUERY_STARTS | {"MAP", "REDUCE"}
 
 _STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
@@ -262,17 +249,6 @@ _STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
     "DESC": describe_parser.describe,
     "SHOW": describe_parser.show,
     "USE": describe_parser.use,
-    "OPTIMIZE": describe_parser.optimize,
-    "VACUUM": describe_parser.vacuum,
-    "RESTORE": describe_parser.restore,
-    "BEGIN": transaction_parser.begin,
-    "START": transaction_parser.begin,
-    "COMMIT": transaction_parser.commit,
-    "END": transaction_parser.commit,
-    "ROLLBACK": transaction_parser.rollback,
-    "ABORT": transaction_parser.rollback,
-    "SAVEPOINT": transaction_parser.savepoint,
-    "RELEASE": transaction_parser.release,
     "SET": _set,
     "RESET": _foreign,
     "CACHE": _cache,
@@ -282,6 +258,7 @@ _STATEMENTS: dict[str, Callable[[Cursor, Piece], Statement]] = {
     "DECLARE": _with_expressions,
     "ADD": _foreign,
     "LIST": _foreign,
+    **dict.fromkeys(_UNSUPPORTED, _unsupported),
 }
 
 _REMEDIES = {

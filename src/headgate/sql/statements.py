@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headgate.protocol.commit.conflicts import Isolation
 from headgate.protocol.schema.alteration import Position
 from headgate.protocol.schema.types import DataType
 
@@ -242,7 +241,6 @@ class CreateTable(_NamedStatement, frozen=True):
     properties: Mapping[str, str]
     constraints: tuple[CheckClause, ...] = ()
     partition_by: tuple[str, ...] = ()
-    cluster_by: tuple[Path, ...] = ()
     location: str | None = None
     comment: str | None = None
     query: Piece | None = None
@@ -365,19 +363,6 @@ class DropColumns(msgspec.Struct, frozen=True):
     if_exists: bool
 
 
-class ClusterBy(msgspec.Struct, frozen=True):
-    """CLUSTER BY (…); none after CLUSTER BY NONE."""
-
-    columns: tuple[Path, ...]
-
-
-class DropFeature(msgspec.Struct, frozen=True):
-    """DROP FEATURE … [TRUNCATE HISTORY]."""
-
-    feature: str
-    truncates_history: bool
-
-
 TableChange = (
     AddColumns
     | RenameTable
@@ -388,8 +373,6 @@ TableChange = (
     | AlterColumns
     | RenameColumn
     | DropColumns
-    | ClusterBy
-    | DropFeature
 )
 
 
@@ -447,7 +430,6 @@ class Shown(enum.Enum):
     COLUMNS = "COLUMNS"
     PROPERTIES = "TBLPROPERTIES"
     CREATE_TABLE = "CREATE TABLE"
-    TRANSACTION = "TRANSACTION"
 
 
 class Show(_Statement, frozen=True):
@@ -496,78 +478,6 @@ class UseNamespace(_NamedStatement, frozen=True):
     is_catalog: bool = False
 
 
-# Transactions
-
-
-class TransactionOptions(msgspec.Struct, frozen=True):
-    """The options of a transaction."""
-
-    isolation: Isolation | None = None
-    read_only: bool = False  # AS OF implies it
-    as_of_sequence: int | None = None
-    as_of_timestamp: Piece | None = None
-    retry: int | None = None
-
-
-class Begin(_Statement, frozen=True):
-    """BEGIN, START TRANSACTION."""
-
-    options: TransactionOptions
-
-
-class Atomic(_Statement, frozen=True):
-    """BEGIN ATOMIC … END."""
-
-    options: TransactionOptions
-    statements: tuple[Statement, ...]
-
-
-class CommitTransaction(_Statement, frozen=True):
-    """COMMIT, END TXN."""
-
-
-class Rollback(_Statement, frozen=True):
-    """ROLLBACK, ABORT; ROLLBACK TO a savepoint."""
-
-    savepoint: str | None = None
-
-
-class Savepoint(_Statement, frozen=True):
-    """SAVEPOINT."""
-
-    name: str
-
-
-class ReleaseSavepoint(_Statement, frozen=True):
-    """RELEASE SAVEPOINT."""
-
-    name: str
-
-
-# Maintenance
-
-
-class Optimize(_NamedStatement, frozen=True):
-    """OPTIMIZE … [WHERE] [ZORDER BY]."""
-
-    full: bool
-    condition: Piece | None
-    zorder_by: tuple[Path, ...]
-
-
-class Vacuum(_NamedStatement, frozen=True):
-    """VACUUM … [RETAIN n HOURS] [DRY RUN]."""
-
-    retain_hours: float | None
-    dry_run: bool
-
-
-class Restore(_NamedStatement, frozen=True):
-    """RESTORE TABLE … TO VERSION | TIMESTAMP AS OF."""
-
-    as_of: AsOf
-
-
 # Everything else
 
 
@@ -580,6 +490,12 @@ class Foreign(_Statement, frozen=True):
     verb: str
     query: Piece | None
     name: Name | None = None  # of the table that CACHE or UNCACHE is for
+
+
+class Unsupported(_Statement, frozen=True):
+    """A statement that neither the catalog nor Spark can run, such as BEGIN or VACUUM."""
+
+    verb: str
 
 
 Statement = (
@@ -600,14 +516,6 @@ Statement = (
     | RenameCatalog
     | RenameSchema
     | UseNamespace
-    | Begin
-    | Atomic
-    | CommitTransaction
-    | Rollback
-    | Savepoint
-    | ReleaseSavepoint
-    | Optimize
-    | Vacuum
-    | Restore
     | Foreign
+    | Unsupported
 )
