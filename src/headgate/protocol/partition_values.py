@@ -18,7 +18,15 @@ from headgate.protocol.scalars import (
     parse_number,
     without_zone,
 )
-from headgate.protocol.schema.types import BITS, VOID, DataType, DecimalType, Primitive, is_whole
+from headgate.protocol.schema.types import (
+    BITS,
+    LONG,
+    VOID,
+    DataType,
+    DecimalType,
+    Primitive,
+    is_whole,
+)
 
 _ESCAPED_BYTES = re.compile(r"(?:\\u00[0-9a-fA-F]{2})+", re.ASCII)
 
@@ -44,9 +52,9 @@ def _parse_value(text: str, data_type: DataType) -> object:
         case Primitive("date"):
             return parse_date(text)
         case Primitive("timestamp"):
-            return moment_at(parse_moment(text)[0], is_utc=True)
+            return moment_at(_ranged(parse_moment(text)[0], LONG), is_utc=True)
         case Primitive("timestamp_ntz"):
-            return moment_at(parse_moment(text)[0], is_utc=False)
+            return moment_at(_ranged(parse_moment(text)[0], LONG), is_utc=False)
         case Primitive("float" | "double"):
             return _float(text)
         case Primitive("binary"):

@@ -500,6 +500,8 @@ def test_other_writers_spellings_are_understood(text: str, name: str, value: obj
         ("2024-13-01", "date"),
         ("20240101", "date"),
         ("2024-01-01 25:00:00", "timestamp"),
+        ("-300000-01-01 00:00:00", "timestamp"),  # beyond 64 bits of microseconds
+        ("300000-01-01 00:00:00", "timestamp_ntz"),
         ("1.234", "decimal(10,2)"),
         ("123456789", "decimal(10,2)"),
         ("NaN", "decimal(10,2)"),
