@@ -17,7 +17,7 @@ from headgate.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from headgate.names import TableName
+from headgate.names import SchemaName, TableName
 from headgate.settings import Settings
 from headgate.storage import locations
 
@@ -230,6 +230,26 @@ def test_no_table_is_put_into_another_one(catalog: Catalog, lake: Path) -> None:
         with pytest.raises(AlreadyExistsError, match="overlaps"):
             catalog.register_external(NAME, str(lake / place))
     catalog.register_external(NAME, str(lake / "outer" / "mine-2"))
+
+
+@pytest.mark.parametrize("any_location", [False, True], ids=["server", "embedded"])
+def test_no_table_is_put_into_one_that_the_catalog_does_not_know(
+    lake: Path, any_location: bool
+) -> None:
+    catalog = opened(lake, any_location=any_location)
+    try:
+        log = lake / "plain" / "_delta_log"
+        log.mkdir(parents=True)
+        (log / f"{0:020}.json").write_text("{}")
+        for place in ("plain/t", "plain/a/b"):
+            with pytest.raises(AlreadyExistsError, match=r"inside the Delta table at .*/plain\b"):
+                catalog.stage_table(str(lake / place))
+        namespace = SchemaName.parse("s")
+        with pytest.raises(AlreadyExistsError, match="inside the Delta table"):
+            catalog.create_namespace(namespace, storage_root=str(lake / "plain" / "s"))
+        catalog.stage_table(str(lake / "plain-2" / "t"))
+    finally:
+        catalog.close()
 
 
 def test_locations_are_listed_added_once_and_removed(catalog: Catalog, lake: Path) -> None:

@@ -19,6 +19,7 @@ from headgate.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from headgate.protocol.paths import LOG
 from headgate.storage import locations
 
 TABLES: Final = "tables"  # the folder of the root that holds the tables whose location we choose
@@ -81,6 +82,22 @@ class AllowedLocations(Component):
         if not self._any_location:
             self._refuse_unless_allowed(location, self._usable(location))
 
+    def refuse_inside_table(self, url: str) -> None:
+        """Refuse a location inside a Delta table that this catalog may not know.
+
+        Only what is under the root or a registered location is read, and any folder of a disk.
+        """
+        allowed = self._allowed_urls()
+        for parent in locations.parents(url):
+            is_read = url.startswith("file:") or any(
+                locations.contains(outer, parent) for outer in allowed
+            )
+            if is_read and any(True for _ in self._store_for(parent).list(LOG)):
+                raise AlreadyExistsError(
+                    f"{url} is inside the Delta table at {parent}.",
+                    remedy="Choose a location that is not inside another table.",
+                )
+
     def _usable(self, location: str) -> str:
         url = locations.without_links(location)
         if len(url) > _LONGEST:
@@ -101,8 +118,7 @@ class AllowedLocations(Component):
                 f"The location {location[:200]!r} is not absolute.",
                 remedy="Use a URL or an absolute path.",
             )
-        registered = [entry.url for entry in self.entries()]
-        if any(locations.contains(outer, url) for outer in (self._real_root(), *registered)):
+        if any(locations.contains(outer, url) for outer in self._allowed_urls()):
             return
         raise PermissionDeniedError(
             f"{url} is not under the lake's root or a registered location.",
@@ -126,6 +142,9 @@ class AllowedLocations(Component):
             raise AlreadyExistsError(
                 f"{url} holds files of this catalog.", remedy="Choose another location."
             )
+
+    def _allowed_urls(self) -> list[str]:
+        return [self._real_root(), *(entry.url for entry in self.entries())]
 
     def _real_root(self) -> str:
         return locations.without_links(self._root)

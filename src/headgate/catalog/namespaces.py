@@ -87,6 +87,7 @@ class NamespaceService(Component):
         self._allowed.refuse_unless_allowed(details.storage_root)
         root = locations.without_links(details.storage_root)
         location = self._allowed.check(locations.join(root, f"{_UNITY_STORAGE}/{kind}/{new_id}"))
+        self._allowed.refuse_inside_table(location)
         return replaced(details, id=new_id, storage_root=root, storage_location=location)
 
     def change_details(

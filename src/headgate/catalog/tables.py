@@ -129,6 +129,7 @@ class TableService(Component):
         else:
             chosen = self._allowed.check(location)
             self._refuse_unless_free(chosen)
+            self._allowed.refuse_inside_table(chosen)
 
         def stage(unit: WriteUnit) -> StagingTable:
             lookup.refuse_overlap(unit, chosen)

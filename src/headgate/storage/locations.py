@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -79,6 +80,14 @@ def without_links(location: str) -> str:
 def join(location: str, relative: str) -> str:
     """Return the location of a decoded path below another location."""
     return f"{normalize(location).removesuffix('/')}/{encode(check_path(relative))}"
+
+
+def parents(location: str) -> Iterator[str]:
+    """Yield the locations above a location, the nearest first, without the root of a disk."""
+    url = normalize(location).rpartition("/")[0]
+    while not url.endswith("/"):
+        yield url
+        url = url.rpartition("/")[0]
 
 
 def path_within(outer: str, inner: str) -> str | None:
