@@ -4,10 +4,8 @@ import io
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID
 
 import duckdb
 import msgspec
@@ -28,18 +26,15 @@ from headgate.failpoints import FailPointError
 from headgate.protocol.actions import (
     Action,
     AddFile,
-    DeletionVector,
-    DomainMetadata,
     Metadata,
     Protocol,
     RemoveFile,
-    SetTransaction,
     Version,
     encode,
     join,
 )
 from headgate.protocol.log.checksums import VersionChecksum
-from headgate.protocol.log.known_files import FileKind, KnownFile
+from headgate.protocol.log.known_files import FileKind
 from headgate.protocol.log.segment import CheckpointFiles, newest_checkpoint
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
@@ -54,173 +49,29 @@ from headgate.storage.memory import MemoryStore
 from headgate.storage.object_store import ObjectStore
 from headgate.table import checkpoints, file_columns
 from headgate.table.checkpoint_writer import Form, form_for, write_checkpoint, write_checksum
-from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.log_files import DeltaLog, log_files
-from headgate.table.snapshot import Snapshot
-from headgate.table.snapshot_loader import load_path
 from tests.kit import req, shows
-from tests.kit.fake_catalog import FakeCatalog
 from tests.kit.faulty_stores import CountingStore
-from tests.table.snapshot_cases import MANAGED, add, appended, f, paths, remove
+from tests.table.checkpoint_cases import (
+    COMMITS,
+    INLINE,
+    METADATA,
+    NEW_UUID,
+    PROTOCOL,
+    VECTOR,
+    WEEK,
+    by_path,
+    everything,
+    table_of,
+    tombstones,
+    without_commits,
+    written,
+)
+from tests.table.snapshot_cases import add, appended, f, paths, remove
 
-WEEK = 604_800_000
 FILE_ACTIONS = ("add", "remove")
-PROTOCOL = Protocol(
-    min_reader_version=3,
-    min_writer_version=7,
-    reader_features=["deletionVectors", "v2Checkpoint"],
-    writer_features=["deletionVectors", "v2Checkpoint", "domainMetadata", "rowTracking"],
-)
-METADATA = Metadata(
-    id="9d3c1b62-6d6b-4a0f-8f2d-0d8a5a4c7b11",
-    name="orders",
-    description="what was ordered",
-    schema_string=(
-        '{"type":"struct","fields":['
-        '{"name":"id","type":"long","nullable":true,"metadata":{}},'
-        '{"name":"day","type":"string","nullable":true,"metadata":{}}]}'
-    ),
-    partition_columns=["day"],
-    configuration={"delta.appendOnly": "false", "owner": "some one"},
-    created_time=1_700_000_000_000,
-)
-VECTOR = DeletionVector(
-    storage_type="u",
-    path_or_inline_dv="ab^-aqEH.-t@S}K{vb[*k^",
-    offset=4,
-    size_in_bytes=40,
-    cardinality=6,
-)
-INLINE = DeletionVector(
-    storage_type="i",
-    path_or_inline_dv="wi5b=000010000siXQKl0rr91000f",
-    size_in_bytes=40,
-    cardinality=1,
-)
-COMMITS: list[list[Action]] = [
-    [PROTOCOL, METADATA],
-    [
-        AddFile(
-            path="day=mon/a.parquet",
-            partition_values={"day": "mon"},
-            size=10,
-            modification_time=1,
-            data_change=True,
-            stats='{"numRecords":3}',
-            tags={"INSERTION_TIME": "7", "empty": None},
-            base_row_id=0,
-            default_row_commit_version=1,
-            clustering_provider="liquid",
-        ),
-        AddFile(
-            path="b%20c.parquet",
-            partition_values={"day": None},
-            size=20,
-            modification_time=2,
-            data_change=True,
-        ),
-        SetTransaction(app_id="stream", version=7, last_updated=123),
-        SetTransaction(app_id="other", version=1),
-    ],
-    [
-        RemoveFile(path="day=mon/a.parquet", data_change=True, deletion_timestamp=WEEK),
-        AddFile(
-            path="day=mon/a.parquet",
-            partition_values={"day": "mon"},
-            size=10,
-            modification_time=1,
-            data_change=True,
-            stats='{"numRecords":3,"tightBounds":false}',
-            deletion_vector=VECTOR,
-        ),
-        AddFile(
-            path="d.parquet",
-            partition_values={"day": "tue"},
-            size=30,
-            modification_time=3,
-            data_change=True,
-            deletion_vector=INLINE,
-        ),
-        DomainMetadata(domain="mine", configuration='{"a":1}', removed=False),
-        DomainMetadata(domain="gone", configuration="{}", removed=False),
-    ],
-    [
-        RemoveFile(
-            path="b%20c.parquet",
-            data_change=True,
-            deletion_timestamp=2 * WEEK,
-            extended_file_metadata=True,
-            partition_values={"day": None},
-            size=20,
-        ),
-        RemoveFile(path="long ago.parquet", data_change=True, deletion_timestamp=1),
-        RemoveFile(path="never added.parquet", data_change=True),
-        DomainMetadata(domain="gone", configuration="{}", removed=True),
-        SetTransaction(app_id="stream", version=8),
-    ],
-]
 
-
-NEW_UUID: Callable[[], UUID] = map(UUID, (f"{n:032x}" for n in count(1))).__next__
-
-
-def table_of(store: ObjectStore, commits: list[list[Action]] = COMMITS) -> Snapshot:
-    for version, actions in enumerate(commits):
-        store.put(PublishedCommit(Version(version)).path, join(map(encode, actions)))
-    return by_path(store)
-
-
-def by_path(store: ObjectStore, **how: object) -> Snapshot:
-    return load_path(store.url, store_for=lambda _: store, **how)  # type: ignore[arg-type]
-
-
-def written(
-    store: ObjectStore, snapshot: Snapshot, form: Form | None = None, now_ms: int = 2 * WEEK
-) -> KnownFile:
-    return write_checkpoint(
-        store,
-        snapshot.state,
-        table="orders",
-        now_ms=now_ms,
-        new_uuid=NEW_UUID,
-        form=form,
-        files_per_sidecar=2,
-    )
-
-
-def without_commits(store: ObjectStore) -> None:
-    """Leave a reader only the checkpoint."""
-    for item in list(store.list(LOG)):
-        if item.path.endswith(".json") and ".checkpoint." not in item.path:
-            store.delete(item.path)
-
-
-def everything(snapshot: Snapshot) -> object:
-    files = {file.key: msgspec_like(file) for file in snapshot.files()}
-    return (
-        snapshot.version,
-        snapshot.protocol,
-        snapshot.metadata,
-        files,
-        snapshot.set_transactions,
-        snapshot.domains,
-        snapshot.num_files,
-        snapshot.size_in_bytes,
-    )
-
-
-def msgspec_like(file: AddFile) -> bytes:
-    # A checkpoint changes no data, so only `dataChange` may differ.
-    return encode(file).replace(b'"dataChange":true', b'"dataChange":false')
-
-
-def tombstones(snapshot: Snapshot) -> list[str]:
-    ground = snapshot.state.ground
-    assert ground is not None
-    return sorted(ground.tombstones()["path"].to_pylist())  # type: ignore[attr-defined]
-
-
-# There and back
+# Written and read back
 
 
 @pytest.mark.parametrize("form", Form)
@@ -493,110 +344,6 @@ def test_a_checkpoint_that_is_there_is_left_alone_and_a_broken_one_replaced() ->
     written(store, snapshot, now_ms=100 * WEEK)
     without_commits(store)
     assert everything(by_path(store)) == everything(snapshot)
-
-
-# Broken ones
-
-
-def broken(form: Form, how: str, store: MemoryStore, file: KnownFile) -> None:
-    path = file.paths[0]
-    good = store.get(path)
-    match how:
-        case "gone":
-            store.delete(path)
-        case "empty":
-            store.put(path, b"")
-        case "truncated":
-            store.put(path, good[: len(good) // 2])
-        case "garbage":
-            store.put(path, b"PAR1" + b"\0" * 200 + b"PAR1")
-        case "other":
-            table = pa.table({"add": [1], "x": ["y"]})
-            sink = pa.BufferOutputStream()
-            pq.write_table(table, sink)
-            store.put(path, sink.getvalue().to_pybytes())
-        case "sidecar gone" | "sidecar torn":
-            sidecar = next(iter(store.list(SIDECARS))).path
-            if how == "sidecar gone":
-                store.delete(sidecar)
-            else:
-                store.put(sidecar, store.get(sidecar)[:-20])
-
-
-BREAKS = ["gone", "empty", "truncated", "garbage", "other"]
-
-
-@shows("FP15")
-@pytest.mark.parametrize(
-    ("form", "how"),
-    [(form, how) for form in Form for how in BREAKS]
-    + [(form, how) for form in (Form.V2, Form.V2_JSON) for how in ("sidecar gone", "sidecar torn")],
-)
-@pytest.mark.parametrize("is_known", [True, False])
-def test_a_broken_checkpoint_is_passed_over_for_an_older_one(
-    form: Form, how: str, is_known: bool
-) -> None:
-    inner = MemoryStore()
-    catalog = FakeCatalog(inner)
-    catalog.ratify(MANAGED, METADATA)
-    for number in range(1, 81):
-        catalog.ratify(add(f"f{number}", number))
-    catalog.publish()
-    older = catalog.checkpoint_at(40)
-    file = catalog.checkpoint_at(75, form)
-    for version in range(40):  # so that the older one is needed
-        inner.delete(PublishedCommit(Version(version)).path)
-    if is_known:
-        catalog.checkpoint = file
-    broken(form, how, inner, file)
-    snapshot = catalog.load()
-    assert paths(snapshot) == f(*range(1, 81))
-    ground = snapshot.state.ground
-    assert ground is not None
-    assert ground.num_files == 40
-    assert older.paths == (ClassicCheckpoint(Version(40)).path,)
-
-
-@shows("FP15")
-def test_a_multi_part_checkpoint_is_read_with_all_its_parts_and_not_without() -> None:
-    store = MemoryStore()
-    snapshot = table_of(store)
-    written(store, snapshot, Form.CLASSIC)
-    single = store.get(ClassicCheckpoint(Version(3)).path)
-    table = pq.read_table(pa.BufferReader(single))
-    store.delete(ClassicCheckpoint(Version(3)).path)
-    names = [f"{LOG}/{3:020d}.checkpoint.{part:010d}.{3:010d}.parquet" for part in (1, 2, 3)]
-    for part, name in enumerate(names):
-        sink = pa.BufferOutputStream()
-        pq.write_table(table.slice(part * 3, 3 if part < 2 else None), sink)
-        store.put(name, sink.getvalue().to_pybytes())
-    commits = {
-        item.path: store.get(item.path) for item in store.list(LOG) if item.path.endswith(".json")
-    }
-    without_commits(store)
-    assert everything(by_path(store)) == everything(snapshot)
-    for name in names:
-        held = store.get(name)
-        store.delete(name)
-        for path, content in commits.items():
-            store.put(path, content)
-        again = by_path(store)
-        assert again.state.ground is None
-        assert everything(again) == everything(snapshot)
-        store.put(name, held)
-
-
-def test_a_checkpoint_without_protocol_or_metadata_is_unusable() -> None:
-    store = MemoryStore()
-    written(store, table_of(store))
-    path = ClassicCheckpoint(Version(3)).path
-    table = pq.read_table(pa.BufferReader(store.get(path)))
-    for column in ("protocol", "metaData"):
-        sink = pa.BufferOutputStream()
-        pq.write_table(table.drop_columns([column]), sink)
-        store.put(path, sink.getvalue().to_pybytes())
-        with pytest.raises(UnusableError):
-            read_checkpoint(store, CheckpointFiles(Version(3), (ClassicCheckpoint(Version(3)),)))
 
 
 # What is read later
