@@ -360,13 +360,14 @@ class Line:
         return result
 
 
-def _line_to(kind: type, world: World) -> Any:
-    """Return a line with the methods of a kind of catalog, and no others."""
+def _line_to(world: World) -> Any:
+    """Return a line with the methods of a world's catalog, and no others."""
 
     def forward(name: str) -> Callable[..., Any]:
         return lambda self, *args, **named: self.call(name, *args, **named)
 
-    names = [n for n, value in vars(kind).items() if callable(value) and not n.startswith("_")]
+    catalog = world.catalog
+    names = [n for n in dir(catalog) if not n.startswith("_") and callable(getattr(catalog, n))]
     methods = {name: forward(name) for name in names if name != "close"}
     return type("Line", (Line,), methods)(world)
 
@@ -398,8 +399,8 @@ class World:
         self.catalog: Catalog | FilesystemCatalog
         self._store: SQLiteStore | None = None
         self._rows: apsw.Connection | None = None
-        self.line = _line_to(Catalog if has_database else FilesystemCatalog, self)
         self.open()
+        self.line = _line_to(self)
 
     @property
     def door(self) -> Any:
