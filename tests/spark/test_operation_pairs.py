@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from headgate.api.messages import Resolved
 from headgate.errors import ConflictError
 from headgate.spark import Lake
 from headgate.spark.merge import Clause, Do, When
@@ -116,8 +117,8 @@ def overtaken(water: Water, first: Did, by: str) -> list[Statement]:
     begin, other = water.lake._engine.statement, water.other()
     begun: list[Statement] = []
 
-    def beginning(name: str) -> Statement:
-        begun.append(begin(name))
+    def beginning(name: str, resolved: Resolved | None = None) -> Statement:
+        begun.append(begin(name, resolved))
         if len(begun) == 1:
             water.session.table(name).set_properties({"headgate.dml": by})
             first.do(other, water)
