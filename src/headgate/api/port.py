@@ -43,17 +43,14 @@ class ManagingCatalog(Protocol):
 
     def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
         """Return everything that a client needs of a table, in one call. Spec: CM-21."""
-        ...
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> RatifiedCommits:
         """Return the commits that the catalog holds, and always the latest version. Spec: CM-20."""
-        ...
 
     def propose(self, proposal: Proposal) -> Answer:
         """Decide a proposal; the same one again gets the first answer. Spec: CM-42."""
-        ...
 
 
 @runtime_checkable
@@ -62,14 +59,12 @@ class Cuts(Protocol):
 
     def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
         """Resolve several tables as of one sequence. Spec: MT-02."""
-        ...
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
         """Return the newest sequence not later than a time; 0 before the first.
 
         Raises `VersionGoneError` if the events of that time are deleted.
         """
-        ...
 
 
 @runtime_checkable
@@ -78,7 +73,6 @@ class Outcomes(Protocol):
 
     def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
         """Return the answer that a transaction got; None if it was never decided."""
-        ...
 
 
 @runtime_checkable
@@ -89,7 +83,6 @@ class Timelines(Protocol):
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
     ) -> tuple[TimelineEntry, ...]:
         """Return every commit of a range, ascending, without content."""
-        ...
 
 
 @runtime_checkable
@@ -98,15 +91,12 @@ class Publishing(Protocol):
 
     def publish(self, table_id: TableId, upto: Version | None = None) -> Version:
         """Publish in order up to a version, by default the latest; return the last published."""
-        ...
 
     def confirm_published(self, table_id: TableId, upto: Version) -> Version:
         """Verify what a client reports as published, then record it. Spec: PB-01."""
-        ...
 
     def add_file(self, table_id: TableId, file: KnownFile) -> None:
         """Verify and record a checkpoint, compaction or checksum. Spec: RD-04, CM-27, CM-28."""
-        ...
 
 
 # Tables
@@ -117,23 +107,18 @@ class NamespaceRegistry(Protocol):
 
     def namespaces(self) -> tuple[SchemaName, ...]:
         """List all namespaces."""
-        ...
 
     def create_namespace(self, name: SchemaName, *, storage_root: str | None = None) -> None:
         """Create a namespace; its new tables are stored under its storage root, if given."""
-        ...
 
     def drop_namespace(self, name: SchemaName) -> None:
         """Drop an empty namespace."""
-        ...
 
     def rename_namespace(self, name: SchemaName, new_name: str) -> None:
         """Rename a schema within its catalog; its tables keep their ids, data and history."""
-        ...
 
     def rename_catalog(self, name: str, new_name: str) -> None:
         """Rename a catalog with all its schemas and tables."""
-        ...
 
 
 class TableRegistry(Protocol):
@@ -143,32 +128,26 @@ class TableRegistry(Protocol):
         self, namespace: SchemaName | None = None, *, dropped: bool = False
     ) -> tuple[TableEntry, ...]:
         """List tables, including dropped ones if asked."""
-        ...
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
     ) -> Resolved:
         """Create and name a table in one call; version 0 is inline. Spec: LC-01."""
-        ...
 
     def rename_table(self, table_id: TableId, name: TableName) -> None:
         """Rename a table; its id, location and history stay. Spec: LC-04."""
-        ...
 
     def drop_table(self, table_id: TableId) -> None:
         """Drop a table: release its name. Nothing is committed or deleted. Spec: CM-40."""
-        ...
 
     def undrop_table(self, table_id: TableId, name: TableName | None = None) -> None:
         """Undrop a table, under its old name or a new one. Spec: LC-03."""
-        ...
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
         """Delete a dropped table's files and return how many were deleted. Spec: CM-40.
 
         A purge that was interrupted continues when it is called again.
         """
-        ...
 
 
 class StagingRegistry(Protocol):
@@ -181,11 +160,9 @@ class StagingRegistry(Protocol):
 
         Without a location it is under the storage root of the namespace, or of the lake.
         """
-        ...
 
     def register_table(self, name: TableName, table_id: TableId) -> Resolved:
         """Check version 0 of a staging table and give the table its name. Spec: LC-02."""
-        ...
 
 
 @runtime_checkable
@@ -208,7 +185,6 @@ class Externals(Protocol):
 
         A repeated request gets the first answer.
         """
-        ...
 
 
 # Events
@@ -226,7 +202,6 @@ class Events(Protocol):
         Without a sequence, begin at the oldest event that is kept. If there are none yet, wait for
         the next. Raises `VersionGoneError` if events after the sequence are deleted.
         """
-        ...
 
 
 @runtime_checkable
@@ -235,18 +210,15 @@ class Listeners(Protocol):
 
     def listeners(self) -> tuple[ListenerEntry, ...]:
         """List all listeners with their positions."""
-        ...
 
     def put_listener(self, name: str, target: str, after: Sequence | None = None) -> ListenerEntry:
         """Register a webhook; an existing one gets the new target and keeps its position.
 
         It gets all later events, or those after a sequence.
         """
-        ...
 
     def delete_listener(self, name: str) -> None:
         """Remove a listener and its position."""
-        ...
 
 
 @runtime_checkable
@@ -267,7 +239,6 @@ class Callables(Protocol):
         Its position is recorded under its name; a new one begins now, or after a sequence. With
         `together` it is called once all of its tables have changed since the last call.
         """
-        ...
 
 
 # Maintenance
@@ -285,7 +256,6 @@ class Checks(Protocol):
         progress: Progress | None = None,
     ) -> tuple[Finding, ...]:
         """Check one table or all; repair what can be repaired if asked."""
-        ...
 
 
 @runtime_checkable
@@ -294,7 +264,6 @@ class Statuses(Protocol):
 
     def status(self) -> Status:
         """Return the status."""
-        ...
 
 
 # Administration
@@ -306,7 +275,6 @@ class Locations(Protocol):
 
     def locations(self) -> tuple[LocationEntry, ...]:
         """List the registered locations."""
-        ...
 
 
 @runtime_checkable
@@ -315,27 +283,21 @@ class Administration(Protocol):
 
     def create_token(self, name: str, expires_ms: int | None = None) -> str:
         """Create a token and return its secret, which cannot be shown again."""
-        ...
 
     def tokens(self) -> tuple[TokenEntry, ...]:
         """List all tokens, including expired and revoked ones."""
-        ...
 
     def revoke_token(self, name: str) -> None:
         """Revoke a token; revoking it again has no effect."""
-        ...
 
     def add_location(self, location: str) -> LocationEntry:
         """Register a location; one that is registered already stays as it is."""
-        ...
 
     def remove_location(self, location: str) -> None:
         """Remove a registered location; tables that are there already stay."""
-        ...
 
     def backup(self, target: str) -> None:
         """Write the catalog as of one instant to a new file, while others go on."""
-        ...
 
 
 def require(catalog: object, capability: type[Capability]) -> Capability:

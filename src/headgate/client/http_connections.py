@@ -49,11 +49,9 @@ class Sender(Protocol):
         Raises `UnavailableError` if it was not sent, and `LostError` if it was sent and no answer
         came.
         """
-        ...
 
     def close(self) -> None:
         """Close idle connections. Closing twice is allowed."""
-        ...
 
 
 class Connections:

@@ -42,7 +42,6 @@ class Ground(Protocol):
 
     def sizes(self, keys: Collection[FileKey]) -> Mapping[FileKey, int]:
         """Return the sizes of those of these files that exist."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
