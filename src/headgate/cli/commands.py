@@ -362,8 +362,7 @@ def publish(
         table = session.table(name)
         last = table.publish(up_to, progress)
     here.output.result(
-        {"table": table.name, "published": last},
-        f"{table.name} is published up to version {last}.",
+        {"table": table.name, "published": last}, f"{table.name} is published up to version {last}."
     )
 
 

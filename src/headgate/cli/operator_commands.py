@@ -66,8 +66,7 @@ def status(ctx: typer.Context) -> None:
 
 
 def backup(
-    ctx: typer.Context,
-    target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
+    ctx: typer.Context, target: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")]
 ) -> None:
     """Copy the catalog's database to a new file.
 
@@ -229,8 +228,7 @@ def location(
         typer.Argument(metavar="ACTION", help="add, list, remove."),
     ],
     url: Annotated[
-        str | None,
-        typer.Argument(metavar="URL", help="A URL or a directory; not for list."),
+        str | None, typer.Argument(metavar="URL", help="A URL or a directory; not for list.")
     ] = None,
 ) -> None:
     """Manage the locations where clients may put tables.

@@ -88,12 +88,7 @@ def show_external(output: Output, resolved: Resolved) -> None:
 
 
 def show_table(
-    output: Output,
-    name: str,
-    snapshot: Snapshot,
-    entry: TableEntry | None,
-    rows: Any,
-    limit: int,
+    output: Output, name: str, snapshot: Snapshot, entry: TableEntry | None, rows: Any, limit: int
 ) -> None:
     """Show the state of a table, its columns, and some rows."""
     names, values = rows.column_names, list(zip(*map(_values, rows.columns), strict=True))

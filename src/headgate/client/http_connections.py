@@ -235,8 +235,7 @@ class _Connection:
 
 def _invalid_address(address: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"{shown(address)!r} is not a valid address of a server.",
-        remedy="Write http://HOST:PORT.",
+        f"{shown(address)!r} is not a valid address of a server.", remedy="Write http://HOST:PORT."
     )
 
 

@@ -111,11 +111,7 @@ class RemoteCatalog:
             return ()
         asked = [("name" if isinstance(ref, TableName) else "tableId", ref) for ref in refs]
         found = self._get(
-            "/v1/names",
-            bodies.ResolvedTables,
-            *asked,
-            at=at,
-            minSequence=self._min_sequence(at),
+            "/v1/names", bodies.ResolvedTables, *asked, at=at, minSequence=self._min_sequence(at)
         ).tables
         for resolved in found:
             self._note_sequence(resolved.sequence)

@@ -36,12 +36,7 @@ from headgate.client import event_stream
 from headgate.client.plain_table import PlainTable
 from headgate.client.table import Table
 from headgate.client.table_creation import create_in_one, create_in_three
-from headgate.client.table_definition import (
-    AnySchema,
-    Fill,
-    TableDefinition,
-    columns_of,
-)
+from headgate.client.table_definition import AnySchema, Fill, TableDefinition, columns_of
 from headgate.client.transaction import Committer, Patience
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -331,11 +326,7 @@ class Session:
         )
 
     def register_external(
-        self,
-        name: str,
-        location: str,
-        format: str = "delta",
-        schema: AnySchema | None = None,
+        self, name: str, location: str, format: str = "delta", schema: AnySchema | None = None
     ) -> Resolved:
         """Register a table that is stored elsewhere and not managed; nothing of it is read."""
         externals = require(self.catalog, Externals)

@@ -31,13 +31,7 @@ from headgate.client.table_definition import (
     table_operation,
     type_of,
 )
-from headgate.client.transaction import (
-    Change,
-    Committed,
-    Committer,
-    Operation,
-    as_text,
-)
+from headgate.client.transaction import Change, Committed, Committer, Operation, as_text
 from headgate.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -46,14 +40,7 @@ from headgate.errors import (
     NotFoundError,
     RefusedError,
 )
-from headgate.protocol.actions import (
-    Action,
-    AddFile,
-    TableId,
-    TxnId,
-    Version,
-    removals,
-)
+from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, removals
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.data_paths import normal_path
@@ -139,10 +126,7 @@ class Table:
     # Reading
 
     def snapshot(
-        self,
-        version: int | None = None,
-        as_of: When | None = None,
-        sequence: int | None = None,
+        self, version: int | None = None, as_of: When | None = None, sequence: int | None = None
     ) -> Snapshot:
         """Load the latest version, or an earlier one. Spec: RD-01, CM-38."""
         refuse_several(version=version, as_of=as_of, sequence=sequence)

@@ -181,8 +181,7 @@ def rename_column(base: Snapshot, path: Path, to: str) -> Alteration:
         partition_by = [to if name == item.name else name for name in partition_by]
     metadata = replaced(base.metadata, partition_columns=partition_by)
     operation = Operation(
-        "RENAME COLUMN",
-        {"oldColumnPath": dotted(path), "newColumnPath": dotted((*path[:-1], to))},
+        "RENAME COLUMN", {"oldColumnPath": dotted(path), "newColumnPath": dotted((*path[:-1], to))}
     )
     return Alteration(metadata, operation, schema=schema)
 

@@ -217,10 +217,7 @@ def added_metrics(files: Sequence[AddFile]) -> dict[str, int]:
 
 def removed_metrics(files: Sequence[AddFile]) -> dict[str, int]:
     """Return Delta's metrics of removed files."""
-    return {
-        "numRemovedFiles": len(files),
-        "numRemovedBytes": sum(file.size for file in files),
-    }
+    return {"numRemovedFiles": len(files), "numRemovedBytes": sum(file.size for file in files)}
 
 
 def columns_of(schema: AnySchema) -> StructType:

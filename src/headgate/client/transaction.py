@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from headgate import release
-from headgate.api.messages import (
-    Part,
-    Proposal,
-    Ratified,
-    RatifiedCommit,
-    Rejected,
-    VersionTaken,
-)
+from headgate.api.messages import Part, Proposal, Ratified, RatifiedCommit, Rejected, VersionTaken
 from headgate.api.port import ManagingCatalog
 from headgate.clock import Clock, Ids
 from headgate.errors import (
@@ -401,10 +394,7 @@ class _Attempt:
         base = self.change.base
         protocol, metadata = base.protocol, base.metadata
         checksum = None if base.answer is None else base.answer.checksum
-        for effects in (
-            *(winner.examined for winner in self._winners),
-            self._effects(commit),
-        ):
+        for effects in (*(winner.examined for winner in self._winners), self._effects(commit)):
             protocol, metadata = effects.protocol or protocol, effects.metadata or metadata
             if checksum is not None:
                 checksum = checksums.advance(

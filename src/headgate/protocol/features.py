@@ -309,11 +309,7 @@ def unreadable(protocol: Protocol) -> list[str]:
 
 
 def unwritable(
-    protocol: Protocol,
-    metadata: Metadata,
-    *,
-    rows: bool = True,
-    handled: Set[str] = frozenset(),
+    protocol: Protocol, metadata: Metadata, *, rows: bool = True, handled: Set[str] = frozenset()
 ) -> list[str]:
     """List the features and versions that keep this client from writing.
 

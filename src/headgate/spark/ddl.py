@@ -331,10 +331,7 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
 
 def _refuse_kept(create: statements.CreateSchema) -> None:
     """Refuse what a schema cannot keep."""
-    asked = {
-        "COMMENT": create.comment is not None,
-        "DBPROPERTIES": bool(create.properties),
-    }
+    asked = {"COMMENT": create.comment is not None, "DBPROPERTIES": bool(create.properties)}
     if found := [word for word, is_asked in asked.items() if is_asked]:
         raise UnsupportedFeatureError(
             f"A schema has a name and a location: {', '.join(found)} is not supported.",

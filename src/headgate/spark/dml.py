@@ -274,10 +274,7 @@ def _without_files(
 
 def removal_metrics(files: Sequence[AddFile]) -> dict[str, int]:
     """Count files that go whole, in Delta's words."""
-    return {
-        "numRemovedFiles": len(files),
-        "numRemovedBytes": sum(file.size for file in files),
-    }
+    return {"numRemovedFiles": len(files), "numRemovedBytes": sum(file.size for file in files)}
 
 
 def refuse_unless_all_there(

@@ -64,8 +64,7 @@ def translated(*, writes: bool = True) -> Iterator[None]:
         if (found := _VALUES.search(text)) is not None:
             raise InvalidDataError(f"A value does not fit: {found[2]}") from None
         raise UnavailableError(
-            f"Spark failed: {first_line(error)}",
-            remedy=f"See Spark's log.{kept}",
+            f"Spark failed: {first_line(error)}", remedy=f"See Spark's log.{kept}"
         ) from None  # whose text is a Java stack trace; `__context__` still has it
 
 

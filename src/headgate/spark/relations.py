@@ -17,11 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.api.messages import Resolved
 from headgate.client.session import Session
-from headgate.errors import (
-    InvalidNameError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
+from headgate.errors import InvalidNameError, NotFoundError, UnsupportedFeatureError
 from headgate.names import TableName, fold
 from headgate.protocol.commit.conflicts import Scan
 from headgate.spark import scan

@@ -57,9 +57,7 @@ class Setting:
 SETTINGS: Final = (
     # Names
     Setting(
-        "spark.sql.caseSensitive",
-        "false",
-        "columns are not found by names that differ in case",
+        "spark.sql.caseSensitive", "false", "columns are not found by names that differ in case"
     ),
     # How a text is cut into tokens: conditions are read here too, to skip files.
     Setting(

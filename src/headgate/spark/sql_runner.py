@@ -189,9 +189,7 @@ class _Script:
             ]
         told, before = Spliced(values.piece, tuple(defaults), ()), "SELECT * FROM VALUES "
         return self._find.asked(
-            told,
-            lambda: resolved(self._spark.sql(before + told.expression)),
-            begins=len(before),
+            told, lambda: resolved(self._spark.sql(before + told.expression)), begins=len(before)
         )
 
     def _columns(self, inserting: statements.Insert, schema: StructType) -> list[StructField]:

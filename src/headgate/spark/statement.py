@@ -33,14 +33,7 @@ from headgate.protocol.statistics import with_loose_bounds
 from headgate.spark import scan
 from headgate.spark.cuts import Cut
 from headgate.spark.hits import Hit
-from headgate.spark.write import (
-    HANDLED,
-    Staging,
-    Target,
-    conformed_to,
-    stage_conformed,
-    take_away,
-)
+from headgate.spark.write import HANDLED, Staging, Target, conformed_to, stage_conformed, take_away
 from headgate.table.snapshot import Snapshot
 
 _VECTORS_PER_FILE: Final = 1_000
@@ -131,12 +124,7 @@ class Statement:
         """Say what was read of the table to make what is written."""
         paths = tuple(file.path for file in files) if len(files) <= MOST_FILES else None
         self._scans.append(
-            Scan(
-                table_id=self.table.id,
-                version=self.base.version,
-                predicate=where,
-                files=paths,
-            )
+            Scan(table_id=self.table.id, version=self.base.version, predicate=where, files=paths)
         )
 
     def add_scans(self, scans: Iterable[Scan]) -> None:

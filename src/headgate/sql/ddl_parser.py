@@ -206,8 +206,7 @@ def _check(cursor: Cursor) -> statements.CheckClause:
     name = cursor.identifier("the name of the constraint")
     if not cursor.sees("CHECK"):
         raise cursor.refused(
-            f"{cursor.peek().key or 'nothing'} constraints are not supported",
-            "Use CHECK (…).",
+            f"{cursor.peek().key or 'nothing'} constraints are not supported", "Use CHECK (…)."
         )
     cursor.take()
     cursor.expect("(")

@@ -57,16 +57,7 @@ def insert(cursor: Cursor, whole: Piece) -> Insert:
             raise cursor.unexpected("a query or VALUES")
         mode = _replace(cursor)
         by_name = cursor.took("BY", "NAME")
-    return Insert(
-        whole,
-        target,
-        mode,
-        _source(cursor),
-        columns,
-        by_name,
-        partition,
-        evolves_schema,
-    )
+    return Insert(whole, target, mode, _source(cursor), columns, by_name, partition, evolves_schema)
 
 
 def update(cursor: Cursor, whole: Piece) -> Update:
@@ -140,8 +131,7 @@ def _replace(cursor: Cursor) -> ReplaceWhere:
     cursor.expect("REPLACE")
     if cursor.sees_any("ON", "USING"):
         raise cursor.refused(
-            f"INSERT … REPLACE {cursor.peek().key} is not supported",
-            "Use REPLACE WHERE, or MERGE.",
+            f"INSERT … REPLACE {cursor.peek().key} is not supported", "Use REPLACE WHERE, or MERGE."
         )
     cursor.expect("WHERE")
     return ReplaceWhere(cursor.condition(*QUERY_STARTS, "BY"))

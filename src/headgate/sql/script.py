@@ -13,14 +13,7 @@ from headgate.sql import ddl_parser, describe_parser, dml_parser
 from headgate.sql.cursor import Cursor
 from headgate.sql.keywords import SCHEMA
 from headgate.sql.positions import refused, tokenize
-from headgate.sql.statements import (
-    Creation,
-    Foreign,
-    Piece,
-    Query,
-    Statement,
-    Unsupported,
-)
+from headgate.sql.statements import Creation, Foreign, Piece, Query, Statement, Unsupported
 
 
 def split(text: str) -> tuple[Piece, ...]:

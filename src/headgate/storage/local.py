@@ -169,10 +169,7 @@ class LocalStore:
     def sweep(self, before_ms: int, prefix: str = "") -> int:
         swept = 0
         for path, full in self._walk(check_folder(prefix), recursive=True):
-            with (
-                self._errors(path, writing=True),
-                suppress(FileNotFoundError, NotADirectoryError),
-            ):
+            with self._errors(path, writing=True), suppress(FileNotFoundError, NotADirectoryError):
                 if _is_temporary(full) and self._disk.stat(full).modified_ms < before_ms:
                     self._disk.unlink(self._own(path))
                     swept += 1

@@ -214,10 +214,7 @@ class Snapshot:
             names = {path[0] for path in partitions if path is not None}
             ground = pruning.by_whole_numbers(ground, where, schema, names)
             ground = pruning.by_statistics(ground, pruner, with_partitions=bool(used & partitions))
-        return [
-            *add_files(ground),
-            *(add for add in added if pruning.may_match(pruner, add)),
-        ]
+        return [*add_files(ground), *(add for add in added if pruning.may_match(pruner, add))]
 
     def file_columns(self, *, stats: bool = False) -> pa.Table:
         """Return all live files as Arrow columns, in no particular order."""

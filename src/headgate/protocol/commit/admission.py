@@ -310,8 +310,7 @@ def _partition_violations(
         return  # the schema is malformed, which is another violation
     expected = set(names)
     files: Iterable[tuple[AddFile | AddCdcFile, int | None]] = itertools.chain(
-        zip(examined.adds, examined.add_lines, strict=True),
-        ((cdc, None) for cdc in examined.cdcs),
+        zip(examined.adds, examined.add_lines, strict=True), ((cdc, None) for cdc in examined.cdcs)
     )
     for file, line in files:
         if file.partition_values.keys() != expected:

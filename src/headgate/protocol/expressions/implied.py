@@ -25,12 +25,7 @@ from headgate.protocol.expressions.predicates import (
     Or,
     Predicate,
 )
-from headgate.protocol.expressions.tree import (
-    ColumnReference,
-    Constant,
-    Expression,
-    OperatorCall,
-)
+from headgate.protocol.expressions.tree import ColumnReference, Constant, Expression, OperatorCall
 from headgate.protocol.scalars import PLAIN_TIMESTAMP, parse_date, parse_moment
 from headgate.protocol.schema.types import (
     BOOLEAN,

@@ -177,10 +177,7 @@ def _checked_new_column(column: AddedColumn) -> StructField:
 
 
 def _in_struct(
-    schema: StructType,
-    path: Path,
-    change: Callable[[StructType], StructType],
-    above: Path = (),
+    schema: StructType, path: Path, change: Callable[[StructType], StructType], above: Path = ()
 ) -> StructType:
     """Change the struct at a path."""
     if not path:
