@@ -25,39 +25,23 @@ from headgate.protocol.commit.examination import Violation
 
 # All other codes have status 400.
 STATUS: Final[Mapping[str, int]] = {
-    "not-authenticated": 401,
-    "permission-denied": 403,
-    "not-found": 404,
-    "too-slow": 408,
-    "already-exists": 409,
-    "conflict": 409,
-    "version-taken": 409,
-    "must-restage": 409,
-    "txn-id-reused": 409,
-    "key-reused": 409,
-    "version-gone": 410,
-    "transaction-expired": 410,
-    "too-large": 413,
-    "unsupported-media-type": 415,
-    "invalid-commit": 422,
-    "invalid-data": 422,
-    "invalid-schema": 422,
-    "vetoed": 422,
-    "not-empty": 422,
-    "not-published": 422,
-    "unsupported-feature": 422,
-    "unsupported-by-catalog": 422,
-    "path-access": 422,
-    "in-the-future": 422,
-    "log-ahead": 422,
-    "busy": 429,
-    "error": 500,
-    "damaged": 500,
-    "invariant": 500,
-    "unavailable": 503,
-    "outcome-unknown": 503,
-    "put-unknown": 503,
-    "log-diverged": 503,
+    code: status
+    for status, codes in {
+        401: "not-authenticated",
+        403: "permission-denied",
+        404: "not-found",
+        408: "too-slow",
+        409: "already-exists conflict version-taken must-restage txn-id-reused key-reused",
+        410: "version-gone transaction-expired",
+        413: "too-large",
+        415: "unsupported-media-type",
+        422: "invalid-commit invalid-data invalid-schema vetoed not-empty not-published"
+        " unsupported-feature unsupported-by-catalog path-access in-the-future log-ahead",
+        429: "busy",
+        500: "error damaged invariant",
+        503: "unavailable outcome-unknown put-unknown log-diverged",
+    }.items()
+    for code in codes.split()
 }
 _OTHERWISE: Final = 400
 

@@ -117,20 +117,8 @@ VOID = Primitive("void")
 PRIMITIVES: Mapping[str, Primitive] = {
     primitive.name: primitive
     for primitive in (
-        STRING,
-        LONG,
-        INTEGER,
-        SHORT,
-        BYTE,
-        FLOAT,
-        DOUBLE,
-        BOOLEAN,
-        BINARY,
-        DATE,
-        TIMESTAMP,
-        TIMESTAMP_NTZ,
-        VARIANT,
-        VOID,
+        *(STRING, LONG, INTEGER, SHORT, BYTE, FLOAT, DOUBLE, BOOLEAN, BINARY),
+        *(DATE, TIMESTAMP, TIMESTAMP_NTZ, VARIANT, VOID),
     )
 }
 
