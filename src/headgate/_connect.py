@@ -115,10 +115,7 @@ def connect(
 
 @checked
 def init(address: str | os.PathLike[str], root: str | None = None) -> str:
-    """Create a lake and return the root of its tables.
-
-    Raises `AlreadyExistsError` if there is a lake.
-    """
+    """Create a lake and return the root of its tables, or raise `AlreadyExistsError`."""
     text = os.fspath(address)
     match _kind(text):
         case "server":

@@ -11,10 +11,7 @@ from collections.abc import Sequence
 
 
 class Retry(enum.Enum):
-    """Whether another try can help.
-
-    `after-refresh` means after reading the table again, `same-again` with the same request.
-    """
+    """Whether another try can help: after reading the table again, or with the same request."""
 
     NEVER = "never"
     AFTER_REFRESH = "after-refresh"

@@ -314,11 +314,9 @@ def _identity(store: str) -> str | None:
 
 
 def _check_identity(store: str, identity: str | None) -> None:
-    """Raise if the database is not the one that the server started with.
-
-    A worker may start after the file was replaced by an older copy, which lacks acknowledged
-    commits.
-    """
+    """Raise if the database is not the one that the server started with."""
+    # A worker may start after the file was replaced by an older copy, which lacks acknowledged
+    # commits.
     if identity is not None and _identity(store) != identity:
         raise DamagedError(
             f"{database_file(store)} was deleted or replaced while it was served.",

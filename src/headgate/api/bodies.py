@@ -66,10 +66,7 @@ class NewNamespace(Message, frozen=True, kw_only=True):
 
 
 class NewStagingTable(Message, frozen=True, kw_only=True):
-    """A request for a staging table.
-
-    Without a location it is under the storage root of the namespace, or of the lake.
-    """
+    """A request for a staging table, by default under the root of its namespace or of the lake."""
 
     location: str | None = None
     namespace: str | None = None

@@ -61,10 +61,7 @@ class Cuts(Protocol):
         """Resolve several tables as of one sequence. Spec: MT-02."""
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
-        """Return the newest sequence not later than a time; 0 before the first.
-
-        Raises `VersionGoneError` if the events of that time are deleted.
-        """
+        """Return the newest sequence up to a time, or 0; raise `VersionGoneError` if it is gone."""
 
 
 @runtime_checkable
@@ -144,10 +141,7 @@ class TableRegistry(Protocol):
         """Undrop a table, under its old name or a new one. Spec: LC-03."""
 
     def purge_table(self, table_id: TableId, *, progress: Progress | None = None) -> int:
-        """Delete a dropped table's files and return how many were deleted. Spec: CM-40.
-
-        A purge that was interrupted continues when it is called again.
-        """
+        """Delete a dropped table's files, or the rest of them; return how many. Spec: CM-40."""
 
 
 class StagingRegistry(Protocol):
@@ -181,10 +175,7 @@ class Externals(Protocol):
         format: str = "delta",
         schema_string: str | None = None,
     ) -> Resolved:
-        """Give a name to an external table; nothing of it is read or written.
-
-        A repeated request gets the first answer.
-        """
+        """Give a name to an external table, which is not read; repeated, give the first answer."""
 
 
 # Events

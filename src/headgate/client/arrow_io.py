@@ -77,10 +77,7 @@ def to_batches(
     where: Predicate | str | None = None,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a snapshot in batches, some files ahead of the caller.
-
-    `where` may be a condition in SQL; a time without a zone in it is UTC.
-    """
+    """Read the rows of a snapshot in batches; times without a zone in `where` are UTC."""
     if limit is not None and limit < 0:
         raise InvalidArgumentError(f"The limit is {limit} rows; it cannot be negative.")
     layout = layout_of(snapshot)
@@ -212,10 +209,7 @@ def _check_all(
 
 
 def rows_of(rows: object, schema: StructType) -> Rows:
-    """Convert rows to Arrow, from pandas, polars or a list of dicts.
-
-    Values of a list get the types of the columns of the schema.
-    """
+    """Convert rows from pandas, polars or a list of dicts, whose values get the schema's types."""
     if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return rows
     try:
@@ -250,10 +244,7 @@ def _without_views(table: pa.Table) -> pa.Table:
 
 
 def as_table(rows: object, schema: StructType) -> pa.Table:
-    """Convert rows to an Arrow table with types that a Delta table can have.
-
-    A column without values gets the type of the table's column of that name.
-    """
+    """Convert rows to a table with Delta's types; a void column gets that of the schema."""
     found = rows_of(rows, schema)
     table = found if isinstance(found, pa.Table) else pa.Table.from_batches(_batches(found))
     types = {fold(item.name): arrow_type(item.type) for item in schema.fields}

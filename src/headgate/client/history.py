@@ -35,10 +35,7 @@ class HistoryEntry:
 def history_of(
     snapshot: Snapshot, limit: int | None = None, catalog: ManagingCatalog | None = None
 ) -> list[HistoryEntry]:
-    """Return the `commitInfo` of the commits in a log, newest first.
-
-    Commits of a managed table that are not published yet come from its catalog.
-    """
+    """Return the `commitInfo` of commits, newest first; those not published come from `catalog`."""
     oldest = Version(0 if limit is None else max(0, snapshot.version - limit + 1))
     held: dict[int, RatifiedCommit] = {}
     if catalog is not None and snapshot.table_id is not None:

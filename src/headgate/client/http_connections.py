@@ -44,11 +44,7 @@ class Sender(Protocol):
     def send(
         self, method: str, path: str, headers: Mapping[str, str], content: bytes | None
     ) -> Reply:
-        """Send one request once.
-
-        Raises `UnavailableError` if it was not sent, and `LostError` if it was sent and no answer
-        came.
-        """
+        """Send once; raise `UnavailableError` if it was not sent, `LostError` without answer."""
 
     def close(self) -> None:
         """Close idle connections. Closing twice is allowed."""

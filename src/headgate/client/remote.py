@@ -354,11 +354,9 @@ class RemoteCatalog:
             raise OutcomeUnknownError(key, str(lost)) from lost
 
     def _repeat(self, send: Callable[[], bytes], *, is_change: bool = False) -> bytes:
-        """Send a request until an answer comes; raise `LostError` if one was lost and none came.
-
-        After a lost answer the refusal of a change counts as lost too: the server may refuse the
-        second request before it looks up the outcome of the first.
-        """
+        """Send a request until an answer comes; raise `LostError` if one was lost and none came."""
+        # After a lost answer the refusal of a change counts as lost too: the server may refuse the
+        # second request before it looks up the outcome of the first.
         began, pause_s = self._clock.monotonic(), _PAUSE_S
         lost: LostError | None = None
         while True:

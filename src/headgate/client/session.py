@@ -130,10 +130,7 @@ class Session:
         self._registry().drop_namespace(self.schema_name(name))
 
     def rename_namespace(self, name: str, to: str) -> None:
-        """Rename a namespace within its catalog; its tables keep their ids, data and history.
-
-        If it is the current namespace, it stays the current one.
-        """
+        """Rename a namespace within its catalog; its tables keep their ids, data and history."""
         old = self.schema_name(name)
         new = SchemaName.parse(to, catalog=old.catalog)
         if fold(new.catalog) != fold(old.catalog):
@@ -190,10 +187,7 @@ class Session:
         as_of: When | None = None,
         sequence: int | None = None,
     ) -> Snapshot:
-        """Load a managed table: its latest version, or an earlier one. Spec: RD-01, CM-38.
-
-        This resolves the table once; `table(name).snapshot()` resolves it twice.
-        """
+        """Load a version of a managed table, resolving it only once. Spec: RD-01, CM-38."""
         refuse_several(version=version, as_of=as_of, sequence=sequence)
         resolved = self._resolved(self.table_name(name), sequence)
         _refuse_external(resolved)
@@ -289,10 +283,7 @@ class Session:
         *,
         or_create: bool = False,
     ) -> Table:
-        """Replace a table by an empty one; its id and its history stay.
-
-        With `or_create` a table that does not exist is created.
-        """
+        """Replace a table by an empty one with its id and history; `or_create` allows a new one."""
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
         table_name = self.table_name(name)
         operation = _CREATE_OR_REPLACE if or_create else _REPLACE
@@ -315,10 +306,7 @@ class Session:
         fill: Fill,
         operation: str = "CREATE TABLE AS SELECT",
     ) -> Table:
-        """Create a table with the files that an engine writes: name and rows appear together.
-
-        The catalog must support staging tables. Spec: CM-39.
-        """
+        """Create a table with files that an engine writes: name and rows together. Spec: CM-39."""
         return self.open(
             create_in_three(
                 self._committer, self._store_for, self.table_name(name), definition, operation, fill
@@ -356,10 +344,7 @@ class Session:
         return table_id
 
     def undrop(self, table: str, to: str | None = None) -> Table:
-        """Restore a dropped table, by its id or its last name.
-
-        Of several dropped tables of one name the one dropped last is restored.
-        """
+        """Restore a dropped table, by its id or its name: of several the one dropped last."""
         registry = self._registry()
         gone = self._gone(registry, table, TableStatus.DROPPED)
         found = max(gone, key=lambda entry: entry.dropped_ms or 0)
@@ -367,10 +352,7 @@ class Session:
         return self._open(found.table_id)
 
     def purge(self, table: str, progress: Progress | None = None) -> int:
-        """Delete the files of a dropped table; return their number. Spec: CM-40.
-
-        `progress` is called with the number of files deleted and the number of all.
-        """
+        """Delete the files of a dropped table; return their number. Spec: CM-40."""
         registry = self._registry()
         # A purge that was interrupted continues: the table is purged already.
         found = self._gone(registry, table, TableStatus.DROPPED, TableStatus.PURGED)
@@ -405,10 +387,7 @@ class Session:
     def fsck(
         self, name: str | None = None, *, repair: bool = False, progress: Progress | None = None
     ) -> tuple[Finding, ...]:
-        """Compare one table or all with their logs; with `repair` repair what can be repaired.
-
-        `progress` is called with the number of tables checked and the number of all.
-        """
+        """Compare one table or all with their logs; with `repair` repair what can be repaired."""
         checks = require(self.catalog, Checks)
         table_id = None if name is None else self.table(name).id
         return checks.fsck(table_id, repair=repair, progress=progress)

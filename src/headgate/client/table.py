@@ -309,10 +309,7 @@ class Table:
     def drop_columns(
         self, columns: Iterable[str | Sequence[str]], *, if_exists: bool = False
     ) -> Committed | None:
-        """Drop columns of a table with column mapping.
-
-        With `if_exists` columns that do not exist are ignored; returns None if none exists.
-        """
+        """Drop columns of a table with column mapping; with `if_exists` None if none exists."""
         paths = [table_changes.path_of(column) for column in columns]
         if not paths:
             raise InvalidArgumentError("No columns to drop were passed.")
@@ -353,10 +350,7 @@ class Table:
         operation: str = "REPLACE TABLE",
         base: Snapshot | None = None,
     ) -> Committed:
-        """Replace this table by an empty one with the same id, in one more version.
-
-        `base` is the snapshot to start from, by default the latest.
-        """
+        """Replace this table by an empty one with the same id, as the version after `base`."""
 
         def change(base: Snapshot) -> Change:
             made = replacement(base, definition, self.committer.ids, self.committer.clock.now_ms())
@@ -381,10 +375,7 @@ class Table:
     # Maintenance
 
     def publish(self, upto: int | None = None, progress: Progress | None = None) -> Version:
-        """Publish ratified commits; return the last published version.
-
-        `progress` is called with the number of commits published and the number of all.
-        """
+        """Publish ratified commits; return the last published version."""
         publishing = require(self._catalog, Publishing)
         target = None if upto is None else Version(upto)
         if progress is None:
@@ -400,10 +391,7 @@ class Table:
         return done
 
     def checkpoint(self, version: int | None = None, kind: str | None = None) -> Version:
-        """Write a checkpoint of a published version, by default in the form the table requires.
-
-        `kind` is `classic`, `v2` or `v2-json`. Spec: CM-27.
-        """
+        """Write a `classic`, `v2` or `v2-json` checkpoint, or the required one. Spec: CM-27."""
         snapshot = self.snapshot(version)
         maintenance.checkpoint(
             self._catalog, self._id, snapshot, kind, self.committer.clock, self.committer.ids
@@ -490,11 +478,9 @@ class Table:
     def _alter(
         self, build: Callable[[Snapshot], Alteration], base: Snapshot | None = None
     ) -> Committed:
-        """Commit a change of metadata, built on the newest snapshot seen or on `base`.
-
-        The catalog rejects a change that is built on old metadata, so the table is not resolved
-        first.
-        """
+        """Commit a change of metadata, built on the newest snapshot seen or on `base`."""
+        # The catalog rejects a change that is built on old metadata, so the table is not resolved
+        # first.
 
         def change(base: Snapshot) -> Change:
             altered = build(base)

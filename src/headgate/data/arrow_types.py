@@ -52,10 +52,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def file_schema(schema: StructType, without: frozenset[str] = frozenset()) -> pa.Schema:
-    """Return the Arrow schema of a table's data files: physical names, field ids, no void.
-
-    `without` are the partition columns, which are not stored.
-    """
+    """Return the schema of data files: physical names, field ids, no void or partition columns."""
     return pa.schema([_file_field(f) for f in _stored(schema) if f.name not in without])
 
 

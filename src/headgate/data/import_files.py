@@ -62,10 +62,7 @@ Progress = Callable[[int], None]  # called with the number of bytes read so far
 def read_input(
     path: str | Path, format: str, schema: StructType, progress: Progress = lambda _: None
 ) -> pa.RecordBatchReader:
-    """Read a file as a stream of rows of a table's schema.
-
-    `progress` is called now and then with the number of bytes read so far.
-    """
+    """Read a file as rows of a schema; `progress` gets the number of bytes read so far."""
     readers = {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet}
     if format not in readers:
         raise InvalidArgumentError(

@@ -214,11 +214,9 @@ def _type_error(given: pa.DataType, to: DataType, path: Path) -> InvalidDataErro
 
 
 def _check_nulls(values: pa.Array, data_type: DataType, nullable: bool, path: Path) -> None:
-    """Refuse nulls in NOT NULL columns and fields.
-
-    A null struct with a NOT NULL field is refused even if the struct itself may be null, as
-    delta-spark does: its readers rely on the field.
-    """
+    """Refuse nulls in NOT NULL columns and fields."""
+    # A null struct with a NOT NULL field is refused even if the struct itself may be null, as
+    # delta-spark does: its readers rely on the field.
     if not nullable and values.null_count:
         raise InvalidDataError(
             f"Column {_dotted(path)} may not be null, and {values.null_count} of"

@@ -86,10 +86,7 @@ class StatisticsBuilder:
 
 @dataclass(slots=True)
 class ColumnStatistics:
-    """The statistics of one column so far.
-
-    Bounds of dates are in days, those of timestamps in microseconds.
-    """
+    """The statistics of a column so far; bounds of dates are days, of timestamps microseconds."""
 
     leaf: Leaf
     nulls: int | None = 0  # None: not counted
@@ -159,11 +156,9 @@ def truncated_min(text: str, length: int) -> str:
 
 
 def truncated_max(text: str, length: int) -> str | None:
-    """Truncate an upper bound and raise it, so that it still sorts after the whole string.
-
-    The character at the end must sort after the one it replaces; if the string has the last
-    character of Unicode there, a longer prefix is kept.
-    """
+    """Truncate an upper bound and raise it, so that it still sorts after the whole string."""
+    # The character at the end must sort after the one it replaces; if the string has the last
+    # character of Unicode there, a longer prefix is kept.
     if len(text) <= length:
         return text
     if length <= 0:

@@ -110,10 +110,7 @@ class Format(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Metadata(Rewritten, frozen=True, kw_only=True, omit_defaults=False):
-    """Schema, partitioning and properties of the table.
-
-    Every field is written, since other clients expect the empty ones too.
-    """
+    """Schema, partitioning and properties; empty fields are written, since clients expect them."""
 
     id: str
     name: str | None = None

@@ -404,10 +404,7 @@ def _kind(name: str) -> FeatureKind | None:
 def features_for(
     properties: Mapping[str, str], schema: StructType | str | None = None
 ) -> list[str]:
-    """List the features that properties and a schema need or request, with all they require.
-
-    A schema may be given as JSON, which is cached.
-    """
+    """List the features that properties and a schema need or request, with all they require."""
     requested = {
         key.removeprefix(ASKING)
         for key, value in properties.items()

@@ -177,10 +177,8 @@ def refuse_unrepeatable(expression: Expression) -> None:
 
 
 def is_utc(spark: SparkSession) -> bool:
-    """Return True if moments without a zone mean UTC, now and whenever a plan is resolved.
-
-    Spark Connect resolves a plan when rows are asked for, and the zone may be another by then.
-    """
+    """Return True if moments without a zone mean UTC, now and whenever a plan is resolved."""
+    # Spark Connect resolves a plan when rows are asked for, and the zone may be another by then.
     if is_remote(spark):
         return False
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or ""

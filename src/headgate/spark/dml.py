@@ -242,10 +242,8 @@ def field_of(schema: StructType, name: str, where: str) -> StructField:
 def _whole_files(
     statement: Statement, condition: Condition, files: Sequence[AddFile]
 ) -> list[AddFile] | None:
-    """Choose files by a condition on partition values alone; None if it looks at more than those.
-
-    Spark itself is asked, once for each combination of values: no row is read.
-    """
+    """Choose files by a condition on partition values alone; None if it looks at more."""
+    # Spark itself is asked, once for each combination of values: no row is read.
     if condition.has_subqueries or not statement.base.partition_columns or not files:
         return None
     try:

@@ -121,10 +121,9 @@ _TEXT: Final = "\n== SQL ==\n"
 
 
 def _faulty(said: str) -> tuple[str, int] | None:
-    """Return the text that Spark could not parse, and the offset of the fault in it.
-
-    Spark names the place by a line and a position, and shows the text with carets below that line.
-    """
+    """Return the text that Spark could not parse, and the offset of the fault in it."""
+    # Spark names the place by a line and a position, and shows the text with carets below that
+    # line.
     place, (_, _, shown) = _PLACE.search(said), said.partition(_TEXT)
     if place is None:
         return None

@@ -186,10 +186,7 @@ class Resolver:
         return frames[_ALONE], scans
 
     def count(self, query: Piece) -> DataFrame | None:
-        """Answer a query that counts a table's rows by what the log tells of them.
-
-        None if it is another query, the table Spark's, or a file without statistics.
-        """
+        """Count a table's rows by its log; None for other queries, tables or no statistics."""
         count = find_count(self.script, query)
         alone = None if count is None else self._alone(count.table, self._sources)
         if count is None or alone is None:

@@ -139,12 +139,10 @@ def dataframe(
 
 
 def united(parts: Sequence[DataFrame]) -> DataFrame:
-    """Return the rows of several scans as one relation that any query can be built on.
-
-    Spark's optimizer moves projections below a union (`PushProjectionThroughUnion`), and fails on
-    those with correlated subqueries. It moves columns and filters, but no other expression, below
-    a `coalesce`. One to more partitions than there are leaves the partitions as they are.
-    """
+    """Return the rows of several scans as one relation that any query can be built on."""
+    # Spark's optimizer moves projections below a union (`PushProjectionThroughUnion`), and fails on
+    # those with correlated subqueries. It moves columns and filters, but no other expression, below
+    # a `coalesce`. One to more partitions than there are leaves the partitions as they are.
     if len(parts) == 1:
         return parts[0]
     return reduce(DataFrame.union, parts).coalesce(_MANY_PARTITIONS)
@@ -273,11 +271,9 @@ class _Scan:
     def _joined(
         self, files: Sequence[AddFile], words: Sequence[pa.ListArray] | None, *, bit: int
     ) -> DataFrame:
-        """Look up what is known of each row's file by the file's name; keep rows with that bit.
-
-        By a number made of the name: to look texts up takes Spark several times as long. `_sure`
-        holds the names themselves against each other.
-        """
+        """Look up what is known of each row's file by the file's name; keep rows with that bit."""
+        # By a number made of the name: to look texts up takes Spark several times as long. `_sure`
+        # holds the names themselves against each other.
         rows, key = self._keyed(files, *(() if words is None else (ROW,)))
         known = F.broadcast(self._known(files, words))
         found = rows.join(known, F.xxhash64(key) == F.xxhash64(F.col(_KEY)), "left")
@@ -322,10 +318,8 @@ class _Scan:
         more: Sequence[StructField] = (),
         **options: str,
     ) -> DataFrame:
-        """Read files, with those of Spark's hidden columns that are asked for.
-
-        And no others: also one that nobody uses in the end makes Spark read slower.
-        """
+        """Read files, with those of Spark's hidden columns that are asked for."""
+        # And no others: also one that nobody uses in the end makes Spark read slower.
         schema = spark_types.StructType(list(self._read_schema.fields))
         for item in more:
             schema = schema.add(item.name, to_spark(item.type))

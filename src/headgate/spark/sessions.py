@@ -195,10 +195,8 @@ def _builder(name: str, master: str, config: Mapping[str, str]) -> SparkSession.
 
 
 def check(spark: SparkSession) -> None:
-    """Refuse to go on with a session whose settings would change results.
-
-    Settings change between statements, so every statement calls this first.
-    """
+    """Refuse to go on with a session whose settings would change results."""
+    # Settings change between statements, so every statement calls this first.
     checked = [setting for setting in SETTINGS if setting.use is Use.CHECKED]
     if wrong := _wrong(spark, checked):
         raise InvalidArgumentError(
@@ -287,10 +285,8 @@ def strict_expressions(spark: SparkSession, what: str) -> Iterator[None]:
 
 @contextmanager
 def held(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Hold settings of a session at some values, also while other threads do the same.
-
-    The last of them gives the session its own values back, unless they were changed meanwhile.
-    """
+    """Hold settings of a session at some values, also while other threads do the same."""
+    # The last of them gives the session its own values back, unless they were changed meanwhile.
     key = _identity(spark)
     with _holding:
         own = _held.setdefault(key, {})

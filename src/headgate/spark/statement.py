@@ -66,10 +66,7 @@ class Statement:
     """A statement that writes to one table, built on the version it was opened at."""
 
     def __init__(self, spark: SparkSession, table: Table, writing: Writing, sources: Cut) -> None:
-        """Begin a statement on the version that `table` was opened at.
-
-        `sources` are the tables it reads, as of the same sequence.
-        """
+        """Begin a statement on the version of `table`; `sources` are as of the same sequence."""
         self.spark = spark
         self.table = table
         self.base = table.newest_seen

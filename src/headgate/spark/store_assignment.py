@@ -113,10 +113,7 @@ def with_generated(
     *,
     only: Column | None = None,
 ) -> DataFrame:
-    """Compute generated columns from the others: all of them, or those in `names`.
-
-    `only` is true for the rows that get a new value.
-    """
+    """Compute generated columns, all or `names`, from the others; for `only` some of the rows."""
     found = [
         item
         for item in schema.fields
@@ -170,11 +167,9 @@ def assigned(column: Column, found: DataType, wanted: DataType, path: Path) -> C
 
 
 def converted(column: Column, found: DataType, wanted: DataType, path: Path) -> Column:
-    """Return a column as another type; a value that does not fit raises when it is computed.
-
-    A plain cast would do so in ANSI mode only. `try_cast` gives the same values in every session,
-    and NULL for what does not fit.
-    """
+    """Return a column as another type; a value that does not fit raises when it is computed."""
+    # A plain cast would do so in ANSI mode only. `try_cast` gives the same values in every session,
+    # and NULL for what does not fit.
     if to_spark(found) == to_spark(wanted):
         return column
     match found, wanted:

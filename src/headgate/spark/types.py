@@ -25,11 +25,9 @@ _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def to_spark(data_type: DataType) -> spark_types.DataType:
-    """Give the type as Spark has it: everything nullable, without the log's own metadata.
-
-    Files hold nulls whatever a schema says, and Spark takes some metadata, such as defaults, for
-    its own.
-    """
+    """Give the type as Spark has it: everything nullable, without the log's own metadata."""
+    # Files hold nulls whatever a schema says, and Spark takes some metadata, such as defaults, for
+    # its own.
     return _spark_type(data_type, _comment)
 
 
@@ -88,10 +86,8 @@ def from_spark(schema: spark_types.StructType) -> StructType:
 
 
 def all_nullable(schema: StructType) -> StructType:
-    """Let every column of a query be null in a table made from it, as delta-spark does.
-
-    That an expression gives no null says nothing of the rows that come later.
-    """
+    """Let every column of a query be null in a table made from it, as delta-spark does."""
+    # That an expression gives no null says nothing of the rows that come later.
     return StructType(
         tuple(replace(item, nullable=True, type=_nullable(item.type)) for item in schema.fields)
     )

@@ -224,12 +224,10 @@ class _Writing:
         self._target.store.delete(item.path)
 
     def _small(self, found: Sequence[_Written]) -> dict[str, list[_Written]]:
-        """Choose small files that are worth another pass over them, by their folder.
-
-        Many tiny ones by default: there the pass costs little beside what was done, and a write of
-        few tasks has none. `delta.autoOptimize.optimizeWrite` asks for all that are too small, or
-        for none.
-        """
+        """Choose small files that are worth another pass over them, by their folder."""
+        # Many tiny ones by default: there the pass costs little beside what was done, and a write
+        # of few tasks has none. `delta.autoOptimize.optimizeWrite` asks for all that are too small,
+        # or for none.
         match self._target.metadata.configuration.get(_OPTIMIZE_WRITE, "").lower():
             case "true":
                 many, below = 2, self._target_size // 2

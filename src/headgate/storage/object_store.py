@@ -57,10 +57,7 @@ class ObjectStore(Protocol):
         """Yield the paths of the folders directly in a folder; some may be empty."""
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        """Put an object unless one exists; return False if one does.
-
-        Durable either way: the object that exists will exist after a power loss.
-        """
+        """Put an object unless one exists; return False if one does. Durable either way."""
 
     def put_many_if_absent(self, items: Sequence[tuple[str, bytes]]) -> Sequence[bool]:
         """Put objects of one folder in order, cheaper than one by one.

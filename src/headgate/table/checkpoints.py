@@ -110,10 +110,8 @@ def read_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> Checkpoi
 
 
 def verify_checkpoint(store: ObjectStore, checkpoint: CheckpointFiles) -> None:
-    """Raise `UnusableError` if a file of a checkpoint is missing or cut short.
-
-    Reads the actions that are not about files, and only the Parquet footers of the rest.
-    """
+    """Raise `UnusableError` if a file of a checkpoint is missing or cut short."""
+    # Reads the actions that are not about files, and only the Parquet footers of the rest.
     with _unusable(checkpoint.paths[0]):
         few = _Few()
         few.read(store, checkpoint)
@@ -374,10 +372,8 @@ def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table
 def _batches(
     file: pq.ParquetFile, action: str, names: Sequence[str]
 ) -> Iterator[dict[str, pa.Array]]:
-    """Yield columns of the rows that hold an action, one batch at a time.
-
-    Batches are small, since growing one long column of strings takes longer than reading it.
-    """
+    """Yield columns of the rows that hold an action, one batch at a time."""
+    # Batches are small, since growing one long column of strings takes longer than reading it.
     if not names:
         return
     groups = [

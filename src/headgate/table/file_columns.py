@@ -224,10 +224,8 @@ def camel(name: str) -> str:
 
 
 def add_files(files: pa.Table) -> list[AddFile]:
-    """Convert a table of files to actions, with statistics if it has them.
-
-    Filling the fields by name instead would take half as long again.
-    """
+    """Convert a table of files to actions, with statistics if it has them."""
+    # Filling the fields by name instead would take half as long again.
     columns = {name: files[name].to_pylist() for name in files.column_names}
     no_stats = [None] * files.num_rows
     return [

@@ -102,11 +102,9 @@ class Source(ABC):
         """Return the error for a version that cannot be read."""
 
     def is_cleaned(self, gap: Gap, version: Version, latest: Version) -> bool:
-        """Return True if a gap is the result of log cleanup: later versions do not need it.
-
-        A slow publisher or a repair may put an old commit back: the versions around it are still
-        cleaned up, not missing.
-        """
+        """Return True if a gap is the result of log cleanup: later versions do not need it."""
+        # A slow publisher or a repair may put an old commit back: the versions around it are still
+        # cleaned up, not missing.
         if version >= latest:
             return False
         later = newest_checkpoint(latest, listed=log_files(self.listing or ()))

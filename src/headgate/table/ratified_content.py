@@ -41,10 +41,7 @@ class FoundContent:
 
 
 def ratified_content(log: DeltaLog, commit: StoredCommit) -> bytes | None:
-    """Read the bytes that were ratified, wherever they are; None if they are gone. Spec: CM-46.
-
-    Raises the error of the storage if the staged file cannot be read and nothing else has them.
-    """
+    """Read the ratified bytes; None if they are gone, or the storage's error. Spec: CM-46."""
     found = find_content(log, commit)
     if found.content is None and found.unreadable is not None:
         raise found.unreadable
@@ -52,11 +49,9 @@ def ratified_content(log: DeltaLog, commit: StoredCommit) -> bytes | None:
 
 
 def find_content(log: DeltaLog, commit: StoredCommit) -> FoundContent:
-    """Look for the bytes that were ratified, and report files of the commit with other bytes.
-
-    The catalog's own copy is trusted; a file counts only if it has the ratified hash, since anybody
-    with access to storage can replace it.
-    """
+    """Look for the bytes that were ratified, and report files of the commit with other bytes."""
+    # The catalog's own copy is trusted; a file counts only if it has the ratified hash, since
+    # anybody with access to storage can replace it.
     if commit.content is not None:
         return FoundContent(commit.content)
     altered: list[str] = []

@@ -90,10 +90,8 @@ class Snapshot:
     sequence: SequenceNumber | None = None  # up to which this is known to be the latest version
 
     def at_sequence(self, sequence: SequenceNumber) -> Snapshot:
-        """Return this version, known to be the latest as of a later sequence.
-
-        Both share everything that either of them reads from the log.
-        """
+        """Return this version, known to be the latest as of a later sequence."""
+        # Both share everything that either of them reads from the log.
         later = copy.copy(self)  # keeps the cached properties
         object.__setattr__(later, "sequence", sequence)
         return later

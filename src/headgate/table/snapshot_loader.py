@@ -266,10 +266,8 @@ def _is_near(snapshot: Snapshot, version: Version, resolved: Resolved) -> bool:
 
 
 def _is_still_valid(snapshot: Snapshot, source: ManagedSource) -> bool:
-    """Return True if a snapshot's version is still the same commit.
-
-    A catalog that was restored from a backup gives the versions it lost to other, later commits. A
-    version that was cleaned up since is gone, even if it is in memory.
-    """
+    """Return True if a snapshot's version is still the same commit."""
+    # A catalog that was restored from a backup gives the versions it lost to other, later commits.
+    # A version that was cleaned up since is gone, even if it is in memory.
     timestamp_ms = snapshot.known_timestamp_ms
     return timestamp_ms is not None and source.in_commit_timestamp(snapshot.version) == timestamp_ms

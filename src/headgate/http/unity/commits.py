@@ -22,10 +22,8 @@ _COUNTS = ("version", "timestamp", "file_size", "file_modification_timestamp")
 
 
 def refuse_wrong_claim(before: TableInfo, upto: int) -> None:
-    """Raise if a version that is claimed to be published does not exist.
-
-    Version 0 is never claimed: the creator of the table wrote it to the log.
-    """
+    """Raise if a version that is claimed to be published does not exist."""
+    # Version 0 is never claimed: the creator of the table wrote it to the log.
     latest = before.latest
     if latest == 0:
         raise InvalidArgumentError(f"{before.name} has no commit to publish.", remedy="")
@@ -47,10 +45,7 @@ def propose(
     claim: int | None,
     judge: Callable[[Examined], Iterable[Violation]],
 ) -> tuple[TableInfo, RatifiedCommit]:
-    """Propose a staged file, then record what the client claims to be published.
-
-    Returns the table after the commit. Raises if the proposal is not ratified.
-    """
+    """Propose a staged file, record the client's claim, and return the table after the commit."""
     for field in _COUNTS:
         if not 0 < getattr(commit, field) < 1 << 63:
             raise InvalidArgumentError(f"{field} is {getattr(commit, field)}.", remedy="")
@@ -66,10 +61,8 @@ def propose(
 
 
 def valid_claim(before: TableInfo, upto: int | None, commit: bodies.Commit) -> int | None:
-    """Return the version that a commit claims to be published; raise if it does not exist.
-
-    Nothing precedes the first commit, so its claim is ignored.
-    """
+    """Return the version that a commit claims to be published; raise if it does not exist."""
+    # Nothing precedes the first commit, so its claim is ignored.
     if upto is None or commit.version == 1:
         return None
     refuse_wrong_claim(before, upto)

@@ -86,11 +86,9 @@ def _conditions(names: Iterable[str]) -> list[features.Property]:
 def lacks_required(
     settings: Settings, examined: Examined, declared: Mapping[str, str | None]
 ) -> Iterator[Violation]:
-    """List the required features and properties that version 0 lacks.
-
-    A property that only the request declares is enough: kernel-rs cannot write
-    `delta.checkpointPolicy` to the log, and the stock server checks the request alone.
-    """
+    """List the required features and properties that version 0 lacks."""
+    # A property that only the request declares is enough: kernel-rs cannot write
+    # `delta.checkpointPolicy` to the log, and the stock server checks the request alone.
     wanted = required_protocol(settings)
     if examined.protocol is None or examined.metadata is None:
         return  # a violation by itself

@@ -240,10 +240,8 @@ def _confirm(
 
 
 def _after(call: Call, before: TableInfo, describe: Callable[[], TableInfo]) -> bodies.LoadedTable:
-    """Return the table after a change, without an error if it cannot be described any more.
-
-    If inline commits cannot be published, no commit is listed, rather than an incomplete list.
-    """
+    """Return the table after a change, without an error if it cannot be described any more."""
+    # If inline commits cannot be published, no commit is listed, rather than an incomplete list.
     try:
         return _loaded(describe())
     except HeadgateError:

@@ -331,11 +331,9 @@ def _is_checked(scan: Scan, isolation: Isolation) -> bool:
 
 
 def _counts_new_files(scan: Scan, attempt: Attempt, theirs: Changes) -> bool:
-    """Return True if files that the winner added matter for a scan that is checked.
-
-    A blind append can be ordered after the attempt since it read nothing, unless the attempt
-    validated every row or changes the meaning of rows.
-    """
+    """Return True if files that the winner added matter for a scan that is checked."""
+    # A blind append can be ordered after the attempt since it read nothing, unless the attempt
+    # validated every row or changes the meaning of rows.
     return (
         not theirs.blind
         or scan.validating
@@ -345,11 +343,9 @@ def _counts_new_files(scan: Scan, attempt: Attempt, theirs: Changes) -> bool:
 
 
 def _removes_new_files(attempt: Attempt, theirs: Changes) -> bool:
-    """Return True if the attempt removes a file that the winner added.
-
-    Such an attempt is based on the winner but uses older reads, as an overwrite with rows that were
-    computed before the winner.
-    """
+    """Return True if the attempt removes a file that the winner added."""
+    # Such an attempt is based on the winner but uses older reads, as an overwrite with rows that
+    # were computed before the winner.
     if theirs.added is None:
         return bool(attempt.removed)
     removed = set(map(normal_path, attempt.removed))

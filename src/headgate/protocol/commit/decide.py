@@ -127,10 +127,7 @@ Decision = Ratify | Reject | Restage | Replay | Refuse | Need | NeedTurn
 
 
 def decide(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Decision:
-    """Decide a proposal over one table or many: ratify all parts, or none.
-
-    Spec: CM-10, CM-11, MT-01.
-    """
+    """Decide a proposal: ratify all parts, or none. Spec: CM-10, CM-11, MT-01."""
     if facts.recorded is not None:
         return _replay(facts.recorded, proposal)
     if _is_expired(proposal.txn_id, facts.now_ms - rules.rejections_kept_ms):
@@ -337,10 +334,7 @@ class _Claim:
 def _claims(
     tables: Mapping[TableId, Head | Closed], proposal: ExaminedProposal
 ) -> dict[TableId, _Claim]:
-    """Group a proposal by table.
-
-    Empty if it has no winners to be compared with: it only writes, and only next versions.
-    """
+    """Group a proposal by table; empty if no winner can conflict: it only writes next versions."""
     is_behind = any(part.version <= tables[part.table_id].version for part in proposal.parts)
     if not is_behind and not proposal.scans:
         return {}
@@ -371,11 +365,9 @@ def missing_winners(facts: Facts, proposal: ExaminedProposal) -> dict[TableId, V
 
 
 def _must_restage(heads: Mapping[TableId, Head], proposal: ExaminedProposal) -> bool:
-    """Return whether a part can be ratified neither as it is nor after a change by the catalog.
-
-    Its version is taken and its content belongs to that version; or the proposal has a staged part,
-    whose timestamp is that of all parts, and the part's table is past that timestamp.
-    """
+    """Return whether a part can be ratified neither as it is nor after a change by the catalog."""
+    # Its version is taken and its content belongs to that version; or the proposal has a staged
+    # part, whose timestamp is that of all parts, and the part's table is past that timestamp.
     stamp = proposal.staged_timestamp_ms
     for part in proposal.parts:
         head = heads[part.table_id]

@@ -120,10 +120,8 @@ _LONG_RUN = b"9" * 19  # the fewest digits an integer beyond 64 bits can have
 
 
 def check(raw: bytes, value: dict[str, object], room: int) -> None:
-    """Refuse duplicate keys, nesting deeper than `room` and integers beyond 64 bits.
-
-    For speed, a line is only searched for them if counting characters shows that it may have one.
-    """
+    """Refuse duplicate keys, nesting deeper than `room` and integers beyond 64 bits."""
+    # For speed, a line is only searched for them if counting characters shows that it may have one.
     shape = raw.translate(_SHAPE)
     if shape.count(b"{") > room or _LONG_RUN in shape:
         _walk(value, room)

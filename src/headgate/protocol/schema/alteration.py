@@ -58,10 +58,7 @@ Position = First | After
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A new column; `within` is the path of its struct, empty for the table itself.
-
-    `element`, `key` and `value` lead into arrays and maps.
-    """
+    """A new column; `within` is the path of its struct, also with `element`, `key` and `value`."""
 
     field: StructField
     within: Path = ()

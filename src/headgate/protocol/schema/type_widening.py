@@ -121,20 +121,16 @@ def is_widening(before: DataType, after: DataType) -> bool:
 
 
 def is_widening_within_family(before: DataType, after: DataType) -> bool:
-    """Return True for a widening that schema evolution may make on its own.
-
-    As in delta-spark, integers become floating point or decimal only by ALTER TABLE: one write with
-    another kind of number should not change the table's column.
-    """
+    """Return True for a widening that schema evolution may make on its own."""
+    # As in delta-spark, integers become floating point or decimal only by ALTER TABLE: one write
+    # with another kind of number should not change the table's column.
     crosses = is_whole(before) and not is_whole(after)
     return before != after and is_widening(before, after) and not crosses
 
 
 def is_readable(before: DataType, after: DataType) -> bool:
-    """Return True if files with the old type can be read as the new one.
-
-    The preview of type widening allowed integers to become decimals of just enough digits.
-    """
+    """Return True if files with the old type can be read as the new one."""
+    # The preview of type widening allowed integers to become decimals of just enough digits.
     match before, after:
         case Primitive(name), DecimalType(precision, scale) if name in _DIGITS:
             return precision - scale >= _DIGITS[name]
