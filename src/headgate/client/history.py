@@ -18,18 +18,18 @@ from headgate.table.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """The `commitInfo` of a commit; what is missing in it is None or empty."""
+    """The `commitInfo` of a commit, as in DESCRIBE HISTORY; what is missing is None or empty."""
 
     version: Version
     timestamp_ms: int | None
     operation: str | None
     parameters: Mapping[str, object]
-    metrics: Mapping[str, object]
     read_version: int | None
     isolation: str | None
     is_blind_append: bool | None
-    txn_id: str | None
+    metrics: Mapping[str, object]
     engine: str | None
+    txn_id: str | None
 
 
 def history_of(

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from headgate.data.arrow_types import arrow_schema, arrow_type, is_list
 from headgate.data.constraints import Constraint, parse_constraint
 from headgate.data.nested_arrays import (
+    Convert,
     list_array,
     map_array,
     map_entries,
@@ -24,7 +25,7 @@ from headgate.data.nested_arrays import (
 )
 from headgate.errors import InvalidDataError
 from headgate.names import did_you_mean, fold
-from headgate.protocol.expressions.char_lengths import UNLIMITED, CharLengths, char_lengths
+from headgate.protocol.expressions.char_lengths import CharLengths, char_lengths
 from headgate.protocol.schema.types import (
     VARIANT,
     ArrayType,
@@ -55,7 +56,7 @@ def constraints_of(schema: StructType, properties: Mapping[str, str]) -> list[Co
 
 def conform(rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
     """Convert rows to the columns and types of a table; refuse rows that do not fit."""
-    lengths = CharLengths(fields={fold(item.name): char_lengths(item) for item in schema.fields})
+    lengths = CharLengths(parts={fold(item.name): char_lengths(item) for item in schema.fields})
     arrays = _reordered(schema, list(rows.schema), rows.columns, rows.num_rows, (), lengths)
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
 
@@ -111,8 +112,8 @@ def _reordered(
     for item in schema.fields:
         position = by_name.get(fold(item.name))
         if position is not None:
-            inner = lengths.fields.get(fold(item.name), UNLIMITED)
-            converted.append(_converted(arrays[position], item.type, (*path, item.name), inner))
+            within = (*path, item.name)
+            converted.append(_converted(arrays[position], item.type, within, lengths.at(item.name)))
         elif item.nullable:
             converted.append(pa.nulls(length, arrow_type(item.type)))
         else:
@@ -132,20 +133,19 @@ def _converted(values: pa.Array, to: DataType, path: Path, lengths: CharLengths)
         values = pc.run_end_decode(values)
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), target)
+
+    def within(name: str, part: DataType) -> Convert:
+        return partial(_converted, to=part, path=(*path, name), lengths=lengths.at(name))
+
     match to:
         case StructType() if pa.types.is_struct(values.type):
             inner = [values.field(i) for i in range(values.type.num_fields)]
             arrays = _reordered(to, list(values.type), inner, len(values), path, lengths)
             return struct_array(values, arrays, target)
         case ArrayType() if is_list(values.type):
-            within, *_ = (*lengths.within, UNLIMITED)
-            element = partial(_converted, to=to.element, path=(*path, "element"), lengths=within)
-            return list_array(values, element, target)
+            return list_array(values, within("element", to.element), target)
         case MapType() if pa.types.is_map(values.type):
-            of_key, of_value, *_ = (*lengths.within, UNLIMITED, UNLIMITED)
-            key = partial(_converted, to=to.key, path=(*path, "key"), lengths=of_key)
-            value = partial(_converted, to=to.value, path=(*path, "value"), lengths=of_value)
-            return map_array(values, key, value, target)
+            return map_array(values, within("key", to.key), within("value", to.value), target)
         case _ if to == VARIANT and (variants := variant_array(values)) is not None:
             return variants
         case _ if pa.types.is_nested(target):

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
-from headgate.names import fold
 from headgate.protocol.expressions.char_lengths import CharLengths
 from headgate.protocol.schema.types import ArrayType, DataType, MapType, StructType
-from headgate.spark.nested_conditions import Holds, Path, in_elements, in_field, in_keys, in_values
+from headgate.spark.nested_conditions import Holds, Path, parts_within
 
 
 def fitted(column: Column, data_type: DataType, said: CharLengths) -> Column:
@@ -22,22 +21,19 @@ def fitted(column: Column, data_type: DataType, said: CharLengths) -> Column:
         if said.is_char:
             return F.when(fits, F.rpad(column, said.length, " ")).otherwise(column)
         return F.when(fits, F.substring(column, 1, said.length)).otherwise(column)
+
+    def inner(value: Column, part: DataType, name: str) -> Column:
+        return fitted(value, part, said.at(name))
+
     match data_type:
         case StructType(fields):
-            parts = [
-                fitted(
-                    column.getField(item.name),
-                    item.type,
-                    said.fields.get(fold(item.name), CharLengths()),
-                ).alias(item.name)
-                for item in fields
-            ]
+            parts = [inner(column.getField(f.name), f.type, f.name).alias(f.name) for f in fields]
             return F.when(column.isNotNull(), F.struct(*parts))
         case ArrayType(element):
-            return F.transform(column, lambda item: fitted(item, element, said.within[0]))
+            return F.transform(column, lambda item: inner(item, element, "element"))
         case MapType(key, value):
-            keyed = F.transform_keys(column, lambda item, _: fitted(item, key, said.within[0]))
-            return F.transform_values(keyed, lambda _, item: fitted(item, value, said.within[1]))
+            keyed = F.transform_keys(column, lambda item, _: inner(item, key, "key"))
+            return F.transform_values(keyed, lambda _, item: inner(item, value, "value"))
         case _:
             return column
 
@@ -51,19 +47,6 @@ def lengths(data_type: DataType, said: CharLengths, path: Path) -> Iterator[tupl
             lambda column: column.isNull() | (F.char_length(column) <= length),
             f"{'.'.join(path)}, which is {said.type}",
         )
-    match data_type:
-        case StructType(fields):
-            for item in fields:
-                inner = said.fields.get(fold(item.name), CharLengths())
-                for holds, what in lengths(item.type, inner, (*path, item.name)):
-                    yield in_field(item.name, holds), what
-        case ArrayType(element):
-            for holds, what in lengths(element, said.within[0], (*path, "element")):
-                yield in_elements(holds), what
-        case MapType(key, value):
-            for holds, what in lengths(key, said.within[0], (*path, "key")):
-                yield in_keys(holds), what
-            for holds, what in lengths(value, said.within[1], (*path, "value")):
-                yield in_values(holds), what
-        case _:
-            return
+    for name, part, _, around in parts_within(data_type):
+        for holds, what in lengths(part, said.at(name), (*path, name)):
+            yield around(holds), what

@@ -90,7 +90,7 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
             table = engine.session.open(found)
             refuse_followed(table.newest_seen)
             definition = _definition(statement, None)
-            table.replace(definition, f"{_WORDS[creation]} TABLE", table.newest_seen)
+            table.replace(definition, f"{_verb(creation)} TABLE", table.newest_seen)
         else:
             _create_empty(engine, name, statement)
     elif found is not None and is_there:
@@ -98,16 +98,12 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
     else:
         relations = find.relations(statement.query)
         rows = find.ask(relations)
-        operation = f"{_WORDS[creation]} TABLE AS SELECT"
+        operation = f"{_verb(creation)} TABLE AS SELECT"
         create_filled(engine, name, _definition(statement, rows), rows, operation)
 
 
-_WORDS = {
-    Creation.CREATE: "CREATE",
-    Creation.IF_NOT_EXISTS: "CREATE",
-    Creation.OR_REPLACE: "CREATE OR REPLACE",
-    Creation.REPLACE: "REPLACE",
-}
+def _verb(creation: Creation) -> str:
+    return creation.value.removesuffix(" IF NOT EXISTS")
 
 
 def create_filled(
@@ -124,18 +120,12 @@ def create_filled(
 
 
 def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) -> None:
-    definition = _definition(statement, None)
-    told = (
-        name,
-        definition.schema,
-        definition.partition_by,
-        definition.properties,
-        definition.comment,
-    )
+    made = _definition(statement, None)
+    columns = (name, made.schema, made.partition_by, made.properties, made.comment)
     if statement.creation is Creation.OR_REPLACE:
-        engine.session.replace_table(*told, or_create=True)
+        engine.session.replace_table(*columns, or_create=True)
     else:
-        engine.session.create_table(*told)
+        engine.session.create_table(*columns)
 
 
 def _replace_filled(
@@ -149,7 +139,7 @@ def _replace_filled(
         relations = find.relations(query, sources=statement.sources)
         find.record(statement, relations)
         rows = find.ask(relations)
-        operation = f"{_WORDS[create.creation]} TABLE AS SELECT"
+        operation = f"{_verb(create.creation)} TABLE AS SELECT"
         replace(statement, _definition(create, rows), rows, operation)
 
     engine.redo(str(found.name), run, found)
@@ -331,8 +321,8 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
 
 def _refuse_kept(create: statements.CreateSchema) -> None:
     """Refuse what a schema cannot keep."""
-    asked = {"COMMENT": create.comment is not None, "DBPROPERTIES": bool(create.properties)}
-    if found := [word for word, is_asked in asked.items() if is_asked]:
+    kept = {"COMMENT": create.comment is not None, "DBPROPERTIES": bool(create.properties)}
+    if found := [word for word, is_given in kept.items() if is_given]:
         raise UnsupportedFeatureError(
             f"A schema has a name and a location: {', '.join(found)} is not supported.",
             remedy="Leave it out.",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headgate.client.detail import detail_of
-from headgate.client.history import history_of
+from headgate.client.detail import TableDetail, detail_of
+from headgate.client.history import HistoryEntry, history_of
 from headgate.client.table import Table
 from headgate.client.table_definition import ROW_TRACKING_PREFIX
 from headgate.errors import NotFoundError
@@ -68,11 +69,12 @@ class _Teller:
                 rows = [("Catalog Name", name.catalog), ("Namespace Name", name.schema)]
                 return rows, "info_name string, info_value string"
             case Described.DETAIL:
-                return [_detail(self._table(statement.name))], _DETAIL
+                table = self._table(statement.name)
+                return [_row(detail_of(table.newest_seen, table.name))], _DETAIL
             case Described.HISTORY:
                 table = self._table(statement.name)
                 found = history_of(table.newest_seen, statement.limit, self._session.catalog)
-                return [_commit(entry) for entry in found], _HISTORY
+                return list(map(_row, found)), _HISTORY
             case Described.TABLE | Described.EXTENDED:
                 table = self._table(statement.name)
                 if statement.column:
@@ -173,27 +175,6 @@ _DETAIL = (
 )
 
 
-def _detail(table: Table) -> Row:
-    told = detail_of(table.newest_seen, table.name)
-    return (
-        told.format,
-        told.id,
-        told.name,
-        told.description,
-        told.location,
-        _moment(told.created_ms),
-        _moment(told.last_modified_ms),
-        list(told.partition_columns),
-        list(told.clustering_columns),
-        told.num_files,
-        told.size_in_bytes,
-        dict(told.properties),
-        told.min_reader_version,
-        told.min_writer_version,
-        list(told.table_features),
-    )
-
-
 _HISTORY = (
     "version long, timestamp timestamp, operation string,"
     " operationParameters map<string,string>, readVersion long, isolationLevel string,"
@@ -201,29 +182,19 @@ _HISTORY = (
 )
 
 
-def _commit(entry: Any) -> Row:
-    return (
-        entry.version,
-        _moment(entry.timestamp_ms),
-        entry.operation,
-        _texts(entry.parameters),
-        entry.read_version,
-        entry.isolation,
-        entry.is_blind_append,
-        _texts(entry.metrics),
-        entry.engine,
-        entry.txn_id,
-    )
+def _row(entry: TableDetail | HistoryEntry) -> Row:
+    """Return the fields of an entry as Spark takes them, in the order of its columns."""
+    return tuple(_cell(item.name, getattr(entry, item.name)) for item in fields(entry))
 
 
-def _texts(values: Any) -> dict[str, str]:
-    return {
-        key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()
-    }
-
-
-def _moment(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+def _cell(name: str, value: Any) -> Any:
+    if name.endswith("_ms"):
+        return None if value is None else datetime.fromtimestamp(value / 1000, UTC)
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return {k: v if isinstance(v, str) else json.dumps(v) for k, v in value.items()}
+    return value
 
 
 # A table as the statement that would make it

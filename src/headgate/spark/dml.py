@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate.client.table_definition import removed_metrics
 from headgate.client.transaction import Committed, Operation, as_text
 from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.names import did_you_mean, fold
@@ -262,17 +263,12 @@ def _whole_files(
 def _without_files(
     statement: Statement, files: Sequence[AddFile]
 ) -> tuple[list[Action], dict[str, int]]:
-    counted = {**removal_metrics(files), "numAddedFiles": 0}
+    counted = {**removed_metrics(files), "numAddedFiles": 0}
     records = [num_records(file) for file in files]
     if all(count is not None for count in records):
         gone = [file.deletion_vector.cardinality for file in files if file.deletion_vector]
         counted["numDeletedRows"] = sum(count or 0 for count in records) - sum(gone)
     return statement.removed(files), counted
-
-
-def removal_metrics(files: Sequence[AddFile]) -> dict[str, int]:
-    """Count files that go whole, in Delta's words."""
-    return {"numRemovedFiles": len(files), "numRemovedBytes": sum(file.size for file in files)}
 
 
 def refuse_unless_all_there(
@@ -299,21 +295,16 @@ def changes(statement: Statement, parts: Split, added: Sequence[AddFile]) -> lis
 
 def metrics(parts: Split, added: Sequence[AddFile]) -> dict[str, int]:
     """Count files, in Delta's words."""
-    gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
-    told = {
-        **removal_metrics(gone),
+    counted = {
+        **removed_metrics([hit.file for hit in (*parts.whole, *parts.rewritten)]),
         "numAddedFiles": len(added),
         "numAddedBytes": sum(file.size for file in added),
     }
     if parts.vectored:
-        told["numDeletionVectorsAdded"] = len(parts.vectored)
-        told["numDeletionVectorsRemoved"] = _vectored(parts.vectored)
-        told["numDeletionVectorsUpdated"] = _vectored(parts.vectored)
-    return told
-
-
-def _vectored(hits: Sequence[Hit]) -> int:
-    return sum(1 for hit in hits if hit.file.deletion_vector is not None)
+        again = sum(1 for hit in parts.vectored if hit.file.deletion_vector is not None)
+        counted["numDeletionVectorsAdded"] = len(parts.vectored)
+        counted |= {"numDeletionVectorsRemoved": again, "numDeletionVectorsUpdated": again}
+    return counted
 
 
 def _records(added: Sequence[AddFile]) -> int:

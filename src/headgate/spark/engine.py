@@ -6,10 +6,10 @@ Remembers what was read here, so that a write made from it says so; holds nothin
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from cachetools import FIFOCache
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.api.messages import Resolved
@@ -52,7 +52,7 @@ class Engine:
         self.session = session
         self._writing = Writing(sync_data=sync_data, options=options)
         self._lock = threading.Lock()
-        self._reads: OrderedDict[tuple[TableId, Version], Snapshot] = OrderedDict()
+        self._reads: FIFOCache[tuple[TableId, Version], Snapshot] = FIFOCache(_REMEMBERED)
 
     def read(
         self, snapshot: Snapshot, where: Expression | None = None, *, is_past: bool = False
@@ -108,13 +108,9 @@ class Engine:
 
     def remember(self, snapshot: Snapshot) -> None:
         """Keep in mind what was read: a later write may be made from it."""
-        if snapshot.table_id is None:
-            return
-        with self._lock:
-            self._reads[snapshot.table_id, snapshot.version] = snapshot
-            self._reads.move_to_end((snapshot.table_id, snapshot.version))
-            while len(self._reads) > _REMEMBERED:
-                self._reads.popitem(last=False)
+        if snapshot.table_id is not None:
+            with self._lock:
+                self._reads[snapshot.table_id, snapshot.version] = snapshot
 
     def scans_of(self, rows: DataFrame) -> list[Scan]:
         """Find which of our tables rows are made from, and at which version they were read."""

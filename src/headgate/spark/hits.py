@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.errors import InvalidArgumentError
@@ -74,12 +74,17 @@ def find_hits(found: DataFrame, files: Files) -> list[Hit]:
     bits = found.groupBy(FILE, F.bitmap_bucket_number(place).alias("bucket")).agg(
         F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits")
     )
-    by_file: dict[str, list[tuple[int, bytes]]] = {}
     with translated():
-        for row in bits.collect():
-            by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row["bits"])))
+        return hits_of(bits.collect(), "bits", files)
+
+
+def hits_of(rows: Iterable[Row], bits: str, files: Files) -> list[Hit]:
+    """Read Spark's bitmaps, each with its file and bucket; a file without any bit is left out."""
+    by_file: dict[str, list[tuple[int, bytes]]] = {}
+    for row in rows:
+        by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row[bits])))
     hits = [Hit(files.find(named), positions(parts)) for named, parts in by_file.items()]
-    return sorted(hits, key=lambda hit: hit.file.path)
+    return sorted((hit for hit in hits if hit.rows), key=lambda hit: hit.file.path)
 
 
 def positions(parts: Iterable[tuple[int, bytes]]) -> list[int]:

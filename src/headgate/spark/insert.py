@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
-from headgate.client.table_definition import added_metrics
+from headgate.client.table_definition import added_metrics, removed_metrics
 from headgate.client.transaction import Operation, as_text
 from headgate.errors import InvalidArgumentError
 from headgate.names import fold
@@ -72,7 +72,7 @@ def insert(statement: Statement, rows: DataFrame, how: Insertion) -> Outcome:
             parameters["partitionOverwriteMode"] = "dynamic"
         files = _touched(statement, added) if how.dynamic else statement.plan()
         gone = statement.removed(files)
-        taken = dml.removal_metrics(files)
+        taken = removed_metrics(files)
     counted = added_metrics(added)
     number = counted["numOutputRows"]
     kept = {key: count for key, count in taken.items() if key in _TAKEN}

@@ -14,7 +14,7 @@ from functools import reduce
 from typing import Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.arguments import checked as checked_arguments
@@ -36,7 +36,7 @@ from headgate.spark.dml import (
     within,
 )
 from headgate.spark.failures import offset_of, translated
-from headgate.spark.hits import Hit, Split, positions, split
+from headgate.spark.hits import Hit, Split, hits_of, split
 from headgate.spark.scan import FILE, ROW, Files
 from headgate.spark.schema_evolution import evolved, grown
 from headgate.spark.sessions import resolved
@@ -190,7 +190,9 @@ class _Merging:
             "numOutputRows": inserted + found.updated + copied,
             **{f"numTarget{k.removeprefix('num')}": v for k, v in metrics(parts, added).items()},
         }
-        operation = Operation("MERGE", self._parameters(), _in_deltas_words(counted))
+        operation = Operation(
+            "MERGE", self._parameters(), {_WORDS.get(k, k): v for k, v in counted.items()}
+        )
         return Outcome(self._statement.commit(actions, operation), told)
 
     # Names
@@ -242,24 +244,19 @@ class _Merging:
             is_hit = F.col(_CLAUSE) >= 0
             place = F.when(is_hit, F.col(ROW) + 1)
             matched = F.when(F.col("matches") > 0, F.col(ROW) + 1)
-            kinds = {
-                do: [n for n, c in self._clauses if c.do is do] for do in (Do.UPDATE, Do.DELETE)
+            counts = {
+                name: F.col(_CLAUSE).isin([n for n, c in self._clauses if c.do is do])
+                for name, do in (("updated", Do.UPDATE), ("deleted", Do.DELETE))
             }
             alone = F.col("matches") == 0
+            counts |= {f"{name}_alone": is_done & alone for name, is_done in counts.items()}
             counted = rows.groupBy(
                 FILE, F.bitmap_bucket_number(F.col(ROW) + 1).alias("bucket")
             ).agg(
                 F.bitmap_construct_agg(F.bitmap_bit_position(place)).alias("bits"),
                 F.bitmap_construct_agg(F.bitmap_bit_position(matched)).alias("matched"),
                 F.max("masters").alias("masters"),
-                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]), 1)).alias("updated"),
-                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]), 1)).alias("deleted"),
-                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.UPDATE]) & alone, 1)).alias(
-                    "updated_alone"
-                ),
-                F.count(F.when(F.col(_CLAUSE).isin(kinds[Do.DELETE]) & alone, 1)).alias(
-                    "deleted_alone"
-                ),
+                *(F.count(F.when(is_done, 1)).alias(kind) for kind, is_done in counts.items()),
             )
             told = counted.collect()
         if any(row["masters"] > 1 for row in told) and not self._only_deletes():
@@ -270,12 +267,9 @@ class _Merging:
             )
         known = Files(self._statement.base, files)
         return _Found(
-            _hits(known, told, "bits"),
-            _hits(known, told, "matched"),
-            sum(row["updated"] for row in told),
-            sum(row["deleted"] for row in told),
-            sum(row["updated_alone"] for row in told),
-            sum(row["deleted_alone"] for row in told),
+            hits_of(told, "bits", known),
+            hits_of(told, "matched", known),
+            **{kind: sum(row[kind] for row in told) for kind in counts},
         )
 
     def _only_deletes(self) -> bool:
@@ -461,25 +455,12 @@ class _Merging:
         }
 
 
-def _hits(known: Files, told: Sequence[Row], bits: str) -> list[Hit]:
-    """Read bitmaps as rows of files; a file without any is left out."""
-    by_file: dict[str, list[tuple[int, bytes]]] = {}
-    for row in told:
-        by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row[bits])))
-    hits = [Hit(known.find(name), positions(parts)) for name, parts in by_file.items()]
-    return sorted((hit for hit in hits if hit.rows), key=lambda hit: hit.file.path)
-
-
 _WORDS: Final = {
     "numTargetRemovedFiles": "numTargetFilesRemoved",
     "numTargetAddedFiles": "numTargetFilesAdded",
     "numTargetRemovedBytes": "numTargetBytesRemoved",
     "numTargetAddedBytes": "numTargetBytesAdded",
 }
-
-
-def _in_deltas_words(counted: Mapping[str, int]) -> dict[str, int]:
-    return {_WORDS.get(name, name): count for name, count in counted.items()}
 
 
 def _qualified(both: DataFrame, text: Expression, alias: str) -> Expression:

@@ -206,7 +206,6 @@ class _Scan:
         self._partitioned = _partitioned(snapshot)
         stored = [item for item in self._schema.fields if item not in self._partitioned]
         read = physical(StructType(tuple(item for item in stored if item.type != VOID)))
-        assert isinstance(read, StructType)
         self._read_schema = spark_schema(read)
         if _ROW_COUNTER in map(fold, self._read_schema.names):
             raise UnsupportedFeatureError(

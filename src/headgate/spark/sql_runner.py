@@ -81,18 +81,6 @@ class _Script:
             case statements.AlterTable():
                 ddl.alter(self._engine, self._find, statement)
                 return self._nothing()
-            case (
-                statements.DropTable()
-                | statements.UndropTable()
-                | statements.CommentOn()
-                | statements.CreateSchema()
-                | statements.DropSchema()
-                | statements.RenameSchema()
-                | statements.RenameCatalog()
-                | statements.UseNamespace()
-            ):
-                ddl.manage(self._engine, self._find, statement)
-                return self._nothing()
             case statements.Describe() | statements.Show():
                 return describe.tell(self._engine, self._find, statement)
             case statements.Foreign(whole, verb, query, name):
@@ -107,6 +95,9 @@ class _Script:
                 raise UnsupportedFeatureError(
                     f"{verb} is not supported.", remedy="Run the other statements without it."
                 )
+            case _:
+                ddl.manage(self._engine, self._find, statement)
+                return self._nothing()
 
     def _refuse_caching(self, verb: str, name: Name) -> None:
         """Refuse to cache a table of the catalog: its next statement reads the latest version."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -85,12 +84,7 @@ class Statement:
     def __enter__(self) -> Statement:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for folder in self._asides:
             take_away(self.base.store, folder)
         if not self._is_kept:

@@ -18,7 +18,15 @@ from headgate.errors import (
 from headgate.names import fold
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.column_mapping import field_id, physical_name
-from headgate.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from headgate.protocol.schema.types import (
+    ArrayType,
+    DataType,
+    Kind,
+    MapType,
+    StructField,
+    StructType,
+    each_field,
+)
 
 _RESERVED: Final = "\u27e6headgate\u27e7"  # begins the names of our helper columns
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
@@ -88,39 +96,22 @@ def from_spark(schema: spark_types.StructType) -> StructType:
 def all_nullable(schema: StructType) -> StructType:
     """Let every column of a query be null in a table made from it, as delta-spark does."""
     # That an expression gives no null says nothing of the rows that come later.
-    return StructType(
-        tuple(replace(item, nullable=True, type=_nullable(item.type)) for item in schema.fields)
-    )
+    return each_field(schema, lambda f: replace(f, nullable=True, type=_nullable(f.type)))
 
 
 def _nullable(data_type: DataType) -> DataType:
     match data_type:
-        case StructType():
-            return all_nullable(data_type)
         case ArrayType(element):
-            return ArrayType(_nullable(element), contains_null=True)
+            return ArrayType(_nullable(element))
         case MapType(key, value):
-            return MapType(_nullable(key), _nullable(value), value_contains_null=True)
+            return MapType(_nullable(key), _nullable(value))
         case _:
             return data_type
 
 
-def physical(data_type: DataType) -> DataType:
+def physical(data_type: Kind) -> Kind:
     """Rename the fields of a type to what they are called in data files."""
-    match data_type:
-        case StructType(fields):
-            return StructType(
-                tuple(
-                    replace(item, name=physical_name(item), type=physical(item.type))
-                    for item in fields
-                )
-            )
-        case ArrayType(element):
-            return replace(data_type, element=physical(element))
-        case MapType(key, value):
-            return replace(data_type, key=physical(key), value=physical(value))
-        case _:
-            return data_type
+    return each_field(data_type, lambda item: replace(item, name=physical_name(item)))
 
 
 def quoted(name: str) -> str:

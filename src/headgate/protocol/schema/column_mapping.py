@@ -15,8 +15,8 @@ from headgate.protocol.schema.types import (
     StructField,
     StructType,
     all_fields,
+    each_field,
     find_all,
-    with_parts,
 )
 
 # Properties of a table
@@ -68,7 +68,7 @@ def without_mapping(schema: StructType) -> StructType:
         metadata = {k: v for k, v in item.metadata.items() if not k.startswith(_PREFIX)}
         return replace(item, metadata=metadata)
 
-    return _each_field(schema, unmapped)
+    return each_field(schema, unmapped)
 
 
 def with_mapping(
@@ -87,7 +87,7 @@ def with_mapping(
         metadata.setdefault(MAPPING_NAME, new_name())
         return replace(item, metadata=metadata)
 
-    return _each_field(schema, mapped), last
+    return each_field(schema, mapped), last
 
 
 def _leaves(schema: StructType, path: Path, physical: Path, *, nullable: bool) -> Iterator[Leaf]:
@@ -97,13 +97,3 @@ def _leaves(schema: StructType, path: Path, physical: Path, *, nullable: bool) -
             yield from _leaves(item.type, below, beneath, nullable=nullable or item.nullable)
         else:
             yield Leaf(below, beneath, item.type, nullable or item.nullable)
-
-
-def _each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
-    def within(_: str, data_type: DataType) -> DataType:
-        if isinstance(data_type, StructType):
-            return _each_field(data_type, change)
-        return with_parts(data_type, within)
-
-    changed = (change(item) for item in schema.fields)
-    return StructType(tuple(replace(item, type=within("", item.type)) for item in changed))

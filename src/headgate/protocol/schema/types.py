@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -98,6 +99,7 @@ class MapType:
 
 
 DataType = Primitive | DecimalType | StructType | ArrayType | MapType
+Kind = TypeVar("Kind", bound=DataType)
 
 STRING = Primitive("string")
 LONG = Primitive("long")
@@ -330,6 +332,14 @@ def with_parts(data_type: DataType, change: Callable[[str, DataType], DataType])
             return replace(data_type, key=change("key", key), value=change("value", value))
         case _:
             return data_type
+
+
+def each_field(data_type: Kind, change: Callable[[StructField], StructField]) -> Kind:
+    """Change every field within a type, each before those within it."""
+    changed: DataType = data_type
+    if isinstance(changed, StructType):
+        changed = StructType(tuple(map(change, changed.fields)))
+    return cast("Kind", with_parts(changed, lambda _, part: each_field(part, change)))
 
 
 def all_types(data_type: DataType, path: Path = ()) -> Iterator[tuple[Path, DataType]]:
