@@ -101,28 +101,22 @@ def arrow_type(data_type: DataType, *, in_files: bool = False) -> pa.DataType:
 
 # Arrow to Delta
 
-_BY_ID: Final[dict[int, Primitive]] = {
-    pa.int8().id: delta.BYTE,
-    pa.int16().id: delta.SHORT,
-    pa.int32().id: delta.INTEGER,
-    pa.int64().id: delta.LONG,
-    # Delta has no unsigned numbers: each becomes the next wider signed one.
-    pa.uint8().id: delta.SHORT,
-    pa.uint16().id: delta.INTEGER,
-    pa.uint32().id: delta.LONG,
-    pa.float16().id: delta.FLOAT,
-    pa.float32().id: delta.FLOAT,
-    pa.float64().id: delta.DOUBLE,
-    pa.bool_().id: delta.BOOLEAN,
-    pa.string().id: delta.STRING,
-    pa.large_string().id: delta.STRING,
-    pa.string_view().id: delta.STRING,
-    pa.binary().id: delta.BINARY,
-    pa.large_binary().id: delta.BINARY,
-    pa.binary_view().id: delta.BINARY,
-    pa.binary(1).id: delta.BINARY,
-    pa.date32().id: delta.DATE,
-    pa.date64().id: delta.DATE,
+_BY_ID: Final = {
+    kind.id: primitive
+    for primitive, kinds in {
+        delta.BYTE: (pa.int8(),),
+        # Delta has no unsigned numbers: each becomes the next wider signed one.
+        delta.SHORT: (pa.int16(), pa.uint8()),
+        delta.INTEGER: (pa.int32(), pa.uint16()),
+        delta.LONG: (pa.int64(), pa.uint32()),
+        delta.FLOAT: (pa.float16(), pa.float32()),
+        delta.DOUBLE: (pa.float64(),),
+        delta.BOOLEAN: (pa.bool_(),),
+        delta.STRING: (pa.string(), pa.large_string(), pa.string_view()),
+        delta.BINARY: (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(1)),
+        delta.DATE: (pa.date32(), pa.date64()),
+    }.items()
+    for kind in kinds
 }
 
 
@@ -188,13 +182,13 @@ def _extension(of: pa.BaseExtensionType, path: tuple[str, ...]) -> DataType:
 
 def is_list(of: pa.DataType) -> bool:
     """Return True for any of Arrow's list types."""
-    return bool(
-        pa.types.is_list(of)
-        or pa.types.is_large_list(of)
-        or pa.types.is_fixed_size_list(of)
-        or pa.types.is_list_view(of)
-        or pa.types.is_large_list_view(of)
-    )
+    kinds = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
+    return any(getattr(pa.types, f"is_{kind}")(of) for kind in kinds)
+
+
+def is_bytes(of: pa.DataType) -> bool:
+    """Return True for any of Arrow's types of strings and binary values."""
+    return _BY_ID.get(of.id) in (delta.STRING, delta.BINARY)
 
 
 def _dotted(path: tuple[str, ...]) -> str:

@@ -371,16 +371,13 @@ def _without_zero(values: _Values) -> _Values:
     return pc.if_else(pc.equal(values, 0), pa.scalar(None, values.type), values)
 
 
-def _negate(values: _Values) -> _Values:
-    if not _is_number(values.type):
-        raise _Unknown(f"minus {values.type}")
-    return pc.negate(values) if pa.types.is_decimal(values.type) else pc.negate_checked(values)
+def _signless(how: str, what: str) -> Callable[[_Values], _Values]:
+    def compute(values: _Values) -> _Values:
+        if not _is_number(values.type):
+            raise _Unknown(f"{what} {values.type}")
+        return getattr(pc, how if pa.types.is_decimal(values.type) else f"{how}_checked")(values)
 
-
-def _absolute(values: _Values) -> _Values:
-    if not _is_number(values.type):
-        raise _Unknown(f"abs of {values.type}")
-    return pc.abs(values) if pa.types.is_decimal(values.type) else pc.abs_checked(values)
+    return compute
 
 
 def _text(values: _Values) -> _Values:
@@ -416,11 +413,8 @@ def _coalesce(*values: _Values) -> _Values:
 
 
 _FUNCTIONS: Final[dict[str, Callable[..., _Values]]] = {
-    "ABS": _absolute,
-    "LENGTH": _length,
-    "LEN": _length,
-    "CHAR_LENGTH": _length,
-    "CHARACTER_LENGTH": _length,
+    "ABS": _signless("abs", "abs of"),
+    **dict.fromkeys(("LENGTH", "LEN", "CHAR_LENGTH", "CHARACTER_LENGTH"), _length),
     "UPPER": _cased("upper"),
     "LOWER": _cased("lower"),
     "TRIM": lambda values: pc.utf8_trim(_text(values), " "),
@@ -466,5 +460,5 @@ _OPERATIONS: Final[dict[str, Callable[..., _Values]]] = {
     "/": _divide,
     "%": _remainder,
     "||": _concatenate,
-    "NEGATE": _negate,
+    "NEGATE": _signless("negate", "minus"),
 }

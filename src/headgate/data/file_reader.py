@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.data.arrow_types import FIELD_ID, arrow_type, is_list
+from headgate.data.arrow_types import FIELD_ID, arrow_type, is_bytes, is_list
 from headgate.data.constraints import Filter, compare
 from headgate.data.nested_arrays import list_array, map_array, struct_array, variant_array
 from headgate.errors import (
@@ -452,17 +452,4 @@ def _is_readable_as(stored: pa.DataType, to: pa.DataType) -> bool:
     if types.is_timestamp(stored):
         return bool(types.is_timestamp(to))
     # Old writers did not annotate strings as such.
-    return _is_bytes(stored) and _is_bytes(to)
-
-
-def _is_bytes(of: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(of)
-        or types.is_large_string(of)
-        or types.is_string_view(of)
-        or types.is_binary(of)
-        or types.is_large_binary(of)
-        or types.is_binary_view(of)
-        or types.is_fixed_size_binary(of)
-    )
+    return is_bytes(stored) and is_bytes(to)

@@ -177,14 +177,8 @@ def truncated_max(text: str, length: int) -> str | None:
 
 
 def _has_bounds(of: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(of)
-        or pa.types.is_floating(of)
-        or pa.types.is_decimal(of)
-        or pa.types.is_date(of)
-        or pa.types.is_timestamp(of)
-        or pa.types.is_string(of)
-    )
+    kinds = ("integer", "floating", "decimal", "date", "timestamp", "string")
+    return any(getattr(pa.types, f"is_{kind}")(of) for kind in kinds)
 
 
 def _order(value: Any) -> Any:

@@ -101,6 +101,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 _W, _RW = FeatureKind.WRITER, FeatureKind.READER_WRITER
 _NO_ROWS, _NOTHING = Writes.NO_ROWS, Writes.NOTHING
+_MAPPED = Property(column_mapping.MODE, ("name", "id"))
 _COLLATIONS = ColumnKey("__COLLATIONS")
 _SHREDDING = Property("delta.enableVariantShredding")
 _REDIRECT = Property("delta.redirectReaderWriter-preview")
@@ -109,6 +110,10 @@ _ADAPTIVE = (CATALOG_MANAGED, "rowTracking", "domainMetadata", "deletionVectors"
 
 def _enabled(name: str) -> Property:
     return Property(f"delta.enable{name}")
+
+
+def _iceberg(name: str, *requires: str) -> Feature:
+    return Feature(f"iceberg{name}", _W, _enabled(f"Iceberg{name}"), requires, writes=_NOTHING)
 
 
 FEATURES: Mapping[str, Feature] = {
@@ -120,13 +125,7 @@ FEATURES: Mapping[str, Feature] = {
         # We add and remove whole files: without `cdc` actions readers derive changes from them.
         Feature("changeDataFeed", _W, _enabled("ChangeDataFeed"), legacy_writer=4),
         Feature("generatedColumns", _W, ColumnKey(GENERATION), legacy_writer=4, writes=_NO_ROWS),
-        Feature(
-            "columnMapping",
-            _RW,
-            Property(column_mapping.MODE, ("name", "id")),
-            legacy_reader=2,
-            legacy_writer=5,
-        ),
+        Feature("columnMapping", _RW, _MAPPED, legacy_reader=2, legacy_writer=5),
         Feature("identityColumns", _W, ColumnKey(IDENTITY), legacy_writer=6, writes=_NO_ROWS),
         Feature("deletionVectors", _RW, _enabled("DeletionVectors")),
         Feature("domainMetadata", _W),
@@ -147,33 +146,11 @@ FEATURES: Mapping[str, Feature] = {
         # Values for columns that a write leaves out are SQL expressions.
         Feature("allowColumnDefaults", _W, ColumnKey(DEFAULT), writes=_NO_ROWS),
         Feature("materializePartitionColumns", _W, writes=_NO_ROWS),
-        Feature(
-            "icebergCompatV1", _W, _enabled("IcebergCompatV1"), ("columnMapping",), writes=_NOTHING
-        ),
-        Feature(
-            "icebergCompatV2", _W, _enabled("IcebergCompatV2"), ("columnMapping",), writes=_NOTHING
-        ),
-        Feature(
-            "icebergCompatV3",
-            _W,
-            _enabled("IcebergCompatV3"),
-            ("columnMapping", "rowTracking"),
-            writes=_NOTHING,
-        ),
-        Feature(
-            "icebergWriterCompatV1",
-            _W,
-            _enabled("IcebergWriterCompatV1"),
-            ("icebergCompatV2",),
-            writes=_NOTHING,
-        ),
-        Feature(
-            "icebergWriterCompatV3",
-            _W,
-            _enabled("IcebergWriterCompatV3"),
-            ("icebergCompatV3",),
-            writes=_NOTHING,
-        ),
+        _iceberg("CompatV1", "columnMapping"),
+        _iceberg("CompatV2", "columnMapping"),
+        _iceberg("CompatV3", "columnMapping", "rowTracking"),
+        _iceberg("WriterCompatV1", "icebergCompatV2"),
+        _iceberg("WriterCompatV3", "icebergCompatV3"),
         Feature("collations", _W, _COLLATIONS, writes=_NO_ROWS),
         Feature("collations-preview", _W, _COLLATIONS, writes=_NO_ROWS),
         Feature("columnMappingUsageTracking", _W, requires=("columnMapping",), writes=_NOTHING),

@@ -6,14 +6,9 @@ from collections.abc import Callable, Iterable
 
 from headgate.api.messages import Answer, Ratified, RatifiedCommit, TableInfo, VersionTaken
 from headgate.catalog.service import Catalog
-from headgate.errors import (
-    ConflictError,
-    InvalidArgumentError,
-    InvalidCommitError,
-    LogDivergedError,
-)
+from headgate.errors import ConflictError, InvalidCommitError, LogDivergedError
 from headgate.http.unity import bodies
-from headgate.http.unity.problems import Case, DialectError
+from headgate.http.unity.problems import Case, DialectError, invalid
 from headgate.protocol.actions import Version
 from headgate.protocol.commit.content import Staged
 from headgate.protocol.commit.examination import Examined, Violation
@@ -26,11 +21,9 @@ def refuse_wrong_claim(before: TableInfo, upto: int) -> None:
     # Version 0 is never claimed: the creator of the table wrote it to the log.
     latest = before.latest
     if latest == 0:
-        raise InvalidArgumentError(f"{before.name} has no commit to publish.", remedy="")
+        raise invalid(f"{before.name} has no commit to publish.")
     if not 0 <= upto <= latest:
-        raise InvalidArgumentError(
-            f"Version {upto} of {before.name} is not published: {latest} is the latest.", remedy=""
-        )
+        raise invalid(f"Version {upto} of {before.name} is not published: {latest} is the latest.")
 
 
 def is_replay(catalog: Catalog, before: TableInfo, commit: bodies.Commit) -> bool:
@@ -48,7 +41,7 @@ def propose(
     """Propose a staged file, record the client's claim, and return the table after the commit."""
     for field in _COUNTS:
         if not 0 < getattr(commit, field) < 1 << 63:
-            raise InvalidArgumentError(f"{field} is {getattr(commit, field)}.", remedy="")
+            raise invalid(f"{field} is {getattr(commit, field)}.")
     if before.diverged is not None and not is_replay(catalog, before, commit):
         raise LogDivergedError(before.diverged)
     staged = Staged(file_name=commit.file_name, size=commit.file_size)

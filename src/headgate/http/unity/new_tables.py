@@ -8,9 +8,9 @@ from typing import Final
 
 from headgate.api.messages import StagingTable, TableInfo
 from headgate.catalog.service import Catalog
-from headgate.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from headgate.errors import AlreadyExistsError, NotFoundError
 from headgate.http.unity import declarations, table_views
-from headgate.http.unity.problems import Case, DialectError
+from headgate.http.unity.problems import Case, DialectError, invalid
 from headgate.names import TableName
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol, TableId, TxnId, encode, join
@@ -179,9 +179,7 @@ def version_0(
     required = required_properties(settings, table_id)
     for key, value in required.items():
         if given.get(key, value) != value:
-            raise InvalidArgumentError(
-                f"Property {key} is declared as {given[key]!r}; it must be {value!r}.", remedy=""
-            )
+            raise invalid(f"Property {key} is declared as {given[key]!r}; it must be {value!r}.")
     kept = {key: value for key, value in given.items() if not key.startswith(declarations.DERIVED)}
     asked = features.features_for(given, schema)
     protocol = features.protocol_of_version0(

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from headgate.errors import HeadgateError, RefusedError
+from headgate.errors import HeadgateError, InvalidArgumentError, RefusedError
 from headgate.http.unity import bodies
 from headgate.protocol.encoding import to_json
 
@@ -53,6 +53,11 @@ class DialectError(RefusedError):
     def __init__(self, case: Case, message: str, *, remedy: str = "") -> None:
         super().__init__(message, remedy=remedy)
         self.case = case
+
+
+def invalid(message: str) -> InvalidArgumentError:
+    """Return the error for a wrong argument that says all by itself."""
+    return InvalidArgumentError(message, remedy="")
 
 
 _INVALID = Case.INVALID.value

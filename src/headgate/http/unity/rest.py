@@ -24,7 +24,7 @@ from headgate.http.operations import Call, Operations, Pool
 from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
 from headgate.http.unity.declarations import column_names_differ, contradictions, set_at_creation
 from headgate.http.unity.external_tables import without_nulls
-from headgate.http.unity.problems import BASE, Case, DialectError
+from headgate.http.unity.problems import BASE, Case, DialectError, invalid
 from headgate.names import DEFAULT_SCHEMA, SchemaName, TableName, fold, plain_name
 from headgate.protocol.commit.examination import Examined, Violation
 from headgate.protocol.encoding import replaced
@@ -188,9 +188,7 @@ def _existing_schema(call: Call) -> SchemaName:
 def _schema_name(call: Call) -> SchemaName:
     parts = call.path["name"].split(".")
     if len(parts) != 2:
-        raise InvalidArgumentError(
-            f"{call.path['name'][:200]!r} is not a name like catalog.schema.", remedy=""
-        )
+        raise invalid(f"{call.path['name'][:200]!r} is not a name like catalog.schema.")
     return SchemaName(plain_name(parts[0]), plain_name(parts[1]))
 
 
@@ -338,7 +336,7 @@ def name_table(call: Call, body: bodies.OlderNewTable) -> bodies.OlderTable:
                 raise DialectError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
             described = call.catalog.describe(created.table_id)
         case other:
-            raise InvalidArgumentError(f"A {other[:60]} cannot be created here.", remedy="")
+            raise invalid(f"A {other[:60]} cannot be created here.")
     return table_views.older_table(described)
 
 
@@ -363,7 +361,7 @@ def _create_managed(call: Call, body: bodies.OlderNewTable, name: TableName) -> 
             raise
     schema = columns.declared(declared)
     if not schema.fields:
-        raise InvalidArgumentError("A table has at least one column.", remedy="")
+        raise invalid("A table has at least one column.")
     partitions = columns.partitions(declared)
     return new_tables.create(
         call.catalog,
@@ -429,7 +427,7 @@ def summary(call: Call) -> bodies.Summary:
 def _text(call: Call, name: str) -> str:
     text = call.text(name)
     if not text:
-        raise InvalidArgumentError(f"The parameter {name} is missing.", remedy="")
+        raise invalid(f"The parameter {name} is missing.")
     return text
 
 
