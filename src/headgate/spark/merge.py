@@ -7,7 +7,6 @@ left of files that are written anew.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -57,26 +56,11 @@ from headgate.spark.types import (
     refuse_reserved_names,
     to_spark,
 )
+from headgate.sql.statements import Do, When
 
 _TARGET: Final = helper_column("in_target")
 _SOURCE: Final = helper_column("in_source")
 _CLAUSE: Final = helper_column("clause")
-
-
-class When(enum.Enum):
-    """Which rows a clause is about."""
-
-    MATCHED = "matched"
-    NOT_MATCHED = "not matched"
-    NOT_MATCHED_BY_SOURCE = "not matched by source"
-
-
-class Do(enum.Enum):
-    """What a clause does with its rows."""
-
-    UPDATE = "update"
-    INSERT = "insert"
-    DELETE = "delete"
 
 
 @checked_arguments

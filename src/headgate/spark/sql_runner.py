@@ -24,7 +24,7 @@ from headgate.spark.dml import Outcome, Path, field_of
 from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.insert import Insertion, insert
-from headgate.spark.merge import Clause, Do, Merge, When, merge
+from headgate.spark.merge import Clause, Merge, merge
 from headgate.spark.relations import Relations, Resolver
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
@@ -34,7 +34,7 @@ from headgate.sql import statements
 from headgate.sql.condition_analysis import condition_predicate, contents
 from headgate.sql.rewrite import Edit, Spliced
 from headgate.sql.script import parse
-from headgate.sql.statements import Name, Piece
+from headgate.sql.statements import Name, Piece, When
 
 _VIEWS_AS_PLANS: Final = "spark.sql.legacy.storeAnalyzedPlanForView"
 
@@ -365,8 +365,7 @@ class _Script:
         sides[When.MATCHED] = left.crossJoin(right)
         pieces = [(When.MATCHED, merging.on)]
         for clause in merging.clauses:
-            when = When(clause.when.value.lower())
-            pieces += [(when, piece) for piece in _expressions(clause)]
+            pieces += [(clause.when, piece) for piece in _expressions(clause)]
         for when, piece in pieces:
             spliced = self._find.relations(piece, target=target).spliced
             self._find.asked(spliced, partial(_look_at, sides[when], spliced.expression))
@@ -403,27 +402,14 @@ class _Script:
         merging: statements.MergeInto,
         schema: StructType,
     ) -> Clause:
-        when = When(clause.when.value.lower())
         condition = None
         if clause.condition is not None:
             refuse_nondeterministic(contents(clause.condition.text))
             condition = self._plain(clause.condition, target)
-        match clause.action:
-            case statements.MergeDelete():
-                return Clause(when, Do.DELETE, condition)
-            case statements.MergeUpdateAll():
-                return Clause(when, Do.UPDATE, condition)
-            case statements.MergeInsertAll():
-                return Clause(when, Do.INSERT, condition)
-            case statements.MergeUpdate(assignments):
-                columns = [_column(item.column, merging.target, alias) for item in assignments]
-                given = [item.value for item in assignments]
-                do = Do.UPDATE
-            case statements.MergeInsert(names, values):
-                columns = [_column(name, merging.target, alias) for name in names] or [
-                    (item.name,) for item in schema.fields
-                ]
-                given, do = list(values), Do.INSERT
+        if clause.values is None:
+            return Clause(clause.when, clause.do, condition)
+        columns = [_column(name, merging.target, alias) for name in clause.columns]
+        columns, given = columns or [(item.name,) for item in schema.fields], clause.values
         if len(columns) != len(given):
             raise self._find.refused(
                 given[0].start if given else merging.on.start,
@@ -435,7 +421,7 @@ class _Script:
             else self._plain(value, target)
             for path, value in zip(columns, given, strict=True)
         }
-        return Clause(when, do, condition, told)
+        return Clause(clause.when, clause.do, condition, told)
 
     def _plain(self, piece: Piece, target: TableName) -> str:
         """Give an expression that may have no subqueries."""
@@ -463,12 +449,7 @@ def _look_at(rows: DataFrame, text: str) -> None:
 def _expressions(clause: statements.MergeClause) -> list[Piece]:
     """Give what a clause has Spark compute, in the order of the text."""
     found = [] if clause.condition is None else [clause.condition]
-    match clause.action:
-        case statements.MergeUpdate(assignments):
-            found += [item.value for item in assignments]
-        case statements.MergeInsert(values=values):
-            found += values
-    return [piece for piece in found if not _is_default(piece)]
+    return [piece for piece in (*found, *(clause.values or ())) if not _is_default(piece)]
 
 
 def _labels(target: TableName, alias: str | None) -> list[tuple[str, ...]]:

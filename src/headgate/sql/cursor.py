@@ -316,6 +316,9 @@ class Cursor(TokenReader):
     def refused(self, why: str, remedy: str | None = None) -> SyntaxRefusedError:
         return refused(self.text, self.peek().start, why, remedy)
 
+    def unsupported(self, what: str, remedy: str) -> SyntaxRefusedError:
+        return self.refused(f"{what} is not supported", remedy)
+
     def unexpected(self, wanted: str) -> SyntaxRefusedError:
         token = self.peek()
         found = f"`{token.text[:40]}`" if token.kind is not TokenKind.END else "the end"

@@ -42,9 +42,7 @@ def describe(cursor: Cursor, whole: Piece) -> Describe | Foreign:
     what = Described.EXTENDED if is_extended else Described.TABLE
     name = cursor.name("a table")
     if cursor.sees_any("PARTITION", "AS"):
-        raise cursor.refused(
-            f"DESCRIBE … {cursor.peek().key} is not supported", "Describe the whole table."
-        )
+        raise cursor.unsupported(f"DESCRIBE … {cursor.peek().key}", "Describe the whole table.")
     return Describe(whole, what, name, () if cursor.is_at_end else cursor.path())
 
 
@@ -77,8 +75,8 @@ def show(cursor: Cursor, whole: Piece) -> Show | Foreign | Unsupported:
     if cursor.took_any("TRANSACTION", "TXN"):
         return Unsupported(whole, "SHOW TRANSACTION")
     if cursor.sees("TABLE", "EXTENDED") or cursor.sees("PARTITIONS"):
-        raise cursor.refused(
-            f"SHOW {cursor.peek().key} is not supported", "Use SHOW TABLES, or DESCRIBE DETAIL."
+        raise cursor.unsupported(
+            f"SHOW {cursor.peek().key}", "Use SHOW TABLES, or DESCRIBE DETAIL."
         )
     return foreign(cursor, whole, "SHOW")
 

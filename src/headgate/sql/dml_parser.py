@@ -9,16 +9,12 @@ from headgate.sql.positions import refused
 from headgate.sql.statements import (
     Assignment,
     Delete,
+    Do,
     Insert,
     Into,
-    MergeCase,
     MergeClause,
-    MergeDelete,
-    MergeInsert,
-    MergeInsertAll,
     MergeInto,
-    MergeUpdate,
-    MergeUpdateAll,
+    Name,
     Overwrite,
     PartitionValue,
     Piece,
@@ -26,6 +22,7 @@ from headgate.sql.statements import (
     TableReference,
     Update,
     Values,
+    When,
 )
 
 
@@ -37,15 +34,13 @@ def insert(cursor: Cursor, whole: Piece) -> Insert:
     if not overwrites:
         cursor.expect("INTO")
     if cursor.sees("DIRECTORY") or cursor.sees("LOCAL", "DIRECTORY"):
-        raise cursor.refused("INSERT OVERWRITE DIRECTORY is not supported", "Use df.write.")
+        raise cursor.unsupported("INSERT OVERWRITE DIRECTORY", "Use df.write.")
     cursor.took_before_name("TABLE")
     target = cursor.name("a table")
     evolves_schema |= cursor.took("WITH", "SCHEMA", "EVOLUTION")
     partition = _partition(cursor)
     if cursor.sees("IF", "NOT", "EXISTS"):
-        raise cursor.refused(
-            "INSERT … IF NOT EXISTS is not supported", "Check first if the partition has rows."
-        )
+        raise cursor.unsupported("INSERT … IF NOT EXISTS", "Check first if the partition has rows.")
     by_name = cursor.took("BY", "NAME")
     columns: tuple[str, ...] = ()
     if not by_name and cursor.sees("(") and not _begins_query(cursor):
@@ -85,7 +80,7 @@ def truncate(cursor: Cursor, whole: Piece) -> Delete:
     cursor.expect("TRUNCATE", "TABLE")
     target = cursor.name("a table")
     if cursor.sees("PARTITION"):
-        raise cursor.refused("TRUNCATE of a partition is not supported", "Use DELETE FROM … WHERE.")
+        raise cursor.unsupported("TRUNCATE of a partition", "Use DELETE FROM … WHERE.")
     return Delete(whole, target, None, None)
 
 
@@ -116,7 +111,7 @@ def merge(cursor: Cursor, whole: Piece) -> MergeInto:
             raise refused(
                 cursor.text,
                 start,
-                f"the WHEN {clause.when.value} before this one takes every row",
+                f"the WHEN {clause.when.value.upper()} before this one takes every row",
                 "Give it a condition, or put it last of its kind.",
             )
         clauses.append(clause)
@@ -130,8 +125,8 @@ def merge(cursor: Cursor, whole: Piece) -> MergeInto:
 def _replace(cursor: Cursor) -> ReplaceWhere:
     cursor.expect("REPLACE")
     if cursor.sees_any("ON", "USING"):
-        raise cursor.refused(
-            f"INSERT … REPLACE {cursor.peek().key} is not supported", "Use REPLACE WHERE, or MERGE."
+        raise cursor.unsupported(
+            f"INSERT … REPLACE {cursor.peek().key}", "Use REPLACE WHERE, or MERGE."
         )
     cursor.expect("WHERE")
     return ReplaceWhere(cursor.condition(*QUERY_STARTS, "BY"))
@@ -201,32 +196,33 @@ def _clause(cursor: Cursor) -> MergeClause:
     cursor.expect("WHEN")
     is_not = cursor.took("NOT") or cursor.took("!")
     cursor.expect("MATCHED")
-    when = MergeCase.NOT_MATCHED if is_not else MergeCase.MATCHED
+    when = When.NOT_MATCHED if is_not else When.MATCHED
     if is_not and cursor.took("BY"):
         by = cursor.took_any("SOURCE", "TARGET")
         if not by:
             raise cursor.unexpected("`SOURCE` or `TARGET`")
-        when = MergeCase.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else MergeCase.NOT_MATCHED
+        when = When.NOT_MATCHED_BY_SOURCE if by == "SOURCE" else When.NOT_MATCHED
     condition = cursor.condition("THEN") if cursor.took("AND") else None
     cursor.expect("THEN")
-    if when is MergeCase.NOT_MATCHED:
-        return MergeClause(when, condition, _merge_insert(cursor))
+    if when is When.NOT_MATCHED:
+        return MergeClause(when, condition, Do.INSERT, *_merge_insert(cursor))
     if cursor.took("DELETE"):
-        return MergeClause(when, condition, MergeDelete())
+        return MergeClause(when, condition, Do.DELETE)
     if not cursor.took("UPDATE"):
         raise cursor.unexpected("`UPDATE` or `DELETE`")
     cursor.expect("SET")
-    if when is MergeCase.MATCHED and cursor.took("*"):
-        return MergeClause(when, condition, MergeUpdateAll())
-    assignments = tuple(cursor.several(lambda: _assignment(cursor, "WHEN")))
-    return MergeClause(when, condition, MergeUpdate(assignments))
+    if when is When.MATCHED and cursor.took("*"):
+        return MergeClause(when, condition, Do.UPDATE)
+    given = cursor.several(lambda: _assignment(cursor, "WHEN"))
+    columns, values = tuple(a.column for a in given), tuple(a.value for a in given)
+    return MergeClause(when, condition, Do.UPDATE, columns, values)
 
 
-def _merge_insert(cursor: Cursor) -> MergeInsert | MergeInsertAll:
+def _merge_insert(cursor: Cursor) -> tuple[tuple[Name, ...], tuple[Piece, ...] | None]:
     if not cursor.took("INSERT"):
         raise cursor.unexpected("`INSERT`")
     if cursor.took("*"):
-        return MergeInsertAll()
+        return (), None
     columns = tuple(cursor.listed(lambda: cursor.name("a column"))) if cursor.sees("(") else ()
     if not cursor.took_any("VALUES", "VALUE"):
         raise cursor.unexpected("`VALUES`")
@@ -236,7 +232,7 @@ def _merge_insert(cursor: Cursor) -> MergeInsert | MergeInsertAll:
         raise refused(
             cursor.text, place, f"{len(columns)} columns are named, {len(values)} values are given"
         )
-    return MergeInsert(columns, values)
+    return columns, values
 
 
 def _inner(cursor: Cursor, start: int, end: int) -> Piece:

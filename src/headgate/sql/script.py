@@ -75,7 +75,7 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
         remedy = _REMEDIES.get(first.key)
         if remedy is None:
             raise cursor.refused(f"`{first.text[:40]}` does not begin a supported statement")
-        raise cursor.refused(f"{first.key} is not supported", remedy)
+        raise cursor.unsupported(first.key, remedy)
     statement = read(cursor, whole)
     cursor.expect_end()
     return statement
@@ -94,8 +94,8 @@ def _query(cursor: Cursor, whole: Piece) -> Query:
         elif starts_with_from and (
             cursor.sees("INSERT", "INTO") or cursor.sees("INSERT", "OVERWRITE")
         ):
-            raise cursor.refused(
-                "one FROM with several INSERTs is not supported",
+            raise cursor.unsupported(
+                "one FROM with several INSERTs",
                 "Write each INSERT as a statement of its own, in a transaction.",
             )
         else:
@@ -111,9 +111,8 @@ def _refuse_write_after_with(cursor: Cursor) -> None:
             continue
         cursor.skip_group()
         if cursor.sees_any("INSERT", "UPDATE", "DELETE", "MERGE"):
-            raise cursor.refused(
-                f"WITH before {cursor.peek().key} is not supported",
-                "Put the WITH into the query itself.",
+            raise cursor.unsupported(
+                f"WITH before {cursor.peek().key}", "Put the WITH into the query itself."
             )
 
 
@@ -195,8 +194,8 @@ def _create(cursor: Cursor, whole: Piece) -> Statement:
     if cursor.sees("VIEW"):
         raise cursor.refused("only temporary views are supported", "Write CREATE TEMPORARY VIEW.")
     if cursor.sees("EXTERNAL", "TABLE"):
-        raise cursor.refused(
-            "CREATE EXTERNAL TABLE is not supported",
+        raise cursor.unsupported(
+            "CREATE EXTERNAL TABLE",
             "Leave EXTERNAL out, or name a table that exists with session.register_external().",
         )
     raise cursor.unexpected("TABLE, SCHEMA, or TEMPORARY VIEW")
