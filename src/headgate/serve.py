@@ -128,7 +128,8 @@ class Serving:
                     f"{self.certificate} and {self.key} cannot be used: {error.strerror or error}.",
                     remedy="Use PEM files that belong together, and a key without a passphrase.",
                 ) from error
-        if not _is_loopback(self.bound_address) and not self.auth:
+        address = ipaddress.ip_address(self.bound_address.partition("%")[0])
+        if not address.is_loopback and not self.auth:
             raise InvalidArgumentError(
                 f"{self.host} can be reached from other machines, and no token would be required.",
                 remedy="Add --auth and create tokens with `headgate token create NAME`, or listen "
@@ -354,10 +355,6 @@ def _exit(settings: Settings) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     SystemClock().sleep(settings.stop_ms / 1000)
     os._exit(1)
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 class JSONFormatter(logging.Formatter):

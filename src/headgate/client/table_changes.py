@@ -23,7 +23,7 @@ from headgate.errors import (
 )
 from headgate.names import did_you_mean, fold
 from headgate.protocol import features
-from headgate.protocol.actions import Action, Metadata
+from headgate.protocol.actions import Action, Metadata, Protocol
 from headgate.protocol.clustering import clustering_columns
 from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
@@ -91,13 +91,22 @@ class ColumnChange:
 
 def actions_of(base: Snapshot, change: Alteration, ids: Ids) -> tuple[Action, ...]:
     """Return the actions that set the metadata, and the protocol if it needs new features."""
-    metadata = change.metadata
-    if change.schema is not None:
-        metadata = with_columns(metadata, change.schema, ids, mapped=_is_mapped(base))
+    protocol, metadata = described(base, change.metadata, change.schema, ids)
+    return (metadata,) if protocol == base.protocol else (protocol, metadata)
+
+
+def described(
+    base: Snapshot, metadata: Metadata, schema: StructType | None, ids: Ids
+) -> tuple[Protocol, Metadata]:
+    """Return metadata with a new schema, if there is one, and a protocol that supports it."""
+    if schema is not None:
+        metadata = with_columns(metadata, schema, ids, mapped=_is_mapped(base))
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
         raise UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
+    # A table with the preview of a feature does not get the feature as well.
+    known = features.effective(base.protocol)
     asked = features.features_for(metadata.configuration, metadata.schema_string)
-    new = [name for name in asked if not _is_supported(base, name)]
+    new = [name for name in asked if not known & {name, f"{name}-preview"}]
     if not _LATE_FEATURES.issuperset(new):
         raise UnsupportedFeatureError(
             f"{', '.join(new)} cannot be activated for the existing table {base.label}.",
@@ -106,7 +115,7 @@ def actions_of(base: Snapshot, change: Alteration, ids: Ids) -> tuple[Action, ..
     protocol = base.protocol
     for feature in new:
         protocol = features.upgraded(protocol, feature)
-    return (metadata,) if protocol == base.protocol else (protocol, metadata)
+    return protocol, metadata
 
 
 # Columns
@@ -327,13 +336,6 @@ def _field(base: Snapshot, path: Path) -> StructField:
             remedy=f"Use one of its columns: {', '.join(names)}.",
         )
     return item
-
-
-def _is_supported(base: Snapshot, feature: str) -> bool:
-    # A table with the preview of a feature does not get the feature as well.
-    return features.is_supported(base.protocol, feature) or features.is_supported(
-        base.protocol, f"{feature}-preview"
-    )
 
 
 def _is_mapped(base: Snapshot) -> bool:

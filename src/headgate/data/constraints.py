@@ -386,10 +386,6 @@ def _text(values: _Values) -> _Values:
     return values
 
 
-def _concatenate(left: _Values, right: _Values) -> _Values:
-    return pc.binary_join_element_wise(_text(left), _text(right), "", null_handling="emit_null")
-
-
 def _length(values: _Values) -> _Values:
     if pa.types.is_binary(values.type):
         return pc.binary_length(values)
@@ -429,10 +425,6 @@ def _is(value: bool) -> Callable[[_Values], _Values]:
     return lambda values: _compared("same", values, pa.scalar(value))
 
 
-def _is_among(value: _Values, *choices: _Values) -> _Values:
-    return reduce(pc.or_kleene, (_compared("equal", value, choice) for choice in choices))
-
-
 def _is_between(value: _Values, low: _Values, high: _Values) -> _Values:
     is_above = _compared("greater_equal", value, low)
     return pc.and_kleene(is_above, _compared("less_equal", value, high))
@@ -445,7 +437,9 @@ _OPERATIONS: Final[dict[str, Callable[..., _Values]]] = {
     "IS NULL": pc.is_null,
     "IS TRUE": _is(True),
     "IS FALSE": _is(False),
-    "IN": _is_among,
+    "IN": lambda value, *choices: reduce(
+        pc.or_kleene, (_compared("equal", value, choice) for choice in choices)
+    ),
     "BETWEEN": _is_between,
     "=": partial(_compared, "equal"),
     "!=": partial(_compared, "not_equal"),
@@ -459,6 +453,8 @@ _OPERATIONS: Final[dict[str, Callable[..., _Values]]] = {
     "*": partial(_arithmetic, "multiply"),
     "/": _divide,
     "%": _remainder,
-    "||": _concatenate,
+    "||": lambda left, right: pc.binary_join_element_wise(
+        _text(left), _text(right), "", null_handling="emit_null"
+    ),
     "NEGATE": _signless("negate", "minus"),
 }

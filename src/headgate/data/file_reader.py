@@ -256,16 +256,12 @@ def _column(
     fields = find_all(schema, path)
     values = rows.column(fields[0].name)
     for outer, inner in pairwise(fields):
-        values = pc.struct_field(values, [_position(outer.type, inner)])
+        if not isinstance(outer.type, StructType):
+            raise UnsupportedFeatureError(
+                "A predicate on a field within an array or map is not supported."
+            )
+        values = pc.struct_field(values, [outer.type.fields.index(inner)])
     return values, fields[-1].type
-
-
-def _position(within: DataType, item: StructField) -> int:
-    if not isinstance(within, StructType):
-        raise UnsupportedFeatureError(
-            "A predicate on a field within an array or map is not supported."
-        )
-    return within.fields.index(item)
 
 
 def _with_filtered(

@@ -207,14 +207,6 @@ def _texts(low: bytes, high: bytes) -> tuple[str, str] | None:
         return None
 
 
-def _milliseconds(low: int, high: int) -> tuple[int, int]:
-    return low * 1000, high * 1000
-
-
-def _nanoseconds(low: int, high: int) -> tuple[int, int]:
-    return low // 1000, -(-high // 1000)
-
-
 def _decimals(scale: int, low: int | bytes, high: int | bytes) -> tuple[Decimal, Decimal]:
     return _decimal(low, scale), _decimal(high, scale)
 
@@ -226,7 +218,7 @@ def _decimal(stored: int | bytes, scale: int) -> Decimal:
 
 
 _MOMENTS: Final[Mapping[str, _Reader]] = {
-    "milliseconds": _milliseconds,
+    "milliseconds": lambda low, high: (low * 1000, high * 1000),
     "microseconds": _same,
-    "nanoseconds": _nanoseconds,
+    "nanoseconds": lambda low, high: (low // 1000, -(-high // 1000)),
 }

@@ -41,8 +41,12 @@ def indexed_columns(
     stored = StructType(tuple(f for f in schema.fields if f.name not in partition_columns))
     leaves = [leaf for leaf in leaf_columns(stored) if leaf.type != VOID]
     if (named := properties.get(_NAMED)) is not None:
-        chosen = [tuple(fold(part) for part in path) for path in _names(named)]
-        return [leaf for leaf in leaves if any(_is_below(leaf.path, path) for path in chosen)]
+        chosen = [[fold(part) for part in path] for path in _names(named)]
+        return [
+            leaf
+            for leaf in leaves
+            if any(list(map(fold, leaf.path[: len(path)])) == path for path in chosen)
+        ]
     most = number(properties, _INDEXED, _DEFAULT_INDEXED)
     return leaves if most < 0 else leaves[:most]
 
@@ -227,10 +231,6 @@ def number(properties: Mapping[str, str], key: str, default: int) -> int:
         return int(properties.get(key, default))
     except ValueError:
         raise InvalidArgumentError(f"{key} is {properties[key]!r}, not an integer.") from None
-
-
-def _is_below(path: Sequence[str], top: Sequence[str]) -> bool:
-    return [fold(part) for part in path[: len(top)]] == list(top)
 
 
 def _names(text: str) -> list[list[str]]:

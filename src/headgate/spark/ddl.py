@@ -47,7 +47,7 @@ from headgate.spark.relations import Resolver
 from headgate.spark.sessions import strict_expressions
 from headgate.spark.statement import Statement, refuse_followed
 from headgate.spark.types import all_nullable, from_spark, quoted
-from headgate.spark.write import Target, stage
+from headgate.spark.write import Target, conformed_to, stage_conformed
 from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
 from headgate.table.snapshot import Snapshot
@@ -114,7 +114,7 @@ def create_filled(
 
     def fill(new: PendingTable) -> list[AddFile]:
         target = Target(name, new.location, new.store, new.protocol, new.metadata)
-        return stage(rows, target, engine.staging())
+        return stage_conformed(conformed_to(rows, target), target, engine.staging())
 
     engine.session.create_filled(name, definition, fill, operation)
 

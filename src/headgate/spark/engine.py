@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 from cachetools import FIFOCache
@@ -23,7 +24,7 @@ from headgate.spark.cuts import Cut
 from headgate.spark.failures import translated
 from headgate.spark.file_names import urls_of
 from headgate.spark.sessions import resolved
-from headgate.spark.statement import Statement, Writing
+from headgate.spark.statement import Statement
 from headgate.spark.write import Staging
 from headgate.sql.rewrite import Moment
 from headgate.storage import locations
@@ -50,7 +51,7 @@ class Engine:
         sessions.warn_of_slow_settings(spark)
         self.spark = spark
         self.session = session
-        self._writing = Writing(sync_data=sync_data, options=options)
+        self._staging = partial(Staging, sync=sync_data, options=options or {})
         self._lock = threading.Lock()
         self._reads: FIFOCache[tuple[TableId, Version], Snapshot] = FIFOCache(_REMEMBERED)
 
@@ -81,12 +82,11 @@ class Engine:
         sessions.check(self.spark)
         resolved = resolved or self.session.resolve(name)
         table = self.session.open(resolved)
-        return Statement(self.spark, table, self._writing, Cut(self.session, resolved))
+        return Statement(self.spark, table, self._staging, Cut(self.session, resolved))
 
     def staging(self) -> Staging:
         """Give where files of a table that is being made go, inside it."""
-        now_ms = self.session.clock.now_ms()
-        return self._writing.staging(str(self.session.ids.ordered()), now_ms)
+        return self._staging(str(self.session.ids.ordered()), self.session.clock.now_ms())
 
     def redo(
         self, name: str, run: Callable[[Statement], Result], resolved: Resolved | None = None

@@ -135,16 +135,11 @@ def dataframe(
         *scan.plain([file for file in files if file.path not in vectored]),
         *scan.vectored([file for file in files if file.path in vectored], list(vectored.values())),
     ]
-    return united(parts)
-
-
-def united(parts: Sequence[DataFrame]) -> DataFrame:
-    """Return the rows of several scans as one relation that any query can be built on."""
+    if len(parts) == 1:
+        return parts[0]
     # Spark's optimizer moves projections below a union (`PushProjectionThroughUnion`), and fails on
     # those with correlated subqueries. It moves columns and filters, but no other expression, below
     # a `coalesce`. One to more partitions than there are leaves the partitions as they are.
-    if len(parts) == 1:
-        return parts[0]
     return reduce(DataFrame.union, parts).coalesce(_MANY_PARTITIONS)
 
 

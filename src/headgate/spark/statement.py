@@ -8,8 +8,8 @@ everything when nobody knows what became of it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -49,29 +49,23 @@ def refuse_followed(base: Snapshot) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """How Spark writes files, for all statements of a lake."""
-
-    sync_data: bool = True
-    options: Mapping[str, str] | None = None
-
-    def staging(self, folder: str, now_ms: int) -> Staging:
-        """Say where some files go, and how."""
-        return Staging(folder, now_ms, sync=self.sync_data, options=self.options or {})
-
-
 class Statement:
     """A statement that writes to one table, built on the version it was opened at."""
 
-    def __init__(self, spark: SparkSession, table: Table, writing: Writing, sources: Cut) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Table,
+        staging: Callable[[str, int], Staging],
+        sources: Cut,
+    ) -> None:
         """Begin a statement on the version of `table`; `sources` are as of the same sequence."""
         self.spark = spark
         self.table = table
         self.base = table.newest_seen
         self.sources = sources
         self._committer = table.committer
-        self._writing = writing
+        self._staging = staging
         self._txn_id = self._committer.new_txn_id()
         self._scans: list[Scan] = []
         self._parts = itertools.count()
@@ -98,10 +92,6 @@ class Statement:
     @property
     def now_ms(self) -> int:
         return self._committer.clock.now_ms()
-
-    def new_column_name(self) -> str:
-        """Make the name a new column has in files under column mapping."""
-        return f"col-{self._committer.ids.random()}"
 
     # Reading
 
@@ -153,8 +143,10 @@ class Statement:
 
     def stage_conformed(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
         """Write rows that are in the table's columns and keep its rules."""
-        self._begin_rewriting()
-        return stage_conformed(rows, target or self.target(), self._staging())
+        if self._rewriting_since_ms is None:
+            self._rewriting_since_ms = self.now_ms
+        staging = self._staging(f"{self.folder}/{next(self._parts)}", self.now_ms)
+        return stage_conformed(rows, target or self.target(), staging)
 
     def aside(self, frame: DataFrame) -> DataFrame:
         """Write rows down once, to be read as often as need be; they go with the statement."""
@@ -212,10 +204,6 @@ class Statement:
 
     # Inside
 
-    def _begin_rewriting(self) -> None:
-        if self._rewriting_since_ms is None:
-            self._rewriting_since_ms = self.now_ms
-
     def _timed(self, operation: Operation) -> Operation:
         """Say how long rows were looked for and written, of operations that Delta tells it of."""
         if operation.name not in _TIMED:
@@ -228,6 +216,3 @@ class Statement:
             "rewriteTimeMs": now_ms - since_ms,
         }
         return replace(operation, metrics={**operation.metrics, **times})
-
-    def _staging(self) -> Staging:
-        return self._writing.staging(f"{self.folder}/{next(self._parts)}", self.now_ms)

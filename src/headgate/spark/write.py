@@ -101,11 +101,6 @@ class Staging:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def stage(frame: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
-    """Write rows of any columns that fit the table, and give the actions that add them."""
-    return stage_conformed(conformed_to(frame, target), target, staging)
-
-
 def conformed_to(frame: DataFrame, target: Target) -> DataFrame:
     """Give rows of any columns that fit the table in its own, keeping its rules."""
     refuse_unwritable(target)

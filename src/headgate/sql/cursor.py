@@ -54,10 +54,6 @@ class Cursor(TokenReader):
             if not self.took(key):
                 raise self.unexpected(f"`{key}`")
 
-    def expect_end(self) -> None:
-        if not self.is_at_end:
-            raise self.unexpected("the end of the statement")
-
     def identifier(self, what: str = "a name") -> str:
         if not self.peek().is_name:
             raise self.unexpected(what)

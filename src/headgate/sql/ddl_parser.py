@@ -341,7 +341,10 @@ def _change(cursor: Cursor) -> statements.TableChange:
             return _drop(cursor)
         case _:
             cursor.took("COLUMN")
-            return statements.AlterColumns(tuple(cursor.several(lambda: _alter_column(cursor))))
+            changes = cursor.several(
+                lambda: statements.AlterColumn(cursor.path(), _column_change(cursor))
+            )
+            return statements.AlterColumns(tuple(changes))
 
 
 def _add(cursor: Cursor) -> statements.TableChange:
@@ -372,10 +375,6 @@ def _drop(cursor: Cursor) -> statements.TableChange:
         raise cursor.unexpected("COLUMN, COLUMNS or CONSTRAINT")
     if_exists = cursor.took("IF", "EXISTS")
     return statements.DropColumns(tuple(cursor.listed_or_several(cursor.path)), if_exists)
-
-
-def _alter_column(cursor: Cursor) -> statements.AlterColumn:
-    return statements.AlterColumn(cursor.path(), _column_change(cursor))
 
 
 def _column_change(cursor: Cursor) -> statements.ColumnChange:

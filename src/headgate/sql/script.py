@@ -77,7 +77,8 @@ def _statement(text: str, group: Sequence[Token]) -> Statement:
             raise cursor.refused(f"`{first.text[:40]}` does not begin a supported statement")
         raise cursor.unsupported(first.key, remedy)
     statement = read(cursor, whole)
-    cursor.expect_end()
+    if not cursor.is_at_end:
+        raise cursor.unexpected("the end of the statement")
     return statement
 
 

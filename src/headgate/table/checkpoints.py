@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -415,7 +415,9 @@ def _read_stats(file: pq.ParquetFile) -> pa.ChunkedArray:
         elif is_text:
             chunks.append(column.cast(pa.string()))
         else:
-            chunks.append(pa.array(map(_stats_text, column.to_pylist()), pa.string()))
+            values = column.to_pylist()
+            texts = [v if v is None else json.dumps(_plain(v), ensure_ascii=False) for v in values]
+            chunks.append(pa.array(texts, pa.string()))
     return pa.chunked_array(chunks, pa.string())
 
 
@@ -424,10 +426,6 @@ def _children(file: pq.ParquetFile, name: str) -> list[str]:
     if name not in schema.names:
         return []
     return [field.name for field in schema.field(name).type]
-
-
-def _stats_text(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(_plain(value), ensure_ascii=False)
 
 
 def _plain(value: object) -> object:

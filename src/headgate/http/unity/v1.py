@@ -9,6 +9,7 @@ metadata.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -135,7 +136,9 @@ def update_table(call: Call, body: bodies.TableUpdate) -> bodies.LoadedTable:
         raise invalid("Requirements and updates must not be empty.")
     updates = _one_of_each(body.updates)
     add = _one(updates, bodies.AddCommit)
-    describe = call.catalog.describe_briefly if add is None else _since(call, add.commit.version)
+    describe: Callable[[TableName], TableInfo] = call.catalog.describe_briefly
+    if add is not None:
+        describe = partial(call.catalog.describe, since=Version(add.commit.version))
     before = table_views.find(call.catalog, _name(call), describe)
     uuid = _one(_one_of_each(body.requirements), bodies.AssertTableUuid)
     if uuid is None:
@@ -165,10 +168,6 @@ def update_table(call: Call, body: bodies.TableUpdate) -> bodies.LoadedTable:
 
     after, commit = propose(call.catalog, before, add.commit, claim, judge)
     return _after(call, before, lambda: call.catalog.describe_after(before, after, commit))
-
-
-def _since(call: Call, version: int) -> Callable[[TableName], TableInfo]:
-    return lambda name: call.catalog.describe(name, Version(version))
 
 
 def _holds(etag: bodies.AssertEtag | None, version: Version) -> bool:

@@ -151,7 +151,16 @@ def type_to_object(data_type: DataType) -> object:
         case Primitive() | DecimalType():
             return str(data_type)
         case StructType(fields):
-            return {"type": "struct", "fields": [_field_to_object(item) for item in fields]}
+            members = [
+                {
+                    "name": item.name,
+                    "type": type_to_object(item.type),
+                    "nullable": item.nullable,
+                    "metadata": dict(item.metadata),
+                }
+                for item in fields
+            ]
+            return {"type": "struct", "fields": members}
         case ArrayType(element, contains_null):
             return {
                 "type": "array",
@@ -165,15 +174,6 @@ def type_to_object(data_type: DataType) -> object:
                 "valueType": type_to_object(value),
                 "valueContainsNull": value_contains_null,
             }
-
-
-def _field_to_object(item: StructField) -> dict[str, object]:
-    return {
-        "name": item.name,
-        "type": type_to_object(item.type),
-        "nullable": item.nullable,
-        "metadata": dict(item.metadata),
-    }
 
 
 @functools.lru_cache(maxsize=256)  # every commit to a table has the same schema
