@@ -510,7 +510,7 @@ def test_a_table_of_partition_columns_alone_is_left_to_arrow(water: Water) -> No
     target = water.lake._engine.statement("t").target()
     alone = replace(target, metadata=replaced(target.metadata, partition_columns=("p", "q")))
     with pytest.raises(UnsupportedFeatureError, match=r"table\.append"):
-        write.stage(water.frame("SELECT 1 p, 'x' q"), alone, write.Staging("folder", 0))
+        write.conformed_to(water.frame("SELECT 1 p, 'x' q"), alone)
     assert listed(table) == []
 
 
