@@ -12,7 +12,7 @@ import pytest
 
 from headgate.api.messages import Answer, Proposal, Ratified, Rejected, Resolved, VersionTaken
 from headgate.api.port import Ref
-from headgate.client.transaction import Change, Committer, Operation, Patience
+from headgate.client.transaction import Change, Committer, OperationInfo, Patience
 from headgate.errors import (
     BusyError,
     ConflictError,
@@ -557,7 +557,7 @@ class TestConflicts:
         table.set_properties({"delta.enableChangeDataFeed": "false"})
         committer = Committer(world.catalog, world.clock, world.ids)
         ways = world.catalog.resolve(table.id).ways
-        change = Change(table.id, base, ways, (), Operation("WRITE"))
+        change = Change(table.id, base, ways, (), OperationInfo("WRITE"))
         with pytest.raises(ConflictError, match="R2"):
             committer.commit([change])
         assert table.snapshot().version == 1

@@ -35,7 +35,7 @@ from headgate.client.transaction import (
     Change,
     Committed,
     Committer,
-    Operation,
+    OperationInfo,
     as_text,
 )
 from headgate.errors import (
@@ -218,7 +218,7 @@ class Table:
             self._change(
                 base,
                 actions=(*removals(removed, self.committer.clock.now_ms()), *adds),
-                operation=Operation(
+                operation=OperationInfo(
                     "WRITE",
                     {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
                     added_metrics(adds) | removed_metrics(removed),
@@ -244,7 +244,7 @@ class Table:
             self._change(
                 base,
                 actions=removals(removed, self.committer.clock.now_ms()),
-                operation=Operation("DELETE", {"predicate": "[]"}, removed_metrics(removed)),
+                operation=OperationInfo("DELETE", {"predicate": "[]"}, removed_metrics(removed)),
             )
         )
 
@@ -252,7 +252,7 @@ class Table:
         """Set table properties; add the table features that they need."""
         refuse_protected(properties)
         texts = property_texts(properties)
-        operation = Operation("SET TBLPROPERTIES", {"properties": as_text(texts)})
+        operation = OperationInfo("SET TBLPROPERTIES", {"properties": as_text(texts)})
 
         def build(base: Snapshot) -> Alteration:
             after = {**base.metadata.configuration, **texts}
@@ -264,7 +264,7 @@ class Table:
         """Remove table properties; with `if_exists` they need not be set."""
         unset = list(keys)
         refuse_protected(unset)
-        operation = Operation(
+        operation = OperationInfo(
             "UNSET TBLPROPERTIES",
             {"properties": as_text(unset), "ifExists": property_text(if_exists)},
         )
@@ -283,7 +283,7 @@ class Table:
 
     def comment(self, text: str | None) -> Committed:
         """Set the comment of the table; None removes it."""
-        operation = Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
+        operation = OperationInfo("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
         return self._alter(
             lambda base: Alteration(replaced(base.metadata, description=text), operation)
         )
@@ -385,7 +385,7 @@ class Table:
         self,
         base: Snapshot,
         actions: Sequence[Action],
-        operation: Operation,
+        operation: OperationInfo,
         scans: Sequence[Scan] = (),
         *,
         txn_id: TxnId | None = None,
@@ -477,7 +477,7 @@ class Table:
         self,
         base: Snapshot,
         actions: tuple[Action, ...],
-        operation: Operation,
+        operation: OperationInfo,
         scans: tuple[Scan, ...] = (),
     ) -> Change:
         return Change(self._id, base, self._ways, actions, operation, scans)
@@ -487,7 +487,7 @@ class Table:
         return self._change(
             base,
             actions=tuple(adds),
-            operation=Operation(
+            operation=OperationInfo(
                 "WRITE",
                 {"mode": "Append", "partitionBy": as_text(base.partition_columns)},
                 added_metrics(adds),

@@ -83,7 +83,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationInfo:
     """The operation that a commit records in its `commitInfo`, in Delta's words."""
 
     name: str
@@ -99,7 +99,7 @@ class Change:
     base: Snapshot
     ways: tuple[Way, ...]  # in which the catalog accepts commits of the table
     actions: tuple[Action, ...]
-    operation: Operation
+    operation: OperationInfo
     scans: tuple[Scan, ...] = ()
 
     @property
@@ -444,7 +444,7 @@ class _Attempt:
 
 
 def commit_info(
-    operation: Operation, isolation: Isolation, base: Version | None, *, is_blind: bool
+    operation: OperationInfo, isolation: Isolation, base: Version | None, *, is_blind: bool
 ) -> dict[str, object]:
     """Return the `commitInfo` of a commit, without time and transaction."""
     info: dict[str, object] = {

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark ca
 
 from headgate.errors import InvalidArgumentError
 from headgate.protocol.expressions.predicates import Predicate
+from headgate.spark.schema_conversion import helper_column, quoted
 from headgate.spark.sessions import is_remote
-from headgate.spark.types import helper_column, quoted
 from headgate.sql.condition_analysis import Contents, condition_predicate, contents
 from headgate.sql.keywords import NONDETERMINISTIC
 from headgate.sql.rewrite import Moment, splice
@@ -73,9 +73,9 @@ def select(
 ) -> DataFrame:
     """Ask Spark in SQL; what is asked for may have subqueries over the other frames."""
     named = "" if alias is None else f" AS {quoted(alias)}"
-    told: dict[str, Any] = {_ROWS: rows, **frames}
+    arguments: dict[str, Any] = {_ROWS: rows, **frames}
     text = f"SELECT {what} FROM {{{_ROWS}}}{named} WHERE {where}"
-    return rows.sparkSession.sql(text, **told)
+    return rows.sparkSession.sql(text, **arguments)
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,10 @@ class Expressions:
             named = rows if self.alias is None else rows.alias(self.alias)
             values = [column_of(t).alias(n) for t, n in zip(self.texts, names, strict=True)]
             return named.select("*", *values), names
-        told = ", ".join(f"({t}) AS {quoted(n)}" for t, n in zip(self.texts, names, strict=True))
-        return select(rows, self.alias, f"*, {told}", "true", self.frames), names
+        computed = ", ".join(
+            f"({t}) AS {quoted(n)}" for t, n in zip(self.texts, names, strict=True)
+        )
+        return select(rows, self.alias, f"*, {computed}", "true", self.frames), names
 
 
 def column_of(expression: Expression) -> Column:
@@ -122,8 +124,8 @@ def condition_of(
 ) -> Condition:
     """Read a condition on the rows of one table: an expression of SQL without subqueries.
 
-    Spark may be asked more than once, so functions that tell the time tell the one given. Of a
-    condition built with Spark's functions nothing is known about files, so none are skipped.
+    Spark may evaluate it more than once, so functions of the current time return `moment`. A
+    condition that was built with Spark's functions skips no files.
     """
     if not isinstance(text, str):
         refuse_unrepeatable(text)

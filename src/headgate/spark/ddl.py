@@ -1,6 +1,6 @@
-"""CREATE, REPLACE, ALTER, DROP and their kin: statements about tables and schemas.
+"""CREATE, REPLACE, ALTER, DROP and other statements about tables and schemas.
 
-The client changes tables; Spark comes in where rows are written with the table, or looked at.
+The client changes tables; Spark is used where rows are written with the table, or read.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.insert import overwriting
 from headgate.spark.relations import Resolver
+from headgate.spark.schema_conversion import all_nullable, from_spark, quoted
 from headgate.spark.sessions import strict_expressions
 from headgate.spark.statement import Statement, refuse_followed
-from headgate.spark.types import all_nullable, from_spark, quoted
 from headgate.spark.write import Target, stage
 from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
@@ -125,7 +125,7 @@ def create_filled(
 
 def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) -> None:
     definition = _definition(statement, None)
-    told = (
+    arguments = (
         name,
         definition.schema,
         definition.partition_by,
@@ -133,9 +133,9 @@ def _create_empty(engine: Engine, name: str, statement: statements.CreateTable) 
         definition.comment,
     )
     if statement.creation is Creation.OR_REPLACE:
-        engine.session.replace_table(*told, or_create=True)
+        engine.session.replace_table(*arguments, or_create=True)
     else:
-        engine.session.create_table(*told)
+        engine.session.create_table(*arguments)
 
 
 def _replace_filled(
@@ -168,12 +168,12 @@ def replace(
     added = statement.stage(rows, statement.target(made.metadata, made.protocol))
     statement.add_scans(made.scans)
     counted = added_metrics(added)
-    told = (
+    recorded = (
         overwriting(made.metadata.partition_columns, counted)
         if operation is None
         else table_operation(operation, made.metadata, counted)
     )
-    committed = statement.commit([*made.actions, *added], told)
+    committed = statement.commit([*made.actions, *added], recorded)
     number = counted["numOutputRows"]
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 

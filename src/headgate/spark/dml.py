@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
-from headgate.client.transaction import Committed, Operation, as_text
+from headgate.client.transaction import Committed, OperationInfo, as_text
 from headgate.errors import InvalidArgumentError, InvariantError
 from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import Action, AddFile
@@ -26,10 +26,10 @@ from headgate.spark.conditions import Condition, Expressions
 from headgate.spark.failures import quietly, translated
 from headgate.spark.hits import Hit, Split, find_hits, split, vectors
 from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.schema_conversion import from_spark, helper_column, quoted
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.store_assignment import assigned, checked, with_generated, with_lengths
-from headgate.spark.types import from_spark, helper_column, quoted
 
 _HIT: Final = helper_column("hit")
 
@@ -53,8 +53,10 @@ def delete(statement: Statement, condition: Condition | None) -> Outcome:
     counts = {} if deleted is None else {"num_affected_rows": deleted}
     if not actions:
         return Outcome(None, counts)
-    told = as_text([] if condition is None else [f"({condition.shown})"])
-    committed = statement.commit(actions, Operation("DELETE", {"predicate": told}, counted))
+    predicate = as_text([] if condition is None else [f"({condition.shown})"])
+    committed = statement.commit(
+        actions, OperationInfo("DELETE", {"predicate": predicate}, counted)
+    )
     return Outcome(committed, counts)
 
 
@@ -118,7 +120,7 @@ def update(
         "numUpdatedRows": parts.num_rows,
         "numCopiedRows": _records(added) - parts.num_rows,
     }
-    operation = Operation("UPDATE", {"predicate": as_text([f"({condition.shown})"])}, counted)
+    operation = OperationInfo("UPDATE", {"predicate": as_text([f"({condition.shown})"])}, counted)
     committed = statement.commit(changes(statement, parts, added), operation)
     return Outcome(committed, {"num_affected_rows": parts.num_rows})
 
@@ -196,7 +198,9 @@ def within(
     field = top
     for name in path[1:]:
         if not isinstance(field.type, StructType):
-            raise InvalidArgumentError(f"{'.'.join(path)} is no field: {field.name} is no struct.")
+            raise InvalidArgumentError(
+                f"{'.'.join(path)} is not a field: {field.name} is not a struct."
+            )
         field = field_of(field.type, name, top.name)
     typed = assigned(value, found, field.type, tuple(path))
     return _placed(typed, before, top.type, path[1:])
@@ -305,16 +309,16 @@ def changes(statement: Statement, parts: Split, added: Sequence[AddFile]) -> lis
 def metrics(parts: Split, added: Sequence[AddFile]) -> dict[str, int]:
     """Count files, in Delta's words."""
     gone = [hit.file for hit in (*parts.whole, *parts.rewritten)]
-    told = {
+    counts = {
         **removal_metrics(gone),
         "numAddedFiles": len(added),
         "numAddedBytes": sum(file.size for file in added),
     }
     if parts.vectored:
-        told["numDeletionVectorsAdded"] = len(parts.vectored)
-        told["numDeletionVectorsRemoved"] = _vectored(parts.vectored)
-        told["numDeletionVectorsUpdated"] = _vectored(parts.vectored)
-    return told
+        counts["numDeletionVectorsAdded"] = len(parts.vectored)
+        counts["numDeletionVectorsRemoved"] = _vectored(parts.vectored)
+        counts["numDeletionVectorsUpdated"] = _vectored(parts.vectored)
+    return counts
 
 
 def _vectored(hits: Sequence[Hit]) -> int:

@@ -1,8 +1,8 @@
-"""MERGE: rows of a source meet rows of the table, and clauses say what becomes of each.
+"""MERGE: match rows of a source with rows of the table, and apply clauses to each.
 
-First the pairs that match are found: they tell which files and rows are concerned, and that no
-row of the table has two masters. Then new rows are written in one pass, together with what is
-left of files that are written anew.
+The first pass finds the matching pairs: which files and rows change, and that no row of the table
+is changed by two rows of the source. The second pass writes new rows, together with the remaining
+rows of files that are rewritten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
 from headgate.arguments import checked as checked_arguments
-from headgate.client.transaction import Operation, as_text
+from headgate.client.transaction import OperationInfo, as_text
 from headgate.errors import InvalidArgumentError, InvalidDataError
 from headgate.names import fold
 from headgate.protocol.actions import Action, AddFile
@@ -38,6 +38,15 @@ from headgate.spark.dml import (
 from headgate.spark.failures import offset_of, translated
 from headgate.spark.hits import Hit, Split, positions, split
 from headgate.spark.scan import FILE, ROW, Files
+from headgate.spark.schema_conversion import (
+    from_spark,
+    helper_column,
+    parts_of,
+    path_of,
+    quoted,
+    refuse_reserved_names,
+    to_spark,
+)
 from headgate.spark.schema_evolution import evolved, grown
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
@@ -47,15 +56,6 @@ from headgate.spark.store_assignment import (
     left_out,
     with_generated,
     with_lengths,
-)
-from headgate.spark.types import (
-    from_spark,
-    helper_column,
-    parts_of,
-    path_of,
-    quoted,
-    refuse_reserved_names,
-    to_spark,
 )
 
 _TARGET: Final = helper_column("in_target")
@@ -124,10 +124,10 @@ def merge(statement: Statement, merging: Merge) -> Outcome:
 
 @dataclass
 class _Found:
-    """What the pairs that match tell."""
+    """What the first pass found about the matching pairs."""
 
     hits: list[Hit]
-    matched: list[Hit] | None  # rows that match, whatever becomes of them; None: not looked for
+    matched: list[Hit] | None  # rows that match, changed or not; None: not computed
     updated: int = 0
     deleted: int = 0
     # Of these the rows that no row of the source matched.
@@ -165,7 +165,7 @@ class _Merging:
         inserts = self._makes(When.NOT_MATCHED)
         refuse_unless_all_there(added, found.updated, parts.rewritten, at_least=inserts)
         inserted = sum(num_records(file) or 0 for file in added) - found.updated - copied
-        told = {
+        counts = {
             "num_affected_rows": found.updated + found.deleted + inserted,
             "num_updated_rows": found.updated,
             "num_deleted_rows": found.deleted,
@@ -173,7 +173,7 @@ class _Merging:
         }
         actions = [*self._actions, *changes(self._statement, parts, added)]
         if not actions:
-            return Outcome(None, told)
+            return Outcome(None, counts)
         with translated():
             # Read once more, without its columns: of a source written down this takes its footers.
             num_source_rows = self._merge.source.count()
@@ -190,8 +190,8 @@ class _Merging:
             "numOutputRows": inserted + found.updated + copied,
             **{f"numTarget{k.removeprefix('num')}": v for k, v in metrics(parts, added).items()},
         }
-        operation = Operation("MERGE", self._parameters(), _in_deltas_words(counted))
-        return Outcome(self._statement.commit(actions, operation), told)
+        operation = OperationInfo("MERGE", self._parameters(), _in_deltas_words(counted))
+        return Outcome(self._statement.commit(actions, operation), counts)
 
     # Names
 
@@ -261,8 +261,8 @@ class _Merging:
                     "deleted_alone"
                 ),
             )
-            told = counted.collect()
-        if any(row["masters"] > 1 for row in told) and not self._only_deletes():
+            counted_rows = counted.collect()
+        if any(row["masters"] > 1 for row in counted_rows) and not self._only_deletes():
             raise InvalidDataError(
                 f"Several rows of the source match one row of {self._label} and would change it.",
                 remedy="Make the source's rows unique by what they are matched on."
@@ -270,12 +270,12 @@ class _Merging:
             )
         known = Files(self._statement.base, files)
         return _Found(
-            _hits(known, told, "bits"),
-            _hits(known, told, "matched"),
-            sum(row["updated"] for row in told),
-            sum(row["deleted"] for row in told),
-            sum(row["updated_alone"] for row in told),
-            sum(row["deleted_alone"] for row in told),
+            _hits(known, counted_rows, "bits"),
+            _hits(known, counted_rows, "matched"),
+            sum(row["updated"] for row in counted_rows),
+            sum(row["deleted"] for row in counted_rows),
+            sum(row["updated_alone"] for row in counted_rows),
+            sum(row["deleted_alone"] for row in counted_rows),
         )
 
     def _only_deletes(self) -> bool:
@@ -310,12 +310,12 @@ class _Merging:
     def _write(
         self, parts: Split, found: _Found, files: Sequence[AddFile]
     ) -> tuple[list[AddFile], int]:
-        """Write new rows, and with them the rows that stay of files written anew."""
+        """Write new rows, and the remaining rows of files that are rewritten."""
         frames = []
         with translated():
             if self._makes(When.MATCHED, When.NOT_MATCHED):
                 how = "right" if self._makes(When.NOT_MATCHED) else "inner"
-                # Rows without a partner need not be brought together with it once more.
+                # Rows without a match need not be joined a second time.
                 rows = (
                     self._statement.frame(files, located=True)
                     if found.matched is None
@@ -443,7 +443,7 @@ class _Merging:
         ]
 
     def _parameters(self) -> dict[str, object]:
-        def told(when: When) -> str:
+        def predicates_of(when: When) -> str:
             return as_text(
                 [
                     {"actionType": clause.do.value}
@@ -455,16 +455,16 @@ class _Merging:
 
         return {
             "predicate": as_text([f"({shown(self._merge.on)})"]),
-            "matchedPredicates": told(When.MATCHED),
-            "notMatchedPredicates": told(When.NOT_MATCHED),
-            "notMatchedBySourcePredicates": told(When.NOT_MATCHED_BY_SOURCE),
+            "matchedPredicates": predicates_of(When.MATCHED),
+            "notMatchedPredicates": predicates_of(When.NOT_MATCHED),
+            "notMatchedBySourcePredicates": predicates_of(When.NOT_MATCHED_BY_SOURCE),
         }
 
 
-def _hits(known: Files, told: Sequence[Row], bits: str) -> list[Hit]:
+def _hits(known: Files, rows: Sequence[Row], bits: str) -> list[Hit]:
     """Read bitmaps as rows of files; a file without any is left out."""
     by_file: dict[str, list[tuple[int, bytes]]] = {}
-    for row in told:
+    for row in rows:
         by_file.setdefault(row[FILE], []).append((row["bucket"], bytes(row[bits])))
     hits = [Hit(known.find(name), positions(parts)) for name, parts in by_file.items()]
     return sorted((hit for hit in hits if hit.rows), key=lambda hit: hit.file.path)

@@ -1,8 +1,8 @@
-"""A snapshot's files -> a DataFrame in the table's own columns.
+"""Read files of a snapshot into a DataFrame with the table's columns.
 
-Spark reads the files by name, at its own speed; what the log knows of them is put beside:
-partition values, deleted rows, the columns' names. Which files there are was decided before: Spark
-lists nothing and infers nothing.
+Spark reads the files by name, at its own speed; what only the log has is added: partition values,
+deletion vectors, the columns' names. The files are chosen before: Spark lists nothing and infers
+nothing.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ from headgate.spark.file_names import (
     read_named,
     urls_of,
 )
-from headgate.spark.sessions import writing_files
-from headgate.spark.types import (
+from headgate.spark.schema_conversion import (
     helper_column,
     physical,
     quoted,
@@ -59,13 +58,14 @@ from headgate.spark.types import (
     spark_schema,
     to_spark,
 )
+from headgate.spark.sessions import writing_files
 from headgate.storage import locations
 from headgate.table.snapshot import Snapshot
 
-FILE: Final = helper_column("file")  # where a row lies: the file as Spark names it,
-ROW: Final = helper_column("row")  # and its position there
+FILE: Final = helper_column("file")  # position of a row: the file as Spark names it,
+ROW: Final = helper_column("row")  # and the row's index in it
 
-_MOST_GROUPS: Final = 8  # a union of more costs more than looking each row's file up
+_MOST_GROUPS: Final = 8  # a union of more groups is slower than a lookup of each row's file
 _FOLDERED: Final = (STRING, DATE, LONG, INTEGER, SHORT, BYTE)  # Spark reads them as the log does
 _ROW_COUNTER: Final = "_tmp_metadata_row_index"  # Spark's own, whatever a file has by that name
 _MANY_FILES: Final = 200_000
@@ -81,22 +81,22 @@ _HIDDEN: Final = {FILE: "file_path", _NAME: "file_name", ROW: "row_index"}  # in
 
 @dataclass(frozen=True)
 class Files:
-    """Some files of a snapshot, as Spark is told of them."""
+    """Some files of a snapshot, found by the names that Spark has for them."""
 
     snapshot: Snapshot
     files: Sequence[AddFile]
 
     @cached_property
     def by_url(self) -> Mapping[str, AddFile]:
-        """The files by the one spelling of where they lie."""
+        """The files by their normalized URLs."""
         urls = urls_of(self.snapshot.location, self.files)
         return dict(zip(urls, self.files, strict=True))
 
     def find(self, named: str) -> AddFile:
-        """Give the file that Spark calls by this name."""
+        """Return the file that Spark reports under this name."""
         found = self.by_url.get(locations.normalize(named))
         if found is None:
-            raise InvariantError(f"Spark read {named}, which is no file of this snapshot.")
+            raise InvariantError(f"Spark read {named}, which is not a file of this snapshot.")
         return found
 
 
@@ -170,11 +170,11 @@ def partitions(spark: SparkSession, snapshot: Snapshot, files: Sequence[AddFile]
     columns = {
         item.name: pa.array([g[i] for g in groups], pa.string()) for i, item in enumerate(items)
     }
-    told = spark.createDataFrame(
+    known = spark.createDataFrame(
         pa.table({**columns, FILE: pa.array(range(len(groups)), pa.int64())})
     )
     typed = [_typed(F.col(quoted(item.name)), item.type).alias(item.name) for item in items]
-    return told.select(*typed, F.col(FILE))
+    return known.select(*typed, F.col(FILE))
 
 
 def deleted_in(snapshot: Snapshot, file: AddFile) -> Sequence[int]:
@@ -322,9 +322,9 @@ class _Scan:
         more: Sequence[StructField] = (),
         **options: str,
     ) -> DataFrame:
-        """Read files, with those of Spark's hidden columns that are asked for.
+        """Read files, with the requested ones of Spark's hidden columns.
 
-        And no others: also one that nobody uses in the end makes Spark read slower.
+        Request only what is needed: Spark reads slower even if a hidden column is not used.
         """
         schema = spark_types.StructType(list(self._read_schema.fields))
         for item in more:
@@ -341,7 +341,7 @@ class _Scan:
 
     def _keyed(self, files: Sequence[AddFile], *hidden: str) -> tuple[DataFrame, Column]:
         """Give the rows, and of each row the name its file is known by."""
-        if self._are_told_by_last_names(files):
+        if self._have_unique_last_names(files):
             return self._files(files, _NAME, *hidden), F.col(_NAME)
         if all(map(is_plain, self._keys(files))):
             return self._files(files, FILE, *hidden), F.col(FILE)
@@ -349,14 +349,14 @@ class _Scan:
         decoded = F.url_decode(F.replace(F.col(FILE), F.lit("+"), F.lit("%2B")))
         return self._files(files, FILE, *hidden), decoded
 
-    def _are_told_by_last_names(self, files: Sequence[AddFile]) -> bool:
+    def _have_unique_last_names(self, files: Sequence[AddFile]) -> bool:
         """Whether the ends of names are enough: every row's is looked up, and long ones cost."""
         names = [file.path.rpartition("/")[2] for file in files]
         return len(set(names)) == len(names) and all(map(is_simple, names))
 
     def _known_by(self, files: Sequence[AddFile]) -> list[str]:
         keys = self._keys(files)
-        if self._are_told_by_last_names(files):
+        if self._have_unique_last_names(files):
             return [key.rpartition("/")[2] for key in keys]
         return keys
 
@@ -367,13 +367,13 @@ class _Scan:
             columns[_partition(item)] = pa.array([text[at] for text in texts], pa.string())
         if words is not None:
             columns[_WORDS] = pa.concat_arrays(words)
-        told = self._spark.createDataFrame(pa.table(columns))
+        table = self._spark.createDataFrame(pa.table(columns))
         typed = [
             _typed(F.col(quoted(_partition(item))), item.type).alias(_partition(item))
             for item in self._partitioned
         ]
         kept = [F.col(_KEY), *typed] + ([F.col(_WORDS)] if words is not None else [])
-        return told.select(*kept)
+        return table.select(*kept)
 
     def _in_columns(self, rows: DataFrame, values: Mapping[str, Column]) -> DataFrame:
         """Bring what was read into the table's columns."""
@@ -444,8 +444,8 @@ def _by_folder(
         if NULL_FOLDER in texts:
             return None
         named = zip(partitioned, texts, strict=True)
-        said = [f"{item.name}={NULL_FOLDER if text is None else text}" for item, text in named]
-        ending = "/" + "/".join(said)
+        names = [f"{item.name}={NULL_FOLDER if text is None else text}" for item, text in named]
+        ending = "/" + "/".join(names)
         for file in files:
             folder = f"/{file.path}".rpartition("/")[0]
             if not folder.endswith(ending) or not is_simple(file.path):

@@ -10,8 +10,8 @@ from headgate.protocol.expressions.dependents import dependents
 from headgate.protocol.schema.checks import check
 from headgate.protocol.schema.evolution import Widens, merged, never, with_schema
 from headgate.protocol.schema.types import GENERATION, Path, StructType, from_json
+from headgate.spark.schema_conversion import all_nullable
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable
 from headgate.spark.write import Target
 
 

@@ -1,4 +1,4 @@
-"""Statements of SQL, run: those on our tables by the lake, the rest by Spark."""
+"""Run SQL statements: those on our tables by the lake, the rest by Spark."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from headgate.spark.failures import translated
 from headgate.spark.insert import Insertion, insert
 from headgate.spark.merge import Clause, Do, Merge, When, merge
 from headgate.spark.relations import Relations, Resolver
+from headgate.spark.schema_conversion import quoted
 from headgate.spark.sessions import resolved
 from headgate.spark.statement import Statement
 from headgate.spark.store_assignment import fitted_cast
-from headgate.spark.types import quoted
 from headgate.sql import statements
 from headgate.sql.condition_analysis import condition_predicate, contents
 from headgate.sql.rewrite import Edit, Spliced
@@ -40,18 +40,18 @@ _VIEWS_AS_PLANS: Final = "spark.sql.legacy.storeAnalyzedPlanForView"
 
 
 def run(engine: Engine, text: str) -> DataFrame:
-    """Run every statement of a script, and give what the last one has to tell."""
+    """Run every statement of a script, and return the result of the last one."""
     script = _Script(engine, text)
-    told: DataFrame | None = None
+    result: DataFrame | None = None
     for statement in parse(text):
-        told = script.run(statement)
-    if told is None:
+        result = script.run(statement)
+    if result is None:
         raise InvalidArgumentError("There is no statement in this text.")
-    return told
+    return result
 
 
 class _Script:
-    """A script on its way."""
+    """A script that is running."""
 
     def __init__(self, engine: Engine, text: str) -> None:
         self._engine = engine
@@ -187,10 +187,10 @@ class _Script:
                 for cell, column in zip(row, columns, strict=True)
                 if _is_default(cell)
             ]
-        told, before = Spliced(values.piece, tuple(defaults), ()), "SELECT * FROM VALUES "
+        spliced, before = Spliced(values.piece, tuple(defaults), ()), "SELECT * FROM VALUES "
         return self._find.asked(
-            told,
-            lambda: resolved(self._spark.sql(before + told.expression)),
+            spliced,
+            lambda: resolved(self._spark.sql(before + spliced.expression)),
             begins=len(before),
         )
 
@@ -440,13 +440,13 @@ class _Script:
                 given[0].start if given else merging.on.start,
                 f"{len(columns)} values are wanted, and {len(given)} are given",
             )
-        told: dict[str | Path, Expression] = {
+        given_values: dict[str | Path, Expression] = {
             path: _default(field_of(schema, path[0], str(target)))
             if _is_default(value)
             else self._plain(value, target)
             for path, value in zip(columns, given, strict=True)
         }
-        return Clause(when, do, condition, told)
+        return Clause(when, do, condition, given_values)
 
     def _plain(self, piece: Piece, target: TableName) -> str:
         """Give an expression that may have no subqueries."""

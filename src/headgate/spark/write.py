@@ -1,8 +1,8 @@
-"""A DataFrame in a table's columns -> data files of the table -> the actions that add them.
+"""Write a DataFrame as data files of a table, and return the actions that add them.
 
-Spark writes the files into a folder of the transaction inside the table, and there they stay.
-Partition values travel as texts and go into the log as such; statistics come out of the footers.
-When this returns the files are durable, and nobody sees them until a commit names them.
+Spark writes the files into the transaction's folder inside the table, where they stay. Partition
+values are passed as text, as the log has them; statistics are read from the footers. When this
+returns, the files are durable, and not visible until a commit adds them.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from headgate.protocol.schema.types import (
 )
 from headgate.spark.failures import refusal, translated
 from headgate.spark.file_names import OPTIONS, hadoop, pattern, read_named
+from headgate.spark.schema_conversion import id_of, quoted, to_spark, to_stored
 from headgate.spark.sessions import writing_files
 from headgate.spark.store_assignment import conformed
-from headgate.spark.types import id_of, quoted, to_spark, to_stored
 from headgate.storage import locations
 from headgate.storage.object_store import ObjectStore, encode
 
-# What an engine of SQL can do that a writer of given rows cannot.
+# Features that a SQL engine can write and an Arrow writer cannot.
 HANDLED: Final = frozenset(
     {"generatedColumns", "allowColumnDefaults", "variantType", "variantType-preview"}
 )
 _READING: Final = 8
 _OPTIMIZE_WRITE: Final = "delta.autoOptimize.optimizeWrite"
 _MANY: Final = 16  # files of a partition
-_TINY: Final = 16  # of them make at most one of the size wanted
+_TINY: Final = 16  # of them make at most one of the target size
 _UNFINISHED: Final = "_temporary"  # where Spark's tasks write what is not committed yet
-_TAIL: Final = 64 << 10  # of a file that is not on this machine: most footers lie within
+_TAIL: Final = 64 << 10  # bytes read of a file on an object store: most footers fit
 _LONGEST_FOLDER: Final = 255  # bytes
 _UNESCAPED: Final = r"""[^\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""  # what Spark leaves in a folder's name
 _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
@@ -70,7 +70,7 @@ _EPOCH: Final = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 @dataclass(frozen=True)
 class Target:
-    """What is written to: a table as it is, or as the commit will make it."""
+    """The table to write to, as it is or as the commit will change it."""
 
     label: str
     location: str
@@ -93,7 +93,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Staging:
-    """Where a statement's files go, and how."""
+    """The folder for a statement's files, and how to write them."""
 
     folder: str  # inside the table; the transaction's id is its first part
     now_ms: int
@@ -102,12 +102,12 @@ class Staging:
 
 
 def stage(frame: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
-    """Write rows of any columns that fit the table, and give the actions that add them."""
+    """Convert rows to the table's columns, write them, and return the actions that add them."""
     return stage_conformed(conformed_to(frame, target), target, staging)
 
 
 def conformed_to(frame: DataFrame, target: Target) -> DataFrame:
-    """Give rows of any columns that fit the table in its own, keeping its rules."""
+    """Convert rows to the table's columns, and add the checks of its rules."""
     refuse_unwritable(target)
     with translated():
         return conformed(frame, target.schema, target.metadata.configuration, table=target.label)
@@ -125,7 +125,7 @@ def refuse_unwritable(target: Target) -> None:
 
 
 def stage_conformed(rows: DataFrame, target: Target, staging: Staging) -> list[AddFile]:
-    """Write rows that are in the table's columns and keep its rules."""
+    """Write rows that are already converted to the table's columns and checked."""
     files = _Writing(rows, target, staging)
     try:
         files.write()
@@ -136,8 +136,8 @@ def stage_conformed(rows: DataFrame, target: Target, staging: Staging) -> list[A
 
 
 def take_away(store: ObjectStore, folder: str) -> None:
-    """Remove the files of a folder that nobody will name."""
-    with contextlib.suppress(HeadgateError):  # what is left is garbage, and vacuum's to collect
+    """Delete the files of a folder that no commit will add."""
+    with contextlib.suppress(HeadgateError):  # vacuum deletes what remains
         for item in list(store.list(folder, recursive=True)):
             store.delete(item.path)
 
@@ -165,7 +165,7 @@ class _Writing:
         self._put(self._rows, self._staging.folder, self._names, {})
 
     def added(self) -> list[AddFile]:
-        """Give the actions; many small files are gathered first, and large ones cut."""
+        """Return the actions; many small files are merged before, and large ones split."""
         found = self._footers(self._staging.folder)
         if "maxRecordsPerFile" not in self._staging.options:
             if small := self._small(found):
@@ -202,21 +202,21 @@ class _Writing:
     def _put(
         self, rows: DataFrame, folder: str, names: Sequence[str], options: Mapping[str, str]
     ) -> None:
-        told = {
-            # Nothing but data files: who they belong to is said by the folder's name.
+        settings = {
+            # Nothing but data files: the folder's name is enough to know their transaction.
             "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
             "parquet.summary.metadata.level": "NONE",
             **self._staging.options,
             **options,
         }
-        writer = rows.write.mode("append").options(**told)
+        writer = rows.write.mode("append").options(**settings)
         if names:
             writer = writer.partitionBy(*names)
         with translated(), writing_files(self._spark):
             writer.parquet(hadoop(locations.join(self._target.location, folder)))
 
     def _cut(self, item: _Written, at: int) -> None:
-        """Write a file that is too large again, as several of the size wanted."""
+        """Rewrite a file that is too large as several of the target size."""
         rows = max(1, item.metadata.num_rows * self._target_size // item.size)
         frame = self._again([item], self._stored).coalesce(1)
         folder = self._within(f"cut-{at}", item.folder)
@@ -325,14 +325,14 @@ class _Writing:
                     f"Java cannot name a folder for a value of {item.name!r}: it got {folder!r}.",
                     remedy="Start Spark where the locale is one of UTF-8, such as LC_ALL=C.UTF-8.",
                 )
-            told = None if text == NULL_FOLDER else locations.decode(text)
-            if told is None:
+            decoded = None if text == NULL_FOLDER else locations.decode(text)
+            if decoded is None:
                 values[physical_name(item)] = None
                 continue
             read = (
-                bytes.fromhex(told)
+                bytes.fromhex(decoded)
                 if item.type == BINARY
-                else parse_partition_value(told, item.type)
+                else parse_partition_value(decoded, item.type)
             )
             values[physical_name(item)] = format_partition_value(read, item.type)
         return values
@@ -381,18 +381,18 @@ def _partition_column(column: Column, item: StructField, folder: str) -> Column:
         F.raise_error(refusal(F.lit(f"{NULL_FOLDER!r} cannot be a partition value"))),
     )
     if item.type == TIMESTAMP:  # intervals overflow to NULL outside ANSI mode
-        said = f"A value of column {item.name!r} is out of range for a partition value"
+        message = f"A value of column {item.name!r} is out of range for a partition value"
         lost = column.isNotNull() & text.isNull()
-        guarded = guarded.when(lost, F.raise_error(refusal(F.lit(said))))
+        guarded = guarded.when(lost, F.raise_error(refusal(F.lit(message))))
     if item.type in (STRING, BINARY):  # of a disk; what is written of other types is short
         length = F.octet_length(text) + 2 * F.length(F.regexp_replace(text, _UNESCAPED, ""))
         room = _LONGEST_FOLDER - len(f"{folder}=".encode())
         long = (3 * F.octet_length(text) > room) & (length > room)
-        said = f"A value of column {item.name!r} is too long for the name of a folder"
-        guarded = guarded.when(long, F.raise_error(refusal(F.lit(said))))
+        message = f"A value of column {item.name!r} is too long for the name of a folder"
+        guarded = guarded.when(long, F.raise_error(refusal(F.lit(message))))
     if not item.nullable:  # the empty text reads as null
-        said = f"Column {item.name!r} may not be null, and as a partition value '' is"
-        guarded = guarded.when(text == "", F.raise_error(refusal(F.lit(said))))
+        message = f"Column {item.name!r} may not be null, and as a partition value '' is"
+        guarded = guarded.when(text == "", F.raise_error(refusal(F.lit(message))))
     return guarded.otherwise(text)
 
 

@@ -1,4 +1,4 @@
-"""Spark's schemas <-> Delta's: one JSON for both, but for what each has that the other has not."""
+"""Convert schemas between Spark and Delta: one JSON format, with a few differences."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def _spark_type(
             )
         case _:
             field = {"name": "value", "type": str(data_type), "nullable": True, "metadata": {}}
-            told = spark_types.StructType.fromJson({"type": "struct", "fields": [field]})
-            return told.fields[0].dataType
+            converted = spark_types.StructType.fromJson({"type": "struct", "fields": [field]})
+            return converted.fields[0].dataType
 
 
 def spark_schema(schema: StructType) -> spark_types.StructType:
