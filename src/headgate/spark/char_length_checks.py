@@ -14,7 +14,7 @@ from headgate.spark.nested_conditions import Holds, Path, in_elements, in_field,
 
 
 def fitted(column: Column, data_type: DataType, limits: CharLengths) -> Column:
-    """Cut spaces that are too many, and fill up; what is too long stays as it is."""
+    """Cut trailing spaces to the declared length and pad CHAR; leave longer texts as they are."""
     if not limits.is_limited:
         return column
     if limits.length is not None:
@@ -43,7 +43,7 @@ def fitted(column: Column, data_type: DataType, limits: CharLengths) -> Column:
 
 
 def lengths(data_type: DataType, limits: CharLengths, path: Path) -> Iterator[tuple[Holds, str]]:
-    """Give a condition for each text of a declared length, and the place of the text."""
+    """Yield a condition for each text with a declared length, and its path."""
     if not limits.is_limited:
         return
     if (length := limits.length) is not None:

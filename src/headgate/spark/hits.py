@@ -83,7 +83,7 @@ def find_hits(found: DataFrame, files: Files) -> list[Hit]:
 
 
 def positions(parts: Iterable[tuple[int, bytes]]) -> list[int]:
-    """Read Spark's bitmaps, each with the number of its bucket, as positions in a file."""
+    """Convert Spark's bitmaps, each with its bucket number, to positions in a file."""
     rows: list[int] = []
     for bucket, bits in sorted(parts):
         flags = pa.Array.from_buffers(pa.bool_(), 8 * len(bits), [None, pa.py_buffer(bits)])
@@ -93,7 +93,7 @@ def positions(parts: Iterable[tuple[int, bytes]]) -> list[int]:
 
 
 def split(snapshot: Snapshot, hits: Sequence[Hit]) -> Split:
-    """Decide for each file, by what the table says or by how much of it is hit."""
+    """Decide how to change each file, by the table's property or by how many rows match."""
     mode = _mode(snapshot)
     whole, vectored, rewritten = [], [], []
     for hit in hits:
@@ -114,7 +114,7 @@ def _is_rewritten(mode: Mode, num_hit: int, live: int | None) -> bool:
 
 
 def vectors(snapshot: Snapshot, hits: Sequence[Hit]) -> list[tuple[AddFile, list[int]]]:
-    """Give for each file all rows that are gone: those that were before, and those hit now."""
+    """Return all deleted rows of each file: those deleted before, and the matching ones."""
     return [(hit.file, [*deleted_in(snapshot, hit.file), *hit.rows]) for hit in hits]
 
 

@@ -1,6 +1,6 @@
-"""A lake: the tables of a session as DataFrames, in and out, and in SQL.
+"""A lake: read and write the tables of a session as DataFrames and with SQL.
 
-Reads are bound to a version when they are asked for. Every write is a transaction of its own that
+A read is bound to a version when it is requested. Every write is a transaction of its own that
 either becomes one commit or leaves nothing.
 """
 

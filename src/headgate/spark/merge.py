@@ -154,7 +154,7 @@ class _Merging:
         self._by_source = any(c.when is When.NOT_MATCHED_BY_SOURCE for c in merging.clauses)
 
     def run(self) -> Outcome:
-        # A clause about rows that match nothing concerns all rows there are.
+        # A clause for unmatched rows of the table needs all files.
         files = self._statement.plan(None if self._by_source else self._merge.predicate)
         if not files:  # a wrong ON is refused all the same
             with translated():
@@ -175,7 +175,7 @@ class _Merging:
         if not actions:
             return Outcome(None, counts)
         with translated():
-            # Read once more, without its columns: of a source written down this takes its footers.
+            # Counted without reading columns: of a temporary source only the footers are read.
             num_source_rows = self._merge.source.count()
         counted = {
             "numSourceRows": num_source_rows,
@@ -196,7 +196,7 @@ class _Merging:
     # Names
 
     def _scoped(self, clause: Clause) -> Clause:
-        """Have names in a clause about rows of one side mean that side's columns."""
+        """Resolve names in a clause for rows of one side to that side's columns."""
         condition, values = clause.condition, clause.assignments
         texts = [text for text in (condition, *values.values()) if text is not None]
         if not texts:
@@ -209,8 +209,7 @@ class _Merging:
             elif clause.when is When.NOT_MATCHED_BY_SOURCE:
                 alias = self._merge.target_alias
                 side = self._statement.frame([]).alias(alias)
-            # Looked at even if no row should match; and what names columns of a side that has no
-            # row here would find nothing but NULL in them.
+            # Checked even if no row matches. Columns of the other side would all be NULL here.
             _ = side.select(*map(column_of, texts)).schema
             if clause.when is When.MATCHED:
                 return clause
@@ -225,7 +224,7 @@ class _Merging:
     # Finding
 
     def _find(self, files: Sequence[AddFile]) -> _Found:
-        """Join once, to learn which rows are concerned."""
+        """Join once, to find the matching rows."""
         if all(clause.when is When.NOT_MATCHED for _, clause in self._clauses):
             return _Found([], None)
         how = "left" if self._by_source else "inner"
@@ -279,7 +278,7 @@ class _Merging:
         )
 
     def _only_deletes(self) -> bool:
-        """Whether a row that matches is deleted, whatever matches it: then many masters agree."""
+        """Whether a matching row is deleted in any case: then several source rows may match it."""
         matched = [c for _, c in self._clauses if c.when is When.MATCHED]
         return len(matched) == 1 and matched[0].do is Do.DELETE and matched[0].condition is None
 
@@ -290,7 +289,7 @@ class _Merging:
         return left.join(right, column_of(self._merge.on), how)
 
     def _clause(self, *when: When) -> Column:
-        """Give the number of the clause that concerns a pair, or a row without a partner; or -1."""
+        """Return the number of the clause for a pair or an unmatched row, or -1."""
         both = F.col(_TARGET).isNotNull() & F.col(_SOURCE).isNotNull()
         about = {
             When.MATCHED: both,
@@ -356,7 +355,7 @@ class _Merging:
         return self._kept(hits).count()
 
     def _new_rows(self, joined: DataFrame, *when: When) -> DataFrame:
-        """Give the rows that clauses make, of pairs and of rows without a partner."""
+        """Return the rows that clauses produce from pairs and unmatched rows."""
         marked = joined.withColumn(_CLAUSE, self._clause(*when))
         making = [(n, c) for n, c in self._clauses if c.when in when and c.do is not Do.DELETE]
         rows = marked.where(F.col(_CLAUSE).isin([n for n, _ in making]))
@@ -373,7 +372,7 @@ class _Merging:
         return with_generated(new, self._schema)
 
     def _values(self, rows: DataFrame, clause: Clause) -> dict[str, Column]:
-        """Give the value of every column as a clause has it."""
+        """Return the value of every column according to a clause."""
         given = self._all_of_source(clause) if clause.values is None else clause.assignments
         for path in given:
             field = field_of(self._schema, path[0], self._label)
@@ -431,7 +430,7 @@ class _Merging:
         return grown(self._statement, brought)
 
     def _taken(self, clause: Clause) -> list[tuple[str, ...]]:
-        """List the columns that a clause gives the source's value of the same name."""
+        """List the columns that a clause sets to the source's column of the same name."""
         alias = fold(self._merge.source_alias)
         return [
             path
@@ -483,7 +482,7 @@ def _in_deltas_words(counted: Mapping[str, int]) -> dict[str, int]:
 
 
 def _qualified(both: DataFrame, text: Expression, alias: str) -> Expression:
-    """Put a table's name before the columns that both tables have; Spark says where they stand."""
+    """Qualify columns that both tables have, at the positions that Spark reports."""
     try:
         _ = both.select(column_of(text)).schema  # over Spark Connect only now something is resolved
         return text

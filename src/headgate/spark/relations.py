@@ -53,7 +53,7 @@ _REMOTE_WIDTH: Final = 59  # of the name that a DataFrame gets over Spark Connec
 
 @dataclass(frozen=True)
 class Relations:
-    """A piece of text, what stands for the tables in it, and what is read of each."""
+    """A piece of text, the DataFrames for the tables in it, and the scan of each."""
 
     spliced: Spliced
     has_subqueries: bool
@@ -237,7 +237,7 @@ class Resolver:
         return frames, scans
 
     def ask(self, relations: Relations) -> DataFrame:
-        """Give what a query answers."""
+        """Return the result of a query."""
         frames: dict[str, Any] = dict(relations.frames)
         if not frames:
             text = relations.spliced.expression
@@ -246,9 +246,9 @@ class Resolver:
         return self.asked(relations.spliced, lambda: resolved(self._spark.sql(text, **frames)))
 
     def asked(self, text: Piece | Spliced, ask: Callable[[], Answer], *, begins: int = 0) -> Answer:
-        """Ask Spark; where it says what is wrong, point at the place in the script.
+        """Call Spark, and report its errors at the position in the script.
 
-        What is asked has as many characters of our own before the user's as `begins` says.
+        The text that Spark parses begins with `begins` characters that are not the user's.
         """
         try:
             with quietly():
@@ -269,14 +269,14 @@ class Resolver:
             raise self.refused(at, why, remedy) from error
 
     def _unknown(self, error: AnalysisException) -> Name | None:
-        """Return the name in the text that Spark knows no table by, if that is the fault."""
+        """Return the name that Spark cannot resolve, if that is the error."""
         key = _UNKNOWN.get(error.getCondition() or "")
         name = (error.getMessageParameters() or {}).get(key or "", "")
         parts = tuple(map(fold, parts_of(name) or ()))
         return next((n for n in self._foreign if tuple(map(fold, n.parts)) == parts), None)
 
     def _hint(self, name: Name) -> str | None:
-        """Return a remedy that names the table that is meant."""
+        """Return a remedy that suggests a similar table."""
         try:
             hint = self._session.suggestion(".".join(name.parts))
         except InvalidNameError:

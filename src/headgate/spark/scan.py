@@ -109,10 +109,10 @@ def dataframe(
     without: Mapping[str, Sequence[int]] | None = None,
     only: Mapping[str, Sequence[int]] | None = None,
 ) -> DataFrame:
-    """Read files of a snapshot, in the table's columns; with where each row lies, if asked.
+    """Read files of a snapshot, in the table's columns; if `located`, with each row's position.
 
-    `without` has for some files, by their paths, further rows that are left out; `only` has for
-    every file the rows that are read, none of them deleted.
+    `without` lists for some files, by path, further rows to leave out; `only` lists for every file
+    the rows to read, none of them deleted.
     """
     left_out = without or {}
     scan = _Scan(spark, snapshot, located=located)
@@ -164,7 +164,7 @@ def by_partition(
 
 
 def partitions(spark: SparkSession, snapshot: Snapshot, files: Sequence[AddFile]) -> DataFrame:
-    """Give one row for each group of `by_partition`: its number as `FILE`, and its values."""
+    """Return one row for each group of `by_partition`: its number as `FILE`, and its values."""
     groups = list(by_partition(snapshot, files))
     items = _partitioned(snapshot)
     columns = {
@@ -178,7 +178,7 @@ def partitions(spark: SparkSession, snapshot: Snapshot, files: Sequence[AddFile]
 
 
 def deleted_in(snapshot: Snapshot, file: AddFile) -> Sequence[int]:
-    """Give the positions of a file's rows that are deleted already, ascending."""
+    """Return the positions that a file's deletion vector marks, ascending."""
     if file.deletion_vector is None:
         return ()
     layout = Layout(
@@ -196,7 +196,7 @@ def _label(snapshot: Snapshot) -> str:
 
 
 class _Scan:
-    """How the files of one snapshot are read."""
+    """Reads the files of one snapshot."""
 
     def __init__(self, spark: SparkSession, snapshot: Snapshot, *, located: bool) -> None:
         self._spark = spark
@@ -224,7 +224,7 @@ class _Scan:
         return self._spark.createDataFrame([], schema)
 
     def plain(self, files: Sequence[AddFile]) -> list[DataFrame]:
-        """Read files without deleted rows: one scan for each group of few, one for many."""
+        """Read files without deleted rows: a scan per partition if there are few, else one scan."""
         if not files:
             return []
         groups = by_partition(self._snapshot, files)
@@ -246,7 +246,7 @@ class _Scan:
         return [self._joined(files, [_words(rows) for rows in deleted], bit=0)]
 
     def chosen(self, files: Sequence[AddFile], rows: Sequence[Sequence[int]]) -> DataFrame:
-        """Read of each file the rows at some positions."""
+        """Read only the rows at some positions of each file."""
         if _num_words(rows) > _MOST_WORDS:
             return self._sparsely(files, rows, "left_semi")
         return self._joined(files, [_words(places) for places in rows], bit=1)
@@ -259,7 +259,7 @@ class _Scan:
         return self._in_columns(self._files(files), values)
 
     def _foldered(self, folder: str, files: Sequence[AddFile]) -> DataFrame:
-        """Let Spark take values from the names of folders, which say what the log says."""
+        """Let Spark parse partition values from folder names, which equal those in the log."""
         location = locations.normalize(self._snapshot.location)
         base = hadoop(locations.join(location, folder) if folder else location)
         values = {item.name: F.col(quoted(item.name)) for item in self._partitioned}
@@ -273,10 +273,10 @@ class _Scan:
     def _joined(
         self, files: Sequence[AddFile], words: Sequence[pa.ListArray] | None, *, bit: int
     ) -> DataFrame:
-        """Look up what is known of each row's file by the file's name; keep rows with that bit.
+        """Join rows with the log's facts about their file, by its name; keep rows with that bit.
 
-        By a number made of the name: to look texts up takes Spark several times as long. `_sure`
-        holds the names themselves against each other.
+        Joined by a hash of the name, several times faster in Spark than by text; `_sure` compares
+        the names themselves.
         """
         rows, key = self._keyed(files, *(() if words is None else (ROW,)))
         known = F.broadcast(self._known(files, words))
@@ -295,7 +295,7 @@ class _Scan:
     def _sparsely(
         self, files: Sequence[AddFile], places: Sequence[Sequence[int]], how: str
     ) -> DataFrame:
-        """Leave rows out, or keep them, one by one: few of them in files of very many rows."""
+        """Drop or keep single rows by a join: for few rows in files with very many."""
         rows, key = self._keyed(files, ROW)
         keys = self._known_by(files)
         named = pa.table(
@@ -340,7 +340,7 @@ class _Scan:
         return rows.select("*", *found)
 
     def _keyed(self, files: Sequence[AddFile], *hidden: str) -> tuple[DataFrame, Column]:
-        """Give the rows, and of each row the name its file is known by."""
+        """Return the rows, and for each row the name of its file."""
         if self._have_unique_last_names(files):
             return self._files(files, _NAME, *hidden), F.col(_NAME)
         if all(map(is_plain, self._keys(files))):
@@ -350,7 +350,7 @@ class _Scan:
         return self._files(files, FILE, *hidden), decoded
 
     def _have_unique_last_names(self, files: Sequence[AddFile]) -> bool:
-        """Whether the ends of names are enough: every row's is looked up, and long ones cost."""
+        """Whether last parts of names are unique: shorter names make the join faster."""
         names = [file.path.rpartition("/")[2] for file in files]
         return len(set(names)) == len(names) and all(map(is_simple, names))
 
@@ -376,7 +376,7 @@ class _Scan:
         return table.select(*kept)
 
     def _in_columns(self, rows: DataFrame, values: Mapping[str, Column]) -> DataFrame:
-        """Bring what was read into the table's columns."""
+        """Convert what was read to the table's columns."""
         columns = [self._column(item, values) for item in self._schema.fields]
         if self._located:
             columns += [quoted(FILE), quoted(ROW)]
@@ -386,7 +386,7 @@ class _Scan:
         return rows.select(*columns)
 
     def _column(self, item: StructField, values: Mapping[str, Column]) -> Column | str:
-        """Give a column, by its name where nothing changes: each `Column` asks the JVM a lot."""
+        """Return a column, by name if it is unchanged: each `Column` costs calls to the JVM."""
         if item.name in values:
             return values[item.name].alias(item.name)
         wanted, stored = to_spark(item.type), physical_name(item)
@@ -412,7 +412,7 @@ def _sure(key: Column, column: Column) -> Column:
 
 
 def _schema(snapshot: Snapshot) -> StructType:
-    """Give a table's columns, with the names files have for them where those differ."""
+    """Return a table's columns, with physical names where the table maps columns."""
     if mapping_mode(snapshot.protocol, snapshot.metadata) == "none":
         return without_mapping(snapshot.schema)
     return snapshot.schema
@@ -427,15 +427,15 @@ def _partition(item: StructField) -> str:
     return helper_column(f"partition_{physical_name(item)}")
 
 
-# Values out of the log
+# Values from the log
 
 
 def _by_folder(
     groups: Mapping[tuple[str | None, ...], Sequence[AddFile]], partitioned: Sequence[StructField]
 ) -> dict[str, list[AddFile]] | None:
-    """Group files by the folder that their partitions' folders lie in, `part=1/other=x`.
+    """Group files by the folder that contains their partition folders, `part=1/other=x`.
 
-    None if one has values that its folders do not say, in the very letters of the log.
+    None if the folder names of a file differ from its partition values in the log.
     """
     if any(item.type not in _FOLDERED for item in partitioned):
         return None
@@ -455,7 +455,7 @@ def _by_folder(
 
 
 def _partition_text(label: str, file: AddFile, item: StructField) -> str | None:
-    """Give a partition value as Spark reads it in a cast, whatever its session's time zone."""
+    """Return a partition value as text that Spark casts the same in every time zone."""
     match partition_value(label, file, item):
         case None:
             return None
@@ -487,7 +487,7 @@ def _typed(text: Column, data_type: DataType) -> Column:
 
 
 def _together(rows: Sequence[int], others: Sequence[int]) -> Sequence[int]:
-    """Give positions that are in one of two ascending sequences, ascending."""
+    """Merge two ascending sequences of positions."""
     return sorted({*rows, *others}) if rows and others else rows or others
 
 
@@ -496,7 +496,7 @@ def _num_words(rows: Sequence[Sequence[int]]) -> int:
 
 
 def _words(rows: Sequence[int]) -> pa.ListArray:
-    """Give deleted positions, ascending, as bits of 64-bit words: one list of them."""
+    """Convert ascending positions to bits of a list of 64-bit words."""
     count = rows[-1] // 64 + 1 if rows else 0
     # One more place than there are bits, and nothing in it: so there are nulls, and bits of them.
     marked = pc.inverse_permutation(pa.array(rows, pa.int64()), max_index=64 * count)
@@ -505,7 +505,7 @@ def _words(rows: Sequence[int]) -> pa.ListArray:
 
 
 def input_files(frame: DataFrame) -> frozenset[str]:
-    """Give the files a DataFrame reads, in the one spelling of where they lie."""
+    """Return the normalized URLs of the files that a DataFrame reads."""
     return frozenset(locations.normalize(name) for name in frame.inputFiles())
 
 

@@ -39,7 +39,7 @@ def _widens(statement: Statement) -> Widens:
 
 
 def evolved(statement: Statement, schema: StructType) -> tuple[list[Action], Target]:
-    """Give what makes the table one of this schema, and the table as it then is."""
+    """Return the actions that change the table's schema, and the table after them."""
     base = statement.base
     mapped = features.mapping_mode(base.protocol, base.metadata) != "none"
     metadata = with_schema(base.metadata, schema, mapped=mapped, new_name=statement.new_column_name)

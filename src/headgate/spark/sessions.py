@@ -51,9 +51,9 @@ class Setting:
     use: Use = Use.CHECKED
 
 
-# Everything else is kept out of our plans: casts into a table's columns are `try_cast` with a
-# check (`conforming.assigned`), readers get their options with each read (`paths.OPTIONS`), and
-# partition values are written and read as texts that no time zone changes.
+# Nothing else affects our plans: casts to a table's columns are `try_cast` with a check
+# (`store_assignment.assigned`), each read passes its own options (`file_names.OPTIONS`), and
+# partition values are written and read as text that does not depend on the time zone.
 SETTINGS: Final = (
     # Names
     Setting(
@@ -197,7 +197,7 @@ def _builder(name: str, master: str, config: Mapping[str, str]) -> SparkSession.
 
 
 def check(spark: SparkSession) -> None:
-    """Refuse to go on with a session whose settings would change results.
+    """Refuse a session whose settings would change results.
 
     Settings change between statements, so every statement calls this first.
     """
@@ -253,7 +253,7 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 def resolved(frame: DataFrame) -> DataFrame:
-    """Have Spark say now what is wrong: over Spark Connect it would say it when asked for rows."""
+    """Make Spark report errors now: over Spark Connect it does so only when rows are requested."""
     if is_remote(frame.sparkSession):
         _ = frame.schema
     return frame
@@ -270,7 +270,7 @@ def writing_files(spark: SparkSession) -> AbstractContextManager[None]:
 
 @contextmanager
 def strict_expressions(spark: SparkSession, what: str) -> Iterator[None]:
-    """Have expressions that belong to a table resolved in ANSI mode, whatever the session's is.
+    """Resolve expressions of a table in ANSI mode, in spite of the session's setting.
 
     They are resolved inside this context by classic Spark. Over Spark Connect they are resolved
     later, together with the caller's own expressions: a session in another mode is refused.

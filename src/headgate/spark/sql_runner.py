@@ -157,7 +157,7 @@ class _Script:
         return replaces and mode.lower() == "dynamic" and is_open
 
     def _replaced(self, inserting: statements.Insert) -> str | None:
-        """Give the condition on the rows that an INSERT replaces."""
+        """Return the condition on the rows that an INSERT replaces."""
         match inserting.mode:
             case statements.ReplaceWhere(condition):
                 return condition.text
@@ -195,7 +195,7 @@ class _Script:
         )
 
     def _columns(self, inserting: statements.Insert, schema: StructType) -> list[StructField]:
-        """Give the columns that a row's values are for, in order."""
+        """Return the columns that values are given for, in order."""
         if inserting.columns:
             return [field_of(schema, name, str(inserting.target)) for name in inserting.columns]
         static = {fold(item.column) for item in inserting.partition if item.value is not None}
@@ -204,7 +204,7 @@ class _Script:
     def _in_columns(
         self, inserting: statements.Insert, rows: DataFrame, schema: StructType
     ) -> DataFrame:
-        """Give rows the names of the columns they are for."""
+        """Rename the columns of rows to those they are inserted into."""
         if not inserting.by_name:
             columns = self._columns(inserting, schema)
             if len(rows.columns) != len(columns):
@@ -367,7 +367,7 @@ class _Script:
     def _point_at_fault(
         self, statement: Statement, merging: statements.MergeInto, planned: Merge, target: TableName
     ) -> None:
-        """Have Spark look at each expression alone, and say of the first it cannot read where."""
+        """Let Spark check each expression alone, and report the position of the first error."""
         sides = {
             When.NOT_MATCHED: planned.source.alias(planned.source_alias),
             When.NOT_MATCHED_BY_SOURCE: statement.frame([]).alias(planned.target_alias),
@@ -388,7 +388,7 @@ class _Script:
         relations = self._find.relations(merging.source, sources=statement.sources)
         frame = self._find.ask(relations)
         self._find.record(statement, relations)
-        # Read twice, rows must be the same twice: what may change is written down once.
+        # Rows are read twice and must be the same: those that may change are written to a folder.
         made_of = contents(merging.source.text)
         if made_of.is_rowwise and not made_of.is_choosing and not relations.foreign:
             return frame
@@ -449,7 +449,7 @@ class _Script:
         return Clause(when, do, condition, given_values)
 
     def _plain(self, piece: Piece, target: TableName) -> str:
-        """Give an expression that may have no subqueries."""
+        """Return an expression; raise if it has subqueries."""
         relations = self._find.relations(piece, target=target)
         if relations.has_subqueries:
             raise self._find.refused(piece.start, "MERGE takes no subqueries in its clauses")
@@ -472,7 +472,7 @@ def _look_at(rows: DataFrame, text: str) -> None:
 
 
 def _expressions(clause: statements.MergeClause) -> list[Piece]:
-    """Give what a clause has Spark compute, in the order of the text."""
+    """Yield the expressions of a clause, in the order of the text."""
     found = [] if clause.condition is None else [clause.condition]
     match clause.action:
         case statements.MergeUpdate(assignments):
@@ -483,7 +483,7 @@ def _expressions(clause: statements.MergeClause) -> list[Piece]:
 
 
 def _labels(target: TableName, alias: str | None) -> list[tuple[str, ...]]:
-    """Give what a table's columns may be qualified with."""
+    """Return the names that a table's columns may be qualified with."""
     if alias is not None:
         return [(alias,)]
     parts = (target.catalog, target.schema, target.table)
@@ -495,7 +495,7 @@ def _called(source: statements.TableReference | Piece) -> str:
 
 
 def _column(name: Name, target: Name, alias: str) -> Path:
-    """Give the column that is assigned to, without what it may be qualified with."""
+    """Return the assigned column, without its qualifier."""
     parts = name.parts
     for label in (target.parts, target.parts[-1:], (alias,)):
         if len(parts) > len(label) and list(map(fold, parts[: len(label)])) == list(

@@ -1,4 +1,4 @@
-"""A DataFrame a caller brings -> one in the table's columns that keeps the table's rules.
+"""Convert a caller's DataFrame to the table's columns, and check the table's rules.
 
 Columns are found by name, whatever their case. What can be assigned is what SQL's strict
 assignment allows: values that do not fit are refused when the rows are computed, in every session:
@@ -63,7 +63,7 @@ class Rule:
 def conformed(
     frame: DataFrame, schema: StructType, properties: Mapping[str, str], *, table: str
 ) -> DataFrame:
-    """Give the same rows in the table's columns; refuse columns that cannot be."""
+    """Convert rows to the table's columns; raise for columns that cannot be converted."""
     given = from_spark(frame.schema)
     refuse_reserved_names(given, "The rows")
     by_name: dict[str, StructField] = {}
@@ -257,7 +257,7 @@ def _is_number(data_type: DataType) -> bool:
 
 
 def with_lengths(rows: DataFrame, schema: StructType, *, only: Column | None = None) -> DataFrame:
-    """Bring texts to the lengths that were declared for them, as far as spaces are concerned."""
+    """Cut or pad spaces of texts to their declared lengths."""
     changed = {}
     for item in schema.fields:
         if (limits := char_lengths(item)).is_limited:
@@ -283,10 +283,10 @@ def checked(
     generated: Set[str] = frozenset(),
     only: Column | None = None,
 ) -> DataFrame:
-    """Put every rule into a column, where no filter can be moved past it.
+    """Put the check of every rule into a column, so that no filter is moved in front of it.
 
-    `generated` are columns given although they are generated, by their folded names; `only` says
-    which rows are new, where others are rows of the table already.
+    `generated` are generated columns that the caller provided, by folded name; `only` marks the new
+    rows, if others are in the table already.
     """
     rules = rules_of(schema, properties)
     strict = strict_expressions(rows.sparkSession, "Constraints and generated columns")
@@ -319,7 +319,7 @@ def _guarded(
         return rows
     columns = [F.col(quoted(item.name)) for item in schema.fields]
     row = F.substring(F.to_json(F.struct(*columns)), 1, _SHOWN)
-    # In a column that is written: one without a type is in no file.
+    # Attach the check to a column that is written; columns of type VOID are in no file.
     written = next(item.name for item in schema.fields if item.type != VOID)
     guarded = F.col(quoted(written))
     for kept, what in reversed(guards):

@@ -224,11 +224,10 @@ class _Writing:
         self._target.store.delete(item.path)
 
     def _small(self, found: Sequence[_Written]) -> dict[str, list[_Written]]:
-        """Choose small files that are worth another pass over them, by their folder.
+        """Choose small files to merge, by folder.
 
-        Many tiny ones by default: there the pass costs little beside what was done, and a write of
-        few tasks has none. `delta.autoOptimize.optimizeWrite` asks for all that are too small, or
-        for none.
+        By default only many tiny files, where merging costs little beside the write itself.
+        `delta.autoOptimize.optimizeWrite` selects all files that are too small, or none.
         """
         match self._target.metadata.configuration.get(_OPTIMIZE_WRITE, "").lower():
             case "true":
@@ -244,7 +243,7 @@ class _Writing:
         return {folder: items for folder, items in folders.items() if len(items) >= many}
 
     def _gather(self, small: Mapping[str, Sequence[_Written]]) -> None:
-        """Write small files again, as few of the size wanted in each folder."""
+        """Merge small files into files of the target size, in each folder."""
         numbers = {
             folder: -(-sum(item.size for item in items) // self._target_size)
             for folder, items in small.items()
@@ -275,11 +274,11 @@ class _Writing:
         return read_named(reader, [pattern(hadoop(url)) for url in urls])
 
     def _within(self, part: str, folder: str) -> str:
-        """Give a place in the statement's folder, with the folders of the partition again."""
+        """Return a path in the statement's folder, with the same partition folders."""
         inner = folder.removeprefix(self._staging.folder).strip("/")
         return "/".join(name for name in (self._staging.folder, part, inner) if name)
 
-    # Reading back what Spark wrote
+    # Footers of what Spark wrote
 
     def _footers(self, folder: str) -> list[_Written]:
         store = self._target.store
@@ -374,7 +373,7 @@ def _folder_names(schema: StructType, partitioned: Sequence[StructField]) -> lis
 
 
 def _partition_column(column: Column, item: StructField, folder: str) -> Column:
-    """Write partition values as texts, whatever the session's time zone."""
+    """Convert partition values to text, independent of the session's time zone."""
     text = _partition_text(column, item.type)
     guarded = F.when(
         text == NULL_FOLDER,
