@@ -316,7 +316,6 @@ class _Attempt:
         self.version = change.base.version
         self.timestamp_ms = change.base.timestamp_ms or 0
         self._isolation = isolation
-        self._metadata = change.base.metadata
         self._winners: list[_Winner] = []
         self._composed: bytes | None = None
         self.is_too_large_for_inline = False
@@ -379,9 +378,9 @@ class _Attempt:
     def _compared(self, winner: _Winner) -> Winner:
         changes, metadata = winner.examined.changes, winner.examined.metadata
         if metadata is not None:
-            is_neutral = conflicts.is_neutral(self._metadata, metadata)
+            # Winners before it were neutral too, or there is a conflict already.
+            is_neutral = conflicts.is_neutral(self.change.base.metadata, metadata)
             changes = replaced(changes, neutral=is_neutral)
-            self._metadata = metadata
         commit = winner.commit
         return Winner(
             version=winner.version,
