@@ -110,18 +110,6 @@ class InvalidCommitError(RefusedError):
         super().__init__(f"The commit to {table} is invalid: {listed}.")
 
 
-class VetoedError(RefusedError):
-    """A policy refused the commit. Spec: AU-06."""
-
-    code = "vetoed"
-    remedy = "Read the policy's reason. The veto is final for this commit."
-
-    def __init__(self, policy: str, reason: str) -> None:
-        self.policy = policy
-        self.reason = reason
-        super().__init__(f"Policy {policy} vetoed the commit: {reason}.")
-
-
 class NotPublishedError(RefusedError):
     """The operation needs a version that is not published yet. Spec: CM-27."""
 

@@ -18,7 +18,6 @@ from headgate.errors import (
     RefusedError,
     Retry,
     UnavailableError,
-    VetoedError,
 )
 from headgate.protocol.commit.conflicts import Conflict
 from headgate.protocol.commit.examination import Violation
@@ -35,7 +34,7 @@ STATUS: Final[Mapping[str, int]] = {
         410: "version-gone transaction-expired",
         413: "too-large",
         415: "unsupported-media-type",
-        422: "invalid-commit invalid-data invalid-schema vetoed not-empty not-published"
+        422: "invalid-commit invalid-data invalid-schema not-empty not-published"
         " unsupported-feature unsupported-by-catalog path-access in-the-future log-ahead",
         429: "busy",
         500: "error damaged invariant",
@@ -60,8 +59,6 @@ class Problem(Message, frozen=True, kw_only=True):
     # Fields of some errors.
     table: str | None = None
     txn_id: str | None = None
-    policy: str | None = None
-    reason: str | None = None
     violations: tuple[Violation, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     # The answer to a proposal that was not ratified, with the winners.
@@ -75,9 +72,7 @@ def status_of(code: str) -> int:
 
 def from_error(error: HeadgateError, request_id: str | None = None) -> Problem:
     """Convert an error."""
-    carried: dict[str, Any] = {
-        field: getattr(error, field, None) for field in ("table", "txn_id", "policy", "reason")
-    }
+    carried: dict[str, Any] = {field: getattr(error, field, None) for field in ("table", "txn_id")}
     if isinstance(error, InvalidCommitError):
         carried["violations"] = error.violations
     if isinstance(error, ConflictError):
@@ -136,8 +131,6 @@ def to_error(problem: Problem) -> HeadgateError:
             error.table, error.violations = problem.table or "", problem.violations
         case ConflictError():
             error.table, error.conflicts = problem.table or "", problem.conflicts
-        case VetoedError():
-            error.policy, error.reason = problem.policy or "", problem.reason or ""
         case OutcomeUnknownError():
             error.txn_id = problem.txn_id or ""
     return error

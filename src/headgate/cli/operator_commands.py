@@ -37,7 +37,7 @@ def events(
     a JSON object. To continue later, pass --after with the last sequence you have seen.
 
     For example:
-      headgate events --after 1041
+      headgate events --after 41
       headgate events --follow --table sales.orders
       headgate events --json | jq .sequence
     """
@@ -189,7 +189,7 @@ def listener(
     its position.
 
     For example:
-      headgate listener add warehouse --url https://jobs.example.com/headgate --after 1041
+      headgate listener add warehouse --url https://jobs.example.com/headgate --after 41
       headgate listener list
       headgate listener remove warehouse
     """

@@ -31,7 +31,7 @@ from headgate.client.table_definition import (
     table_operation,
     type_of,
 )
-from headgate.client.transaction import Change, Committed, Committer, Operation, as_text
+from headgate.client.transaction import Change, Committed, Committer, OperationInfo, as_text
 from headgate.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -202,7 +202,7 @@ class Table:
             self._change(
                 base,
                 actions=(*removals(removed, self.committer.clock.now_ms()), *adds),
-                operation=Operation(
+                operation=OperationInfo(
                     "WRITE",
                     {"mode": "Overwrite", "partitionBy": as_text(base.partition_columns)},
                     added_metrics(adds) | removed_metrics(removed),
@@ -228,7 +228,7 @@ class Table:
             self._change(
                 base,
                 actions=removals(removed, self.committer.clock.now_ms()),
-                operation=Operation("DELETE", {"predicate": "[]"}, removed_metrics(removed)),
+                operation=OperationInfo("DELETE", {"predicate": "[]"}, removed_metrics(removed)),
             )
         )
 
@@ -236,7 +236,7 @@ class Table:
         """Set table properties; add the table features that they need."""
         refuse_protected(properties)
         texts = property_texts(properties)
-        operation = Operation("SET TBLPROPERTIES", {"properties": as_text(texts)})
+        operation = OperationInfo("SET TBLPROPERTIES", {"properties": as_text(texts)})
 
         def build(base: Snapshot) -> Alteration:
             after = {**base.metadata.configuration, **texts}
@@ -248,7 +248,7 @@ class Table:
         """Remove table properties; with `if_exists` they need not be set."""
         unset = list(keys)
         refuse_protected(unset)
-        operation = Operation(
+        operation = OperationInfo(
             "UNSET TBLPROPERTIES",
             {"properties": as_text(unset), "ifExists": property_text(if_exists)},
         )
@@ -267,7 +267,7 @@ class Table:
 
     def comment(self, text: str | None) -> Committed:
         """Set the comment of the table; None removes it."""
-        operation = Operation("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
+        operation = OperationInfo("SET TBLPROPERTIES", {"properties": as_text({"comment": text})})
         return self._alter(
             lambda base: Alteration(replaced(base.metadata, description=text), operation)
         )
@@ -363,7 +363,7 @@ class Table:
         self,
         base: Snapshot,
         actions: Sequence[Action],
-        operation: Operation,
+        operation: OperationInfo,
         scans: Sequence[Scan] = (),
         *,
         txn_id: TxnId | None = None,
@@ -449,7 +449,7 @@ class Table:
         self,
         base: Snapshot,
         actions: tuple[Action, ...],
-        operation: Operation,
+        operation: OperationInfo,
         scans: tuple[Scan, ...] = (),
     ) -> Change:
         return Change(self._id, base, self._ways, actions, operation, scans)
@@ -459,7 +459,7 @@ class Table:
         return self._change(
             base,
             actions=tuple(adds),
-            operation=Operation(
+            operation=OperationInfo(
                 "WRITE",
                 {"mode": "Append", "partitionBy": as_text(base.partition_columns)},
                 added_metrics(adds),

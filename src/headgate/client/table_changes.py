@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from headgate.client import arrow_io
 from headgate.client.table_definition import AnySchema, columns_of, with_columns
-from headgate.client.transaction import Operation, as_text
+from headgate.client.transaction import OperationInfo, as_text
 from headgate.clock import Ids
 from headgate.errors import (
     AlreadyExistsError,
@@ -73,7 +73,7 @@ class Alteration:
     """A change of the metadata of a table, and the operation to record."""
 
     metadata: Metadata
-    operation: Operation
+    operation: OperationInfo
     scans: tuple[Scan, ...] = ()
     schema: StructType | None = None  # the new one, which `metadata` does not contain yet
 
@@ -145,7 +145,7 @@ def add_columns(base: Snapshot, columns: Sequence[AddedColumn]) -> Alteration:
         {"column": _column_parameters(item.path, item.field)} | _position_parameter(item.position)
         for item in columns
     ]
-    operation = Operation("ADD COLUMNS", {"columns": as_text(added)})
+    operation = OperationInfo("ADD COLUMNS", {"columns": as_text(added)})
     return Alteration(base.metadata, operation, schema=schema)
 
 
@@ -169,7 +169,7 @@ def alter_column(
         scans = (_all_rows(base),)
     parameters = {"column": as_text(_column_parameters(path, after))}
     parameters |= _position_parameter(change.position)
-    return Alteration(base.metadata, Operation("CHANGE COLUMN", parameters), scans, schema)
+    return Alteration(base.metadata, OperationInfo("CHANGE COLUMN", parameters), scans, schema)
 
 
 def rename_column(base: Snapshot, path: Path, to: str) -> Alteration:
@@ -182,7 +182,7 @@ def rename_column(base: Snapshot, path: Path, to: str) -> Alteration:
     if len(path) == 1:
         partition_by = [to if name == item.name else name for name in partition_by]
     metadata = replaced(base.metadata, partition_columns=partition_by)
-    operation = Operation(
+    operation = OperationInfo(
         "RENAME COLUMN", {"oldColumnPath": dotted(path), "newColumnPath": dotted((*path[:-1], to))}
     )
     return Alteration(metadata, operation, schema=schema)
@@ -207,7 +207,9 @@ def drop_columns(base: Snapshot, paths: Sequence[Path]) -> Alteration:
             )
         _refuse_dependents(base, path, "dropped")
         schema = alteration.dropped(schema, path)
-    operation = Operation("DROP COLUMNS", {"columns": as_text([dotted(path) for path in paths])})
+    operation = OperationInfo(
+        "DROP COLUMNS", {"columns": as_text([dotted(path) for path in paths])}
+    )
     return Alteration(base.metadata, operation, schema=schema)
 
 
@@ -232,7 +234,7 @@ def add_constraint(
     configuration = {**base.properties, f"{CONSTRAINTS}{name.lower()}": condition}
     return Alteration(
         replaced(base.metadata, configuration=configuration),
-        Operation("ADD CONSTRAINT", {"name": name, "expr": condition}),
+        OperationInfo("ADD CONSTRAINT", {"name": name, "expr": condition}),
         (_all_rows(base),),
     )
 
@@ -250,7 +252,7 @@ def drop_constraint(base: Snapshot, name: str, *, if_exists: bool) -> Alteration
         parameters["expr"] = configuration.pop(f"{CONSTRAINTS}{existing}")
     parameters["existed"] = "false" if existing is None else "true"
     metadata = replaced(base.metadata, configuration=configuration)
-    return Alteration(metadata, Operation("DROP CONSTRAINT", parameters))
+    return Alteration(metadata, OperationInfo("DROP CONSTRAINT", parameters))
 
 
 def has_constraint(base: Snapshot, name: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from headgate.arguments import shown
 from headgate.client import arrow_io
-from headgate.client.transaction import Operation, as_text
+from headgate.client.transaction import OperationInfo, as_text
 from headgate.clock import Ids
 from headgate.errors import (
     InvalidArgumentError,
@@ -191,9 +191,9 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
 
 def table_operation(
     name: str, metadata: Metadata, metrics: Mapping[str, int] | None = None
-) -> Operation:
+) -> OperationInfo:
     """Return the operation of a commit such as `CREATE TABLE` or `REPLACE TABLE`."""
-    return Operation(
+    return OperationInfo(
         name,
         {
             "isManaged": "true",

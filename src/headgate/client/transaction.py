@@ -76,7 +76,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class OperationInfo:
     """The operation that a commit records in its `commitInfo`, in Delta's words."""
 
     name: str
@@ -92,7 +92,7 @@ class Change:
     base: Snapshot
     ways: tuple[Way, ...]  # in which the catalog accepts commits of the table
     actions: tuple[Action, ...]
-    operation: Operation
+    operation: OperationInfo
     scans: tuple[Scan, ...] = ()
 
     @property
@@ -309,7 +309,6 @@ class _Attempt:
         self.version = change.base.version
         self.timestamp_ms = change.base.timestamp_ms or 0
         self._isolation = isolation
-        self._metadata = change.base.metadata
         self._winners: list[_Winner] = []
         self._composed: bytes | None = None
         self.is_too_large_for_inline = False
@@ -372,9 +371,9 @@ class _Attempt:
     def _compared(self, winner: _Winner) -> Winner:
         changes, metadata = winner.examined.changes, winner.examined.metadata
         if metadata is not None:
-            is_neutral = conflicts.is_neutral(self._metadata, metadata)
+            # Winners before it were neutral too, or there is a conflict already.
+            is_neutral = conflicts.is_neutral(self.change.base.metadata, metadata)
             changes = replaced(changes, neutral=is_neutral)
-            self._metadata = metadata
         commit = winner.commit
         return Winner(
             version=winner.version,
@@ -434,7 +433,7 @@ class _Attempt:
 
 
 def commit_info(
-    operation: Operation, isolation: Isolation, base: Version | None, *, is_blind: bool
+    operation: OperationInfo, isolation: Isolation, base: Version | None, *, is_blind: bool
 ) -> dict[str, object]:
     """Return the `commitInfo` of a commit, without time and transaction."""
     info: dict[str, object] = {

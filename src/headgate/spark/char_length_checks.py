@@ -12,18 +12,18 @@ from headgate.protocol.schema.types import ArrayType, DataType, MapType, StructT
 from headgate.spark.nested_conditions import Holds, Path, parts_within
 
 
-def fitted(column: Column, data_type: DataType, said: CharLengths) -> Column:
-    """Cut spaces that are too many, and fill up; what is too long stays as it is."""
-    if not said.is_limited:
+def fitted(column: Column, data_type: DataType, limits: CharLengths) -> Column:
+    """Cut trailing spaces to the declared length and pad CHAR; leave longer texts as they are."""
+    if not limits.is_limited:
         return column
-    if said.length is not None:
-        fits = F.char_length(F.rtrim(column)) <= said.length
-        if said.is_char:
-            return F.when(fits, F.rpad(column, said.length, " ")).otherwise(column)
-        return F.when(fits, F.substring(column, 1, said.length)).otherwise(column)
+    if limits.length is not None:
+        fits = F.char_length(F.rtrim(column)) <= limits.length
+        if limits.is_char:
+            return F.when(fits, F.rpad(column, limits.length, " ")).otherwise(column)
+        return F.when(fits, F.substring(column, 1, limits.length)).otherwise(column)
 
     def inner(value: Column, part: DataType, name: str) -> Column:
-        return fitted(value, part, said.at(name))
+        return fitted(value, part, limits.at(name))
 
     match data_type:
         case StructType(fields):
@@ -38,15 +38,15 @@ def fitted(column: Column, data_type: DataType, said: CharLengths) -> Column:
             return column
 
 
-def lengths(data_type: DataType, said: CharLengths, path: Path) -> Iterator[tuple[Holds, str]]:
-    """Give a condition for each text of a declared length, and the place of the text."""
-    if not said.is_limited:
+def lengths(data_type: DataType, limits: CharLengths, path: Path) -> Iterator[tuple[Holds, str]]:
+    """Yield a condition for each text with a declared length, and its path."""
+    if not limits.is_limited:
         return
-    if (length := said.length) is not None:
+    if (length := limits.length) is not None:
         yield (
             lambda column: column.isNull() | (F.char_length(column) <= length),
-            f"{'.'.join(path)}, which is {said.type}",
+            f"{'.'.join(path)}, which is {limits.type}",
         )
     for name, part, _, around in parts_within(data_type):
-        for holds, what in lengths(part, said.at(name), (*path, name)):
+        for holds, what in lengths(part, limits.at(name), (*path, name)):
             yield around(holds), what

@@ -1,6 +1,6 @@
-"""CREATE, REPLACE, ALTER, DROP and their kin: statements about tables and schemas.
+"""CREATE, REPLACE, ALTER, DROP and other statements about tables and schemas.
 
-The client changes tables; Spark comes in where rows are written with the table, or looked at.
+The client changes tables; Spark is used where rows are written with the table, or read.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from headgate.spark.engine import Engine
 from headgate.spark.failures import translated
 from headgate.spark.insert import overwriting
 from headgate.spark.relations import Resolver
+from headgate.spark.schema_conversion import all_nullable, from_spark, quoted
 from headgate.spark.sessions import strict_expressions
 from headgate.spark.statement import Statement, refuse_followed
-from headgate.spark.types import all_nullable, from_spark, quoted
 from headgate.spark.write import Target, conformed_to, stage_conformed
 from headgate.sql import statements
 from headgate.sql.statements import Commented, Creation, Name
@@ -158,12 +158,12 @@ def replace(
     added = statement.stage(rows, statement.target(made.metadata, made.protocol))
     statement.add_scans(made.scans)
     counted = added_metrics(added)
-    told = (
+    recorded = (
         overwriting(made.metadata.partition_columns, counted)
         if operation is None
         else table_operation(operation, made.metadata, counted)
     )
-    committed = statement.commit([*made.actions, *added], told)
+    committed = statement.commit([*made.actions, *added], recorded)
     number = counted["numOutputRows"]
     return Outcome(committed, {"num_affected_rows": number, "num_inserted_rows": number})
 

@@ -36,7 +36,7 @@ from headgate.protocol.schema.types import (
 )
 from headgate.spark.engine import Engine
 from headgate.spark.relations import Resolver
-from headgate.spark.types import quoted, to_spark
+from headgate.spark.schema_conversion import quoted, to_spark
 from headgate.sql import statements
 from headgate.sql.statements import Described, Shown
 
@@ -153,8 +153,8 @@ def _extended(table: Table) -> Iterable[Row]:
     yield "Comment", snapshot.metadata.description or "", ""
     yield "Location", table.location, ""
     yield "Provider", "delta", ""
-    told = ",".join(f"{key}={value}" for key, value in sorted(table.properties.items()))
-    yield "Table Properties", f"[{told}]", ""
+    pairs = ",".join(f"{key}={value}" for key, value in sorted(table.properties.items()))
+    yield "Table Properties", f"[{pairs}]", ""
 
 
 def _column(table: Table, path: Sequence[str]) -> Iterable[Row]:
@@ -216,8 +216,8 @@ def create_text(name: str, metadata: Metadata) -> str:
         and fold(key) not in _GIVEN
     }
     if kept:
-        told = ",\n  ".join(f"{_literal(k)} = {_literal(v)}" for k, v in kept.items())
-        text += f"\nTBLPROPERTIES (\n  {told})"
+        pairs = ",\n  ".join(f"{_literal(k)} = {_literal(v)}" for k, v in kept.items())
+        text += f"\nTBLPROPERTIES (\n  {pairs})"
     for rule, condition in sorted(check_constraints(metadata.configuration).items()):
         text += f";\nALTER TABLE {label} ADD CONSTRAINT {quoted(rule)} CHECK ({condition})"
     return text
@@ -248,14 +248,14 @@ def _spelled(field: StructField) -> str:
 
 
 def _identity(field: StructField) -> str:
-    told = {key.removeprefix(IDENTITY): value for key, value in field.metadata.items()}
-    always = "BY DEFAULT" if told.get("allowExplicitInsert") is True else "ALWAYS"
-    start, step = told.get("start", 1), told.get("step", 1)
+    identity = {key.removeprefix(IDENTITY): value for key, value in field.metadata.items()}
+    always = "BY DEFAULT" if identity.get("allowExplicitInsert") is True else "ALWAYS"
+    start, step = identity.get("start", 1), identity.get("step", 1)
     return f" GENERATED {always} AS IDENTITY (START WITH {start} INCREMENT BY {step})"
 
 
 def _type(data_type: DataType) -> str:
-    """Spell a type; that an array or a map has no null in it cannot be said in SQL."""
+    """Return a type as SQL text, which cannot express that an array or a map has no nulls."""
     match data_type:
         case StructType(fields):
             return f"STRUCT<{', '.join(map(_inner, fields))}>"

@@ -1,6 +1,6 @@
-"""What all statements on a lake share: how tables are read, and how writes are run, and again.
+"""Shared by all statements on a lake: read tables, and run writes, again after a conflict.
 
-Remembers what was read here, so that a write made from it says so; holds nothing else.
+Remembers which tables were read, so that a write of their rows records it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Engine:
     def read(
         self, snapshot: Snapshot, where: Expression | None = None, *, is_past: bool = False
     ) -> DataFrame:
-        """Return the rows of a snapshot that match; what is asked of the past does not change."""
+        """Return the matching rows of a snapshot. Reads of the past are not remembered."""
         sessions.check(self.spark)
         if not is_past:
             self.remember(snapshot)
@@ -72,7 +72,7 @@ class Engine:
     def condition(
         self, where: Expression, snapshot: Snapshot, moment: Moment | None = None
     ) -> Condition:
-        """Read a condition on the rows of one table; the time in it is now, if not another."""
+        """Parse a condition on the rows of one table; its current time is `moment`, or now."""
         moment = moment or moment_of(self.session.clock.now_ms())
         alias = snapshot.label.rpartition(".")[2] or None
         return condition_of(where, snapshot, moment=moment, alias=alias, is_utc=is_utc(self.spark))
@@ -85,7 +85,7 @@ class Engine:
         return Statement(self.spark, table, self._staging, Cut(self.session, resolved))
 
     def staging(self) -> Staging:
-        """Give where files of a table that is being made go, inside it."""
+        """Return the folder for files of a table that is being created."""
         return self._staging(str(self.session.ids.ordered()), self.session.clock.now_ms())
 
     def redo(
@@ -107,7 +107,7 @@ class Engine:
             return run(statement)
 
     def remember(self, snapshot: Snapshot) -> None:
-        """Keep in mind what was read: a later write may be made from it."""
+        """Remember a snapshot that was read: a later write may use its rows."""
         if snapshot.table_id is not None:
             with self._lock:
                 self._reads[snapshot.table_id, snapshot.version] = snapshot

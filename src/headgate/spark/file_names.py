@@ -37,7 +37,7 @@ _SIMPLE: Final = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9_.=-]*(?:/[A-Za-z0-9_=-][A
 
 
 def urls_of(location: str, files: Iterable[AddFile]) -> list[str]:
-    """Give where files of a table lie, in the one spelling."""
+    """Return the normalized URLs of a table's files."""
     base = locations.normalize(location).removesuffix("/")
     return [
         f"{base}/{file.path}" if is_simple(file.path) else _url_of(location, file.path)

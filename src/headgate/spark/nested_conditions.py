@@ -1,6 +1,6 @@
-"""Conditions on what lies within a column: fields of structs, elements, keys and values.
+"""Conditions on values within a column: fields of structs, elements, keys and values.
 
-A condition is made for a place and put around step by step; of what is null itself it holds.
+A condition is built from the innermost value outwards; it is true if an outer value is NULL.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parts_within(data_type: DataType) -> list[tuple[str, DataType, bool, Callabl
 
 
 def not_null(data_type: DataType, path: Path, *, nullable: bool) -> Iterator[tuple[Holds, str]]:
-    """Give a condition for each place that may not be null, within what is not null itself."""
+    """Yield a condition for each value that may not be NULL inside a value that is not NULL."""
     if not nullable:
         yield lambda column: column.isNotNull(), ".".join(path)
     for name, part, may_be_null, around in parts_within(data_type):

@@ -9,8 +9,8 @@ from headgate.protocol.actions import Action
 from headgate.protocol.expressions.dependents import dependents
 from headgate.protocol.schema.evolution import Widens, merged, never
 from headgate.protocol.schema.types import GENERATION, Path, StructType
+from headgate.spark.schema_conversion import all_nullable
 from headgate.spark.statement import Statement
-from headgate.spark.types import all_nullable
 from headgate.spark.write import Target
 
 
@@ -38,7 +38,7 @@ def _widens(statement: Statement) -> Widens:
 
 
 def evolved(statement: Statement, schema: StructType) -> tuple[list[Action], Target]:
-    """Give what makes the table one of this schema, and the table as it then is."""
+    """Return the actions that change the table's schema, and the table after them."""
     base = statement.base
     protocol, metadata = described(base, base.metadata, schema, statement.table.committer.ids)
     actions: list[Action] = [metadata]

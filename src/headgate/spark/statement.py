@@ -1,8 +1,8 @@
-"""One write statement on one table: what it read, what it wrote, and the commit it comes to.
+"""One write statement on one table: what it read, what it wrote, and its commit.
 
-A statement outside a transaction is a transaction of one. Its files lie in a folder of its own
-inside the table, named by the transaction's id; it leaves nothing behind when it is refused, and
-everything when nobody knows what became of it.
+A statement outside a transaction is a transaction of one. Its files are in a folder of its own
+inside the table, named by the transaction's id. The folder is deleted when the commit is rejected,
+and kept when the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.client.table import Table
-from headgate.client.transaction import Committed, Operation
+from headgate.client.transaction import Committed, OperationInfo
 from headgate.errors import (
     HeadgateError,
     OutcomeUnknownError,
@@ -40,7 +40,7 @@ _TIMED: Final = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 
 def refuse_followed(base: Snapshot) -> None:
-    """Refuse to change or replace rows whose changes, or whose ids, somebody follows."""
+    """Refuse to change rows while the change data feed or row tracking is active."""
     for feature in ("changeDataFeed", "rowTracking"):
         if is_active(base.protocol, base.metadata, feature):
             raise UnsupportedFeatureError(
@@ -71,7 +71,7 @@ class Statement:
         self._parts = itertools.count()
         self._asides: list[str] = []
         self._is_kept = False
-        self.reads_views = False  # whose rows are of the moment they were made
+        self.reads_views = False  # whose rows are from the moment the view was created
         self._began_ms = self.now_ms
         self._rewriting_since_ms: int | None = None
 
@@ -86,7 +86,7 @@ class Statement:
 
     @property
     def folder(self) -> str:
-        """Where its files go, inside the table."""
+        """The folder of its files, inside the table."""
         return str(self._txn_id)
 
     @property
@@ -96,31 +96,31 @@ class Statement:
     # Reading
 
     def plan(self, where: Predicate | None = None) -> list[AddFile]:
-        """Choose the files that may hold rows the statement is about, and record the scan."""
+        """Return the files that may contain matching rows, and record the scan."""
         files = self.base.files(where)
         self.record(where, files)
         return files
 
     def record(self, where: Predicate | None, files: Sequence[AddFile]) -> None:
-        """Say what was read of the table to make what is written."""
+        """Record a scan of the table, which conflicts are checked against."""
         paths = tuple(file.path for file in files) if len(files) <= MOST_FILES else None
         self._scans.append(
             Scan(table_id=self.table.id, version=self.base.version, predicate=where, files=paths)
         )
 
     def add_scans(self, scans: Iterable[Scan]) -> None:
-        """Record reads made elsewhere that feed this statement."""
+        """Record scans of other tables whose rows this statement writes."""
         self._scans.extend(scans)
 
     def frame(
         self, files: Sequence[AddFile], *, located: bool = False, without: Sequence[Hit] = ()
     ) -> DataFrame:
-        """Read some of the table's files, perhaps without the rows that are hit."""
+        """Read some of the table's files, without the rows in `without`."""
         left_out = {hit.file.path: hit.rows for hit in without}
         return scan.dataframe(self.spark, self.base, files, located=located, without=left_out)
 
     def rows_of(self, hits: Sequence[Hit]) -> DataFrame:
-        """Read the rows that are hit and no others, with where each lies."""
+        """Read only the matching rows, each with its position."""
         only = {hit.file.path: hit.rows for hit in hits}
         files = [hit.file for hit in hits]
         return scan.dataframe(self.spark, self.base, files, located=True, only=only)
@@ -128,7 +128,7 @@ class Statement:
     # Writing
 
     def target(self, metadata: Metadata | None = None, protocol: Protocol | None = None) -> Target:
-        """Give what is written to: the table as it is, or as this commit makes it."""
+        """Return the table to write to, as it is or as this commit changes it."""
         return Target(
             label=self.base.label,
             location=self.base.location,
@@ -138,28 +138,28 @@ class Statement:
         )
 
     def stage(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
-        """Write rows a caller brought."""
+        """Convert a caller's rows to the table's columns, and write them."""
         return self.stage_conformed(conformed_to(rows, target or self.target()), target)
 
     def stage_conformed(self, rows: DataFrame, target: Target | None = None) -> list[AddFile]:
-        """Write rows that are in the table's columns and keep its rules."""
+        """Write rows that are already converted to the table's columns and checked."""
         if self._rewriting_since_ms is None:
             self._rewriting_since_ms = self.now_ms
         staging = self._staging(f"{self.folder}/{next(self._parts)}", self.now_ms)
         return stage_conformed(rows, target or self.target(), staging)
 
     def aside(self, frame: DataFrame) -> DataFrame:
-        """Write rows down once, to be read as often as need be; they go with the statement."""
+        """Write rows to a temporary folder, to read them repeatedly; deleted with the statement."""
         folder = f"{self.folder}/source-{next(self._parts)}"
         self._asides.append(folder)
         return scan.written_down(frame, self.base.location, folder)
 
     def removed(self, files: Iterable[AddFile]) -> list[Action]:
-        """Take whole files out."""
+        """Return actions that remove whole files."""
         return list(removals(files, self.now_ms))
 
     def with_vectors(self, rows: Sequence[tuple[AddFile, Iterable[int]]]) -> list[Action]:
-        """Take rows out of files: each is removed, and added again with all its deleted rows."""
+        """Return actions that mark rows as deleted: a removal and an addition for each file."""
         vectors: list[DeletionVector] = []
         for at in range(0, len(rows), _VECTORS_PER_FILE):
             some = [deleted for _, deleted in rows[at : at + _VECTORS_PER_FILE]]
@@ -177,7 +177,7 @@ class Statement:
     def refuse_changes(self, *, makes_rows: bool = True) -> None:
         """Refuse to change or remove rows where the table does not allow it, or we cannot.
 
-        What only takes rows out gives no identity column a value.
+        A statement that only deletes rows may do so in a table with identity columns.
         """
         protocol, metadata, label = self.base.protocol, self.base.metadata, self.base.label
         handled = HANDLED if makes_rows else HANDLED | {"identityColumns"}
@@ -190,12 +190,12 @@ class Statement:
             )
         refuse_followed(self.base)
 
-    def commit(self, actions: Sequence[Action], operation: Operation) -> Committed:
-        """Propose what was built."""
-        self._is_kept = True  # from here on only the answer tells whose the files are
-        told = self._timed(operation)
+    def commit(self, actions: Sequence[Action], operation: OperationInfo) -> Committed:
+        """Propose the commit."""
+        self._is_kept = True  # until the answer shows that nothing was ratified
+        timed = self._timed(operation)
         try:
-            return self.table.commit(self.base, actions, told, self._scans, txn_id=self._txn_id)
+            return self.table.commit(self.base, actions, timed, self._scans, txn_id=self._txn_id)
         except OutcomeUnknownError:  # it may have been ratified: every file stays
             raise
         except HeadgateError:
@@ -204,8 +204,8 @@ class Statement:
 
     # Inside
 
-    def _timed(self, operation: Operation) -> Operation:
-        """Say how long rows were looked for and written, of operations that Delta tells it of."""
+    def _timed(self, operation: OperationInfo) -> OperationInfo:
+        """Add how long searching and writing took, for operations where Delta records it."""
         if operation.name not in _TIMED:
             return operation
         now_ms = self.now_ms

@@ -1,4 +1,4 @@
-"""A DataFrame a caller brings -> one in the table's columns that keeps the table's rules.
+"""Convert a caller's DataFrame to the table's columns, and check the table's rules.
 
 Columns are found by name, whatever their case. What can be assigned is what SQL's strict
 assignment allows: values that do not fit are refused when the rows are computed, in every session:
@@ -45,8 +45,8 @@ from headgate.protocol.schema.types import (
 from headgate.spark.char_length_checks import fitted, lengths
 from headgate.spark.failures import refusal
 from headgate.spark.nested_conditions import Path, not_null
+from headgate.spark.schema_conversion import from_spark, quoted, refuse_reserved_names, to_spark
 from headgate.spark.sessions import strict_expressions
-from headgate.spark.types import from_spark, quoted, refuse_reserved_names, to_spark
 
 _SHOWN: Final = 300  # characters of a row that breaks a rule
 _MOMENTS: Final = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
@@ -63,7 +63,7 @@ class Rule:
 def conformed(
     frame: DataFrame, schema: StructType, properties: Mapping[str, str], *, table: str
 ) -> DataFrame:
-    """Give the same rows in the table's columns; refuse columns that cannot be."""
+    """Convert rows to the table's columns; raise for columns that cannot be converted."""
     given = from_spark(frame.schema)
     refuse_reserved_names(given, "The rows")
     by_name: dict[str, StructField] = {}
@@ -144,7 +144,7 @@ def left_out(item: StructField, table: str, rows: DataFrame) -> Column:
     if any(key.startswith(IDENTITY) for key in item.metadata):
         raise UnsupportedFeatureError(f"{table} has the identity column {item.name!r}.")
     if GENERATION in item.metadata:
-        return F.lit(None).cast(wanted)  # computed from the others when they are there
+        return F.lit(None).cast(wanted)  # generated later, from the other columns
     if isinstance(default := item.metadata.get(DEFAULT), str):
         return computed(rows, default, item)
     if not item.nullable:
@@ -158,8 +158,8 @@ def left_out(item: StructField, table: str, rows: DataFrame) -> Column:
 def assigned(column: Column, found: DataType, wanted: DataType, path: Path) -> Column:
     """Return a column as the type of the column it is stored in, or refuse the type.
 
-    As SQL's assignment does everywhere on Spark, a fraction that a column of whole numbers has no
-    place for is dropped. Numbers out of range, and texts that are no dates, are refused.
+    As in every assignment of Spark's SQL, fractions are dropped in columns of whole numbers.
+    Numbers out of range and texts that are not valid dates are refused.
     """
     if not assignable(found, wanted):
         raise InvalidDataError(f"Column {'.'.join(path)!r} is {wanted}, and {found} is given.")
@@ -195,7 +195,7 @@ def converted(column: Column, found: DataType, wanted: DataType, path: Path) -> 
 
 
 def fitted_cast(column: Column, wanted: DataType, path: Path) -> Column:
-    """Cast a column that is no struct, array or map; raise for a value that does not fit."""
+    """Cast a column of a simple type; raise for a value that does not fit."""
     cast = column.try_cast(to_spark(wanted))
     what = f"A value does not fit column {'.'.join(path)!r} of type {wanted}: "
     shown = F.substring(column.try_cast("string"), 1, _SHOWN)
@@ -218,7 +218,7 @@ def _struct(column: Column, found: StructType, wanted: StructType, path: Path) -
 
 
 def assignable(found: DataType, wanted: DataType) -> bool:
-    """Say whether values of a type may be given for another, as SQL's strict assignment has it."""
+    """Return whether SQL's ANSI store assignment accepts one type for another."""
     if found in (wanted, VOID):
         return True
     match found, wanted:
@@ -233,7 +233,7 @@ def assignable(found: DataType, wanted: DataType) -> bool:
             return assignable(key, wanted_key) and assignable(value, wanted_value)
         case _ if _is_number(found) and _is_number(wanted):
             return True
-        # A text that is no date or time is refused when it is read, never made NULL.
+        # A text that is not a valid date or time raises when it is evaluated, and is never NULL.
         case _ if wanted in _MOMENTS and found in (*_MOMENTS, STRING):
             return True
         case Primitive() | DecimalType(), Primitive("string"):
@@ -252,12 +252,12 @@ def _is_number(data_type: DataType) -> bool:
 
 
 def with_lengths(rows: DataFrame, schema: StructType, *, only: Column | None = None) -> DataFrame:
-    """Bring texts to the lengths that were declared for them, as far as spaces are concerned."""
+    """Cut or pad spaces of texts to their declared lengths."""
     changed = {}
     for item in schema.fields:
-        if (said := char_lengths(item)).is_limited:
+        if (limits := char_lengths(item)).is_limited:
             column = F.col(quoted(item.name))
-            text = fitted(column, item.type, said)
+            text = fitted(column, item.type, limits)
             changed[item.name] = text if only is None else F.when(only, text).otherwise(column)
     return rows.withColumns(changed) if changed else rows
 
@@ -278,10 +278,10 @@ def checked(
     generated: Set[str] = frozenset(),
     only: Column | None = None,
 ) -> DataFrame:
-    """Put every rule into a column, where no filter can be moved past it.
+    """Put the check of every rule into a column, so that no filter is moved in front of it.
 
-    `generated` are columns given although they are generated, by their folded names; `only` says
-    which rows are new, where others are rows of the table already.
+    `generated` are generated columns that the caller provided, by folded name; `only` marks the new
+    rows, if others are in the table already.
     """
     rules = rules_of(schema, properties)
     strict = strict_expressions(rows.sparkSession, "Constraints and generated columns")
@@ -314,7 +314,7 @@ def _guarded(
         return rows
     columns = [F.col(quoted(item.name)) for item in schema.fields]
     row = F.substring(F.to_json(F.struct(*columns)), 1, _SHOWN)
-    # In a column that is written: one without a type is in no file.
+    # Attach the check to a column that is written; columns of type VOID are in no file.
     written = next(item.name for item in schema.fields if item.type != VOID)
     guarded = F.col(quoted(written))
     for kept, what in reversed(guards):

@@ -142,7 +142,7 @@ _ROW_GROUP: Final = 128 * 1024
 _V2_FEATURE: Final = "v2Checkpoint"
 
 
-class Form(enum.Enum):
+class CheckpointForm(enum.Enum):
     """The layout of a checkpoint."""
 
     CLASSIC = "classic"  # one file
@@ -150,10 +150,14 @@ class Form(enum.Enum):
     V2_JSON = "v2-json"  # a JSON head, and sidecars
 
 
-def form_for(protocol: Protocol, metadata: Metadata) -> Form:
+def form_for(protocol: Protocol, metadata: Metadata) -> CheckpointForm:
     """Return the layout that the table's `delta.checkpointPolicy` asks for."""
     is_v2 = metadata.configuration.get("delta.checkpointPolicy") == "v2"
-    return Form.V2 if is_v2 and features.is_supported(protocol, _V2_FEATURE) else Form.CLASSIC
+    return (
+        CheckpointForm.V2
+        if is_v2 and features.is_supported(protocol, _V2_FEATURE)
+        else CheckpointForm.CLASSIC
+    )
 
 
 def write_checkpoint(
@@ -163,7 +167,7 @@ def write_checkpoint(
     table: str,
     now_ms: int,
     new_uuid: Callable[[], UUID],
-    form: Form | None = None,
+    form: CheckpointForm | None = None,
     files_per_sidecar: int = 250_000,
 ) -> KnownFile:
     """Write a checkpoint of a published version and the hint to it. Spec: CM-27.
@@ -183,7 +187,9 @@ def write_checkpoint(
             remedy="Write it with a client that supports them.",
         )
     form = form or form_for(state.protocol, state.metadata)
-    if form is not Form.CLASSIC and not features.is_supported(state.protocol, _V2_FEATURE):
+    if form is not CheckpointForm.CLASSIC and not features.is_supported(
+        state.protocol, _V2_FEATURE
+    ):
         raise UnsupportedFeatureError(
             f"{table} does not support {_V2_FEATURE}.",
             remedy="Write a classic checkpoint, or set delta.checkpointPolicy=v2 first.",
@@ -195,7 +201,7 @@ def write_checkpoint(
         for action in (state.protocol, state.metadata, *transactions.values(), *domains.values())
     ]
     fail_point("checkpoint.before_put")
-    if form is Form.CLASSIC:
+    if form is CheckpointForm.CLASSIC:
         head: Checkpoint = ClassicCheckpoint(state.version)
         sidecars: list[SidecarFile] = []
         content = _parquet(_fitted(_CLASSIC, adds, removes), few, adds, removes)
@@ -203,9 +209,9 @@ def write_checkpoint(
         sidecars = _put_sidecars(store, adds, removes, files_per_sidecar, new_uuid, now_ms)
         few = [encode(CheckpointMetadata(version=state.version)), *few, *map(encode, sidecars)]
         head = UuidCheckpoint(
-            state.version, new_uuid(), "json" if form is Form.V2_JSON else "parquet"
+            state.version, new_uuid(), "json" if form is CheckpointForm.V2_JSON else "parquet"
         )
-        content = join(few) if form is Form.V2_JSON else _parquet(_HEAD, few)
+        content = join(few) if form is CheckpointForm.V2_JSON else _parquet(_HEAD, few)
     _put_head(store, head, content)
     fail_point("checkpoint.after_put")
     fields: dict[str, object] = {

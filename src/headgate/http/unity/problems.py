@@ -2,7 +2,7 @@
 
 Clients decide by the status, hardly ever by the text: a commit answered by 400 or 404 fails at
 once, one answered by 409 is rebased and sent again, and after any other status it is repeated for
-minutes. So a veto and a violation are 400, and 409 is only for a version that is taken and for a
+minutes. So a violation is 400, and 409 is only for a version that is taken and for a
 requirement that no longer holds.
 """
 
@@ -78,7 +78,6 @@ FORMS: Final[Mapping[str, Form]] = {
     "not-empty": _NOT_NOW,
     "not-published": _NOT_NOW,
     "log-ahead": _NOT_NOW,
-    "vetoed": _NOT_NOW,
     "too-large": Form("InvalidParameterValueException", 413, "INVALID_ARGUMENT", 413),
     "unsupported-media-type": Form("BadRequestException", 415, "INVALID_ARGUMENT", 415),
     "busy": Form("TooManyRequestsException", 429, "RESOURCE_EXHAUSTED", 429),

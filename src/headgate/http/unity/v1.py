@@ -253,7 +253,7 @@ def _after(call: Call, before: TableInfo, describe: Callable[[], TableInfo]) -> 
 
 
 @operations.add("POST", f"{_SCHEMA}/staging-tables")
-def stage_table(call: Call, body: bodies.CreateStagingTable) -> bodies.StagingTableResponse:
+def stage_table(call: Call, body: bodies.CreateStagingTableRequest) -> bodies.StagingTableResponse:
     """Create a staging table."""
     name = table_views.table_name(call.path["catalog"], call.path["schema"], body.name)
     staged = new_tables.stage(call.catalog, name)
@@ -291,7 +291,7 @@ def staging_credentials(call: Call) -> bodies.Credentials:
 
 
 @operations.add("POST", f"{_SCHEMA}/tables")
-def create_table(call: Call, body: bodies.CreateTable) -> bodies.LoadedTable:
+def create_table(call: Call, body: bodies.CreateTableRequest) -> bodies.LoadedTable:
     """Register a staging table."""
     name = table_views.table_name(call.path["catalog"], call.path["schema"], body.name)
     if body.table_type != table_views.MANAGED:

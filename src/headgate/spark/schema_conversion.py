@@ -1,4 +1,4 @@
-"""Spark's schemas <-> Delta's: one JSON for both, but for what each has that the other has not."""
+"""Convert schemas between Spark and Delta: one JSON format, with a few differences."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 def to_spark(data_type: DataType) -> spark_types.DataType:
-    """Give the type as Spark has it: everything nullable, without the log's own metadata."""
-    # Files hold nulls whatever a schema says, and Spark takes some metadata, such as defaults, for
-    # its own.
+    """Convert a type to Spark's: everything nullable, without the log's metadata."""
+    # Files may contain nulls in spite of the schema, and Spark would interpret some metadata, such
+    # as defaults.
     return _spark_type(data_type, _comment)
 
 
 def to_stored(data_type: DataType) -> spark_types.DataType:
-    """Give the type of a column in a data file, with the ids its fields are known by there."""
+    """Return the type of a column in data files, with its field ids."""
     return _spark_type(physical(data_type), id_of)
 
 
 def id_of(item: StructField) -> dict[str, Any]:
-    """Give the metadata by which Spark writes a field's id."""
+    """Return the metadata that makes Spark write a field's id."""
     number = field_id(item)
     return {} if number is None else {"parquet.field.id": number}
 
@@ -71,19 +71,19 @@ def _spark_type(
             )
         case _:
             field = {"name": "value", "type": str(data_type), "nullable": True, "metadata": {}}
-            told = spark_types.StructType.fromJson({"type": "struct", "fields": [field]})
-            return told.fields[0].dataType
+            converted = spark_types.StructType.fromJson({"type": "struct", "fields": [field]})
+            return converted.fields[0].dataType
 
 
 def spark_schema(schema: StructType) -> spark_types.StructType:
-    """Give a table's schema as Spark has it."""
+    """Convert a table's schema to Spark's."""
     found = to_spark(schema)
     assert isinstance(found, spark_types.StructType)
     return found
 
 
 def from_spark(schema: spark_types.StructType) -> StructType:
-    """Give a DataFrame's schema as Delta has it; a type no table can have is refused."""
+    """Convert a DataFrame's schema to Delta's; raise for a type that no table can have."""
     try:
         return schemas.from_json(schema.json())
     except (MalformedError, UnsupportedFeatureError) as error:
@@ -94,8 +94,8 @@ def from_spark(schema: spark_types.StructType) -> StructType:
 
 
 def all_nullable(schema: StructType) -> StructType:
-    """Let every column of a query be null in a table made from it, as delta-spark does."""
-    # That an expression gives no null says nothing of the rows that come later.
+    """Make every column nullable, for a table created from a query, as delta-spark does."""
+    # The expressions of the query say nothing about rows that are added later.
     return each_field(schema, lambda f: replace(f, nullable=True, type=_nullable(f.type)))
 
 
