@@ -29,21 +29,8 @@ from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.dependents import dependents
 from headgate.protocol.schema import alteration
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.alteration import AddedColumn, Position, dotted
-from headgate.protocol.schema.types import (
-    COMMENT,
-    CONSTRAINTS,
-    DEFAULT,
-    GENERATION,
-    ArrayType,
-    DataType,
-    MapType,
-    Path,
-    StructField,
-    StructType,
-    check_constraints,
-    find,
-)
 from headgate.table.snapshot import Snapshot
 
 # Checks the rows of a snapshot against a new rule; raises `InvalidDataError` if one breaks it.
@@ -75,7 +62,7 @@ class Alteration:
     metadata: Metadata
     operation: OperationInfo
     scans: tuple[Scan, ...] = ()
-    schema: StructType | None = None  # the new one, which `metadata` does not contain yet
+    schema: delta.StructType | None = None  # the new one, which `metadata` does not contain yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +71,7 @@ class ColumnChange:
 
     comment: str | Unchanged | None = UNCHANGED
     nullable: bool | None = None
-    type: DataType | None = None
+    type: delta.DataType | None = None
     default: str | Unchanged | None = UNCHANGED
     position: Position | None = None
 
@@ -96,7 +83,7 @@ def actions_of(base: Snapshot, change: Alteration, ids: Ids) -> tuple[Action, ..
 
 
 def described(
-    base: Snapshot, metadata: Metadata, schema: StructType | None, ids: Ids
+    base: Snapshot, metadata: Metadata, schema: delta.StructType | None, ids: Ids
 ) -> tuple[Protocol, Metadata]:
     """Return metadata with a new schema, if there is one, and a protocol that supports it."""
     if schema is not None:
@@ -150,7 +137,7 @@ def add_columns(base: Snapshot, columns: Sequence[AddedColumn]) -> Alteration:
 
 
 def alter_column(
-    base: Snapshot, path: Path, change: ColumnChange, check_rows: RowCheck | None
+    base: Snapshot, path: delta.Path, change: ColumnChange, check_rows: RowCheck | None
 ) -> Alteration:
     """Change the properties or the position of a column."""
     before = _field(base, path)
@@ -161,7 +148,7 @@ def alter_column(
     scans: tuple[Scan, ...] = ()
     if before.nullable and not after.nullable:
         if check_rows is None:
-            top = find(schema, path[:1])
+            top = delta.find(schema, path[:1])
             assert top is not None
             arrow_io.check_nulls(base, top)
         else:
@@ -172,7 +159,7 @@ def alter_column(
     return Alteration(base.metadata, OperationInfo("CHANGE COLUMN", parameters), scans, schema)
 
 
-def rename_column(base: Snapshot, path: Path, to: str) -> Alteration:
+def rename_column(base: Snapshot, path: delta.Path, to: str) -> Alteration:
     """Rename a column; its physical name in files stays."""
     _refuse_without_mapping(base, "renamed")
     item = _field(base, path)
@@ -188,7 +175,7 @@ def rename_column(base: Snapshot, path: Path, to: str) -> Alteration:
     return Alteration(metadata, operation, schema=schema)
 
 
-def drop_columns(base: Snapshot, paths: Sequence[Path]) -> Alteration:
+def drop_columns(base: Snapshot, paths: Sequence[delta.Path]) -> Alteration:
     """Drop columns from the schema; their values stay in the files."""
     _refuse_without_mapping(base, "dropped")
     schema = base.schema
@@ -231,7 +218,7 @@ def add_constraint(
         arrow_io.check_condition(base, name, condition)
     else:
         check_rows(base)
-    configuration = {**base.properties, f"{CONSTRAINTS}{name.lower()}": condition}
+    configuration = {**base.properties, f"{delta.CONSTRAINTS}{name.lower()}": condition}
     return Alteration(
         replaced(base.metadata, configuration=configuration),
         OperationInfo("ADD CONSTRAINT", {"name": name, "expr": condition}),
@@ -249,7 +236,7 @@ def drop_constraint(base: Snapshot, name: str, *, if_exists: bool) -> Alteration
     configuration = dict(base.properties)
     parameters: dict[str, object] = {"name": name}
     if existing is not None:
-        parameters["expr"] = configuration.pop(f"{CONSTRAINTS}{existing}")
+        parameters["expr"] = configuration.pop(f"{delta.CONSTRAINTS}{existing}")
     parameters["existed"] = "false" if existing is None else "true"
     metadata = replaced(base.metadata, configuration=configuration)
     return Alteration(metadata, OperationInfo("DROP CONSTRAINT", parameters))
@@ -261,18 +248,20 @@ def has_constraint(base: Snapshot, name: str) -> bool:
 
 
 def _constraint(base: Snapshot, name: str) -> str | None:
-    known = check_constraints(base.properties)
+    known = delta.check_constraints(base.properties)
     return next((constraint for constraint in known if fold(constraint) == fold(name)), None)
 
 
 # Internals
 
 
-def _changed(base: Snapshot, path: Path, item: StructField, change: ColumnChange) -> StructField:
+def _changed(
+    base: Snapshot, path: delta.Path, item: delta.StructField, change: ColumnChange
+) -> delta.StructField:
     if change == ColumnChange():
         raise InvalidArgumentError(f"No change of column {dotted(path)} was passed.")
     metadata = dict(item.metadata)
-    for key, value in ((COMMENT, change.comment), (DEFAULT, change.default)):
+    for key, value in ((delta.COMMENT, change.comment), (delta.DEFAULT, change.default)):
         if isinstance(value, str):
             metadata[key] = value
         elif value is None:
@@ -280,7 +269,7 @@ def _changed(base: Snapshot, path: Path, item: StructField, change: ColumnChange
     if isinstance(change.default, str):
         if not change.default.strip():
             raise InvalidArgumentError(f"The DEFAULT of column {dotted(path)} is empty.")
-        if len(path) > 1 or GENERATION in metadata:
+        if len(path) > 1 or delta.GENERATION in metadata:
             raise InvalidArgumentError(
                 f"Column {dotted(path)} cannot have a DEFAULT: it is generated, or a field of "
                 "another column."
@@ -294,7 +283,7 @@ def _changed(base: Snapshot, path: Path, item: StructField, change: ColumnChange
     return item
 
 
-def _refuse_other_type(base: Snapshot, path: Path, item: StructField) -> None:
+def _refuse_other_type(base: Snapshot, path: delta.Path, item: delta.StructField) -> None:
     if not features.is_active(base.protocol, base.metadata, "typeWidening"):
         raise UnsupportedFeatureError(
             f"The type of column {dotted(path)} cannot be changed: {base.label} has no "
@@ -306,14 +295,14 @@ def _refuse_other_type(base: Snapshot, path: Path, item: StructField) -> None:
             f"The type of column {dotted(path)}, which {base.label} is partitioned by, cannot be "
             "changed."
         )
-    if GENERATION in item.metadata:
+    if delta.GENERATION in item.metadata:
         raise UnsupportedFeatureError(
             f"The type of the generated column {dotted(path)} cannot be changed."
         )
     _refuse_dependents(base, path, "given another type")
 
 
-def _refuse_dependents(base: Snapshot, path: Path, how: str) -> None:
+def _refuse_dependents(base: Snapshot, path: delta.Path, how: str) -> None:
     if found := dependents(base.metadata, path):
         raise InvalidArgumentError(
             f"Column {dotted(path)} cannot be {how}: used by {', '.join(found)}.",
@@ -329,8 +318,8 @@ def _refuse_without_mapping(base: Snapshot, how: str) -> None:
         )
 
 
-def _field(base: Snapshot, path: Path) -> StructField:
-    item = find(base.schema, path)
+def _field(base: Snapshot, path: delta.Path) -> delta.StructField:
+    item = delta.find(base.schema, path)
     if item is None:
         names = [item.name for item in base.schema.fields]
         raise NotFoundError(
@@ -349,7 +338,7 @@ def _all_rows(base: Snapshot) -> Scan:
     return Scan(table_id=base.table_id, version=base.version, fed=False, validating=True)
 
 
-def _folded(path: Path) -> Path:
+def _folded(path: delta.Path) -> delta.Path:
     return tuple(fold(name) for name in path)
 
 
@@ -357,7 +346,7 @@ def _position_parameter(position: Position | None) -> dict[str, str]:
     return {} if position is None else {"position": str(position)}
 
 
-def _column_parameters(path: Path, item: StructField) -> dict[str, object]:
+def _column_parameters(path: delta.Path, item: delta.StructField) -> dict[str, object]:
     return {
         "name": dotted(path),
         "type": _type_name(item.type),
@@ -366,19 +355,19 @@ def _column_parameters(path: Path, item: StructField) -> dict[str, object]:
     }
 
 
-def _type_name(data_type: DataType) -> str:
+def _type_name(data_type: delta.DataType) -> str:
     match data_type:
-        case StructType():
+        case delta.StructType():
             return "struct"
-        case ArrayType():
+        case delta.ArrayType():
             return "array"
-        case MapType():
+        case delta.MapType():
             return "map"
         case _:
             return str(data_type)
 
 
-def path_of(column: str | Sequence[str]) -> Path:
+def path_of(column: str | Sequence[str]) -> delta.Path:
     """Return the path of a column; a text is the name of a whole column."""
     path = (column,) if isinstance(column, str) else tuple(column)
     if not path:

@@ -36,30 +36,18 @@ from headgate.protocol.commit.conflicts import Scan
 from headgate.protocol.encoding import replaced
 from headgate.protocol.expressions.schema_text import parse_schema, parse_type
 from headgate.protocol.properties import TABLE_ID_PROPERTY
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.checks import check
 from headgate.protocol.schema.column_mapping import MAX_COLUMN_ID, MODE, without_mapping
 from headgate.protocol.schema.evolution import with_schema
-from headgate.protocol.schema.types import (
-    CONSTRAINTS,
-    DEFAULT,
-    GENERATION,
-    IDENTITY,
-    DataType,
-    StructField,
-    StructType,
-    all_fields,
-    columns_with,
-    find,
-    type_from_object,
-)
 from headgate.protocol.statistics import num_records
 from headgate.storage.object_store import ObjectStore
 from headgate.table.snapshot import Snapshot
 
 # pyarrow is imported only by `client.arrow_io`, and has no type annotations.
 ArrowSchema: TypeAlias = Any
-AnySchema: TypeAlias = str | StructType | Mapping[str, Any] | ArrowSchema  # or Spark's
-AnyType: TypeAlias = str | DataType | Any  # Any: a type of Arrow or Spark
+AnySchema: TypeAlias = str | delta.StructType | Mapping[str, Any] | ArrowSchema  # or Spark's
+AnyType: TypeAlias = str | delta.DataType | Any  # Any: a type of Arrow or Spark
 
 ROW_TRACKING_PREFIX = "delta.rowTracking."
 _ROW_ID_COLUMN = f"{ROW_TRACKING_PREFIX}materializedRowIdColumnName"
@@ -75,14 +63,14 @@ _KEPT = _GIVEN | {
 }
 # Properties that cannot be set or removed later. Spec: EN-01.
 _PROTECTED = _KEPT | {"delta.minReaderVersion", "delta.minWriterVersion"}
-_PROTECTED_PREFIXES = (features.ASKING, CONSTRAINTS, ROW_TRACKING_PREFIX)
+_PROTECTED_PREFIXES = (features.ASKING, delta.CONSTRAINTS, ROW_TRACKING_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
     """The columns, partitioning, properties and comment of a table to create."""
 
-    schema: StructType
+    schema: delta.StructType
     partition_by: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     comment: str | None = None
@@ -220,20 +208,20 @@ def removed_metrics(files: Sequence[AddFile]) -> dict[str, int]:
     return {"numRemovedFiles": len(files), "numRemovedBytes": sum(file.size for file in files)}
 
 
-def columns_of(schema: AnySchema) -> StructType:
+def columns_of(schema: AnySchema) -> delta.StructType:
     """Convert a schema given as SQL text, dict, or schema of Arrow, Spark or Delta."""
     if isinstance(schema, str):
         return parse_schema(schema)
-    if isinstance(schema, StructType):
+    if isinstance(schema, delta.StructType):
         return schema
     if (columns := arrow_io.schema_of(schema)) is not None:
         return columns
     if _is_of_spark(schema):
         found = _from_spark(schema)
-        if isinstance(found, StructType):
+        if isinstance(found, delta.StructType):
             return found
     if isinstance(schema, Mapping):
-        return StructType(tuple(_column_of(name, given) for name, given in schema.items()))
+        return delta.StructType(tuple(_column_of(name, given) for name, given in schema.items()))
     raise InvalidArgumentError(
         f"A schema cannot be given as {shown(schema)}.",
         remedy='Pass text such as "id long, day date", a dict such as {"id": "long"}, a pyarrow '
@@ -241,11 +229,11 @@ def columns_of(schema: AnySchema) -> StructType:
     )
 
 
-def type_of(data_type: AnyType) -> DataType:
+def type_of(data_type: AnyType) -> delta.DataType:
     """Convert a type given as SQL text, or type of Arrow, Spark or Delta."""
     if isinstance(data_type, str):
         return parse_type(data_type)
-    if isinstance(data_type, DataType):
+    if isinstance(data_type, delta.DataType):
         return data_type
     if (converted := arrow_io.type_of(data_type)) is not None:
         return converted
@@ -261,21 +249,21 @@ def _is_of_spark(value: object) -> bool:
     return type(value).__module__ == "pyspark.sql.types" and hasattr(value, "jsonValue")
 
 
-def _from_spark(data_type: Any) -> DataType:
+def _from_spark(data_type: Any) -> delta.DataType:
     try:
-        return type_from_object(data_type.jsonValue())
+        return delta.type_from_object(data_type.jsonValue())
     except (MalformedError, UnsupportedFeatureError) as error:
         raise InvalidSchemaError(error.message, remedy="Use types that Delta has.") from error
 
 
-def _column_of(name: object, data_type: AnyType) -> StructField:
+def _column_of(name: object, data_type: AnyType) -> delta.StructField:
     if not isinstance(name, str):
         raise InvalidArgumentError(
             f"{name!r} is not a valid name of a column.",
             remedy="Use strings as the keys of a schema.",
         )
     try:
-        return StructField(name, type_of(data_type))
+        return delta.StructField(name, type_of(data_type))
     except RefusedError as error:
         raise type(error)(f"Column {name!r}: {error.message}", remedy=error.remedy) from None
 
@@ -341,22 +329,24 @@ def _described(
     return with_columns(metadata, definition.schema, ids, mapped=mapped), asked
 
 
-def with_columns(metadata: Metadata, schema: StructType, ids: Ids, *, mapped: bool) -> Metadata:
+def with_columns(
+    metadata: Metadata, schema: delta.StructType, ids: Ids, *, mapped: bool
+) -> Metadata:
     """Check a schema and put it into metadata; with column mapping new columns get names."""
     check(schema, metadata.partition_columns, column_mapping=mapped)
     return with_schema(metadata, schema, mapped=mapped, new_name=lambda: f"col-{ids.random()}")
 
 
-def _refuse_values(schema: StructType) -> None:
+def _refuse_values(schema: delta.StructType) -> None:
     """Refuse columns whose values cannot be computed."""
-    if identity := columns_with(schema, IDENTITY):
+    if identity := delta.columns_with(schema, delta.IDENTITY):
         raise UnsupportedFeatureError(
             f"Column {'.'.join(identity[0])} is an identity column (identityColumns).",
             remedy="Leave the identity out and write the values, or generate them.",
         )
-    for path, item in all_fields(schema):
+    for path, item in delta.all_fields(schema):
         name = ".".join(path)
-        for key, what in ((DEFAULT, "DEFAULT"), (GENERATION, "expression")):
+        for key, what in ((delta.DEFAULT, "DEFAULT"), (delta.GENERATION, "expression")):
             text = item.metadata.get(key)
             if text is not None and not (isinstance(text, str) and text.strip()):
                 raise InvalidArgumentError(f"The {what} of column {name} is not SQL: {text!r}.")
@@ -365,7 +355,7 @@ def _refuse_values(schema: StructType) -> None:
                     f"Column {name} is a field of another column; only a whole column can have a"
                     f" {what}."
                 )
-        if DEFAULT in item.metadata and GENERATION in item.metadata:
+        if delta.DEFAULT in item.metadata and delta.GENERATION in item.metadata:
             raise InvalidArgumentError(f"Column {name} is generated and has a DEFAULT as well.")
 
 
@@ -392,7 +382,7 @@ def _is_kept(key: str) -> bool:
     return key in _KEPT or key.startswith(ROW_TRACKING_PREFIX)
 
 
-def _spelled(schema: StructType, name: str) -> str:
+def _spelled(schema: delta.StructType, name: str) -> str:
     # The spelling of the schema; `check` refuses a column that does not exist.
-    found = find(schema, [name])
+    found = delta.find(schema, [name])
     return name if found is None else found.name

@@ -46,17 +46,8 @@ from headgate.protocol.expressions.predicates import (
 from headgate.protocol.expressions.predicates import columns as columns_of
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.scalars import DistantDate, DistantMoment
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import field_id, physical_name
-from headgate.protocol.schema.types import (
-    VARIANT,
-    VOID,
-    ArrayType,
-    DataType,
-    MapType,
-    StructField,
-    StructType,
-    find_all,
-)
 from headgate.storage.locations import DataPath, data_path, decode, path_within, store_for
 from headgate.storage.object_store import ObjectStore
 
@@ -74,7 +65,7 @@ class Layout:
     store: ObjectStore
     location: str
     label: str  # the table and its version, for messages
-    schema: StructType
+    schema: delta.StructType
     partition_columns: frozenset[str]
     by_id: bool = False  # else by physical name
 
@@ -82,7 +73,7 @@ class Layout:
 def read_rows(
     layout: Layout,
     add: AddFile,
-    columns: Sequence[StructField],
+    columns: Sequence[delta.StructField],
     where: Predicate | Filter | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read the live rows of one file that satisfy `where`, in these columns."""
@@ -131,7 +122,7 @@ def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
 
 
 def _rows(
-    layout: Layout, add: AddFile, file: pq.ParquetFile, columns: Sequence[StructField]
+    layout: Layout, add: AddFile, file: pq.ParquetFile, columns: Sequence[delta.StructField]
 ) -> Iterator[pa.RecordBatch]:
     """Read the live rows of a file in the table's types."""
     conversion = _Conversion(layout.by_id, f"{add.path} of {layout.label}")
@@ -189,7 +180,7 @@ def _without_columns(num_rows: int) -> pa.RecordBatch:
 # Partition values and literals
 
 
-def partition_value(label: str, add: AddFile, item: StructField) -> object:
+def partition_value(label: str, add: AddFile, item: delta.StructField) -> object:
     """Read a file's value of a partition column; `label` names the table and its version."""
     name = physical_name(item)
     values: Mapping[str, str | None] = add.partition_values
@@ -205,13 +196,13 @@ def partition_value(label: str, add: AddFile, item: StructField) -> object:
         ) from error
 
 
-def _scalar(value: object, data_type: DataType) -> pa.Scalar:
+def _scalar(value: object, data_type: delta.DataType) -> pa.Scalar:
     if isinstance(value, DistantDate | DistantMoment):
         value = value.since_1970
     return pa.scalar(value, arrow_type(data_type))
 
 
-def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.Array:
+def matching(where: Predicate, rows: pa.RecordBatch, schema: delta.StructType) -> pa.Array:
     """Evaluate a predicate on each row: true, false, or null if that is unknown."""
     match where:
         case Compare(column, operator, value):
@@ -233,7 +224,7 @@ def matching(where: Predicate, rows: pa.RecordBatch, schema: StructType) -> pa.A
 
 def _compared(
     rows: pa.RecordBatch,
-    schema: StructType,
+    schema: delta.StructType,
     column: Sequence[str],
     operator: Operator,
     value: Literal,
@@ -242,7 +233,7 @@ def _compared(
     return compare(operator.value, values, _literal(value, data_type))
 
 
-def _literal(value: Literal, data_type: DataType) -> pa.Scalar:
+def _literal(value: Literal, data_type: delta.DataType) -> pa.Scalar:
     if isinstance(value, str):
         if pa.types.is_string(arrow_type(data_type)):
             return pa.scalar(value)
@@ -251,12 +242,12 @@ def _literal(value: Literal, data_type: DataType) -> pa.Scalar:
 
 
 def _column(
-    rows: pa.RecordBatch, schema: StructType, path: Sequence[str]
-) -> tuple[pa.Array, DataType]:
-    fields = find_all(schema, path)
+    rows: pa.RecordBatch, schema: delta.StructType, path: Sequence[str]
+) -> tuple[pa.Array, delta.DataType]:
+    fields = delta.find_all(schema, path)
     values = rows.column(fields[0].name)
     for outer, inner in pairwise(fields):
-        if not isinstance(outer.type, StructType):
+        if not isinstance(outer.type, delta.StructType):
             raise UnsupportedFeatureError(
                 "A predicate on a field within an array or map is not supported."
             )
@@ -265,15 +256,15 @@ def _column(
 
 
 def _with_filtered(
-    schema: StructType, columns: Sequence[StructField], where: Predicate | Filter | None
-) -> list[StructField]:
+    schema: delta.StructType, columns: Sequence[delta.StructField], where: Predicate | Filter | None
+) -> list[delta.StructField]:
     """Append the columns that a predicate uses to the columns to return."""
     read = list(columns)
     if where is None:
         return read
     paths = where.columns if isinstance(where, Filter) else columns_of(where)
     for path in sorted(paths):
-        fields = find_all(schema, path)
+        fields = delta.find_all(schema, path)
         if not fields:
             hint = did_you_mean(path[0], [item.name for item in schema.fields])
             raise InvalidArgumentError(
@@ -356,9 +347,9 @@ class _Conversion:
     by_id: bool
     file: str
 
-    def find(self, item: StructField, fields: Sequence[pa.Field]) -> int | None:
+    def find(self, item: delta.StructField, fields: Sequence[pa.Field]) -> int | None:
         """Find the field of a file that holds a column; an exact name comes before any case."""
-        if item.type == VOID:
+        if item.type == delta.VOID:
             return None
         if self.by_id:
             number = str(field_id(item))
@@ -370,26 +361,26 @@ class _Conversion:
         folded = fold(name)
         return next((i for i, field in enumerate(fields) if fold(field.name) == folded), None)
 
-    def convert(self, values: pa.Array, to: DataType, path: tuple[str, ...]) -> pa.Array:
+    def convert(self, values: pa.Array, to: delta.DataType, path: tuple[str, ...]) -> pa.Array:
         """Return the values in the table's type."""
         if pa.types.is_null(values.type):
             return pa.nulls(len(values), arrow_type(to))
         if values.type == arrow_type(to) == arrow_type(to, in_files=True) and not self.by_id:
             return values
         match to:
-            case StructType():
+            case delta.StructType():
                 self._check(pa.types.is_struct(values.type), values, to, path)
                 return self._struct(values, to, path)
-            case ArrayType():
+            case delta.ArrayType():
                 self._check(is_list(values.type), values, to, path)
                 element = partial(self.convert, to=to.element, path=(*path, "element"))
                 return list_array(values, element, arrow_type(to))
-            case MapType():
+            case delta.MapType():
                 self._check(pa.types.is_map(values.type), values, to, path)
                 key = partial(self.convert, to=to.key, path=(*path, "key"))
                 value = partial(self.convert, to=to.value, path=(*path, "value"))
                 return map_array(values, key, value, arrow_type(to))
-            case _ if to == VARIANT:
+            case _ if to == delta.VARIANT:
                 self._check(pa.types.is_struct(values.type), values, to, path)
                 if (variants := variant_array(values)) is None:
                     raise UnsupportedFeatureError(
@@ -400,7 +391,7 @@ class _Conversion:
             case _:
                 return self._leaf(values, to, path)
 
-    def _struct(self, values: pa.Array, to: StructType, path: tuple[str, ...]) -> pa.Array:
+    def _struct(self, values: pa.Array, to: delta.StructType, path: tuple[str, ...]) -> pa.Array:
         fields = list(values.type)
         arrays: list[pa.Array] = []
         for item in to.fields:
@@ -411,7 +402,7 @@ class _Conversion:
                 arrays.append(self.convert(values.field(index), item.type, (*path, item.name)))
         return struct_array(values, arrays, arrow_type(to))
 
-    def _leaf(self, values: pa.Array, to: DataType, path: tuple[str, ...]) -> pa.Array:
+    def _leaf(self, values: pa.Array, to: delta.DataType, path: tuple[str, ...]) -> pa.Array:
         target = arrow_type(to)
         if values.type == target:
             return values
@@ -424,7 +415,9 @@ class _Conversion:
                 f"Column {'.'.join(path)} of the data file {self.file} does not fit {to}: {error}."
             ) from error
 
-    def _check(self, fits: bool, values: pa.Array, to: DataType, path: tuple[str, ...]) -> None:
+    def _check(
+        self, fits: bool, values: pa.Array, to: delta.DataType, path: tuple[str, ...]
+    ) -> None:
         if not fits:
             raise MalformedError(
                 f"Column {'.'.join(path)} of the data file {self.file} is {values.type}, but in"

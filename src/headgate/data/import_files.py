@@ -36,14 +36,6 @@ from headgate.names import fold
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.scalars import DistantDate, DistantMoment
 from headgate.protocol.schema import types as delta
-from headgate.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    MapType,
-    Primitive,
-    StructType,
-)
 
 FORMATS: Final = ("csv", "json", "parquet")
 _JSON_LINES: Final = 8192
@@ -60,7 +52,7 @@ Progress = Callable[[int], None]  # called with the number of bytes read so far
 
 
 def read_input(
-    path: str | Path, format: str, schema: StructType, progress: Progress = lambda _: None
+    path: str | Path, format: str, schema: delta.StructType, progress: Progress = lambda _: None
 ) -> pa.RecordBatchReader:
     """Read a file as rows of a schema; `progress` gets the number of bytes read so far."""
     readers = {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet}
@@ -77,7 +69,7 @@ def read_input(
 
 
 def _conformed(
-    path: Path, batches: Iterator[pa.RecordBatch], schema: StructType
+    path: Path, batches: Iterator[pa.RecordBatch], schema: delta.StructType
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         try:
@@ -104,7 +96,9 @@ def _arrow_errors(path: Path, names: list[str]) -> Iterator[None]:
 # Parquet
 
 
-def _read_parquet(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
+def _read_parquet(
+    path: Path, schema: delta.StructType, progress: Progress
+) -> Iterator[pa.RecordBatch]:
     with (
         _arrow_errors(path, []),
         pq.ParquetFile(
@@ -132,11 +126,11 @@ _WITH_LINES: Final = pv.ParseOptions(newlines_in_values=True)
 _CODECS: Final = {".bz2": "bz2", ".gz": "gzip", ".lz4": "lz4", ".zst": "zstd"}  # as Arrow has them
 
 
-def _read_csv(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
+def _read_csv(path: Path, schema: delta.StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
     known = {fold(item.name): item for item in schema.fields}
     names = _heading(path)
     types: dict[str, pa.DataType] = {}
-    moments: dict[str, DataType] = {}
+    moments: dict[str, delta.DataType] = {}
     for name in names:
         item = known.get(fold(name))
         if item is None:
@@ -145,7 +139,10 @@ def _read_csv(path: Path, schema: StructType, progress: Progress) -> Iterator[pa
                 f" {', '.join(item.name for item in schema.fields)}.",
                 remedy=_REMEDY,
             )
-        if not isinstance(item.type, Primitive | DecimalType) or item.type == delta.VARIANT:
+        if (
+            not isinstance(item.type, delta.Primitive | delta.DecimalType)
+            or item.type == delta.VARIANT
+        ):
             raise UnsupportedFeatureError(
                 f"Column {item.name!r} is {item.type}, which CSV cannot represent.",
                 remedy="Use JSON lines or Parquet.",
@@ -188,7 +185,7 @@ def _heading(path: Path) -> list[str]:
 
 
 def _with_moments(
-    batch: pa.RecordBatch, moments: Mapping[str, DataType], path: Path
+    batch: pa.RecordBatch, moments: Mapping[str, delta.DataType], path: Path
 ) -> pa.RecordBatch:
     for name, data_type in moments.items():
         values = batch.column(name)
@@ -207,7 +204,9 @@ def _with_moments(
 # JSON lines
 
 
-def _read_json(path: Path, schema: StructType, progress: Progress) -> Iterator[pa.RecordBatch]:
+def _read_json(
+    path: Path, schema: delta.StructType, progress: Progress
+) -> Iterator[pa.RecordBatch]:
     columns = arrow_schema(schema)
     with path.open("rb") as lines:
         numbered = enumerate(lines, start=1)
@@ -220,7 +219,7 @@ def _read_json(path: Path, schema: StructType, progress: Progress) -> Iterator[p
             yield pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def _row(path: Path, number: int, raw: bytes, schema: StructType) -> dict[str, Any]:
+def _row(path: Path, number: int, raw: bytes, schema: delta.StructType) -> dict[str, Any]:
     try:
         found = json.loads(raw, parse_float=Decimal, object_pairs_hook=_members)
         if not isinstance(found, dict):
@@ -251,7 +250,9 @@ class _ValueError(ValueError):
         self.path = path
 
 
-def _struct(found: Mapping[str, Any], schema: StructType, path: tuple[str, ...]) -> dict[str, Any]:
+def _struct(
+    found: Mapping[str, Any], schema: delta.StructType, path: tuple[str, ...]
+) -> dict[str, Any]:
     known = {fold(item.name): item for item in schema.fields}
     row: dict[str, Any] = {}
     for name, value in found.items():
@@ -264,31 +265,33 @@ def _struct(found: Mapping[str, Any], schema: StructType, path: tuple[str, ...])
     return row
 
 
-def _value(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
+def _value(value: Any, data_type: delta.DataType, path: tuple[str, ...]) -> Any:
     if value is None:
         return None
     match data_type:
-        case StructType() if isinstance(value, dict):
+        case delta.StructType() if isinstance(value, dict):
             return _struct(value, data_type, path)
-        case ArrayType(element) if isinstance(value, list):
+        case delta.ArrayType(element) if isinstance(value, list):
             return [_value(one, element, (*path, "element")) for one in value]
-        case MapType(key, inner) if isinstance(value, dict):
+        case delta.MapType(key, inner) if isinstance(value, dict):
             return [
                 (_text_value(name, key, (*path, "key")), _value(one, inner, (*path, "value")))
                 for name, one in value.items()
             ]
-        case Primitive() | DecimalType():
+        case delta.Primitive() | delta.DecimalType():
             return _leaf(value, data_type, path)
         case _:
             raise _mismatch(value, data_type, path)
 
 
-def _mismatch(value: Any, data_type: DataType, path: tuple[str, ...], why: str = "") -> _ValueError:
+def _mismatch(
+    value: Any, data_type: delta.DataType, path: tuple[str, ...], why: str = ""
+) -> _ValueError:
     shown = json.dumps(value, default=str)[:80]
     return _ValueError(path, f"{shown} is not of type {data_type}{why}")
 
 
-def _leaf(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
+def _leaf(value: Any, data_type: delta.DataType, path: tuple[str, ...]) -> Any:
     match value:
         case bool() if data_type == delta.BOOLEAN:
             return value
@@ -309,7 +312,7 @@ def _leaf(value: Any, data_type: DataType, path: tuple[str, ...]) -> Any:
             raise _mismatch(value, data_type, path)
 
 
-def _number(value: int | Decimal, data_type: DataType, path: tuple[str, ...]) -> float:
+def _number(value: int | Decimal, data_type: delta.DataType, path: tuple[str, ...]) -> float:
     try:
         number = float(value)
         if data_type == delta.FLOAT:
@@ -321,11 +324,11 @@ def _number(value: int | Decimal, data_type: DataType, path: tuple[str, ...]) ->
     return number
 
 
-def _text_value(text: str, data_type: DataType, path: tuple[str, ...]) -> Any:
+def _text_value(text: str, data_type: delta.DataType, path: tuple[str, ...]) -> Any:
     if data_type == delta.STRING:
         return text
     try:
-        if isinstance(data_type, DecimalType):
+        if isinstance(data_type, delta.DecimalType):
             text = f"{Decimal(text):f}"  # partition values have no exponent, JSON numbers may
         value = parse_partition_value(text, data_type)
     except (MalformedError, InvalidOperation):

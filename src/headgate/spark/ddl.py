@@ -30,14 +30,7 @@ from headgate.errors import (
 )
 from headgate.protocol.actions import AddFile
 from headgate.protocol.schema import alteration
-from headgate.protocol.schema.types import (
-    COMMENT,
-    CONSTRAINTS,
-    DEFAULT,
-    GENERATION,
-    StructField,
-    StructType,
-)
+from headgate.protocol.schema import types as delta
 from headgate.spark import scan, sessions
 from headgate.spark.dml import Outcome
 from headgate.spark.engine import Engine
@@ -169,7 +162,7 @@ def replace(
 
 
 def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> TableDefinition:
-    schema = StructType(tuple(_field(column) for column in statement.columns))
+    schema = delta.StructType(tuple(_field(column) for column in statement.columns))
     if rows is not None:
         if statement.columns:
             raise UnsupportedFeatureError(
@@ -177,25 +170,28 @@ def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> Ta
                 remedy="Leave the columns out, or create the table first and insert into it.",
             )
         found = all_nullable(from_spark(rows.schema))
-        schema = StructType(tuple(StructField(f.name, f.type) for f in found.fields))
+        schema = delta.StructType(tuple(delta.StructField(f.name, f.type) for f in found.fields))
     properties = {
         **statement.properties,
-        **{f"{CONSTRAINTS}{check.name}": check.condition.text for check in statement.constraints},
+        **{
+            f"{delta.CONSTRAINTS}{check.name}": check.condition.text
+            for check in statement.constraints
+        },
     }
     return TableDefinition.parse(schema, statement.partition_by, properties, statement.comment)
 
 
-def _field(column: statements.ColumnDefinition) -> StructField:
+def _field(column: statements.ColumnDefinition) -> delta.StructField:
     metadata: dict[str, object] = {}
     if column.comment is not None:
-        metadata[COMMENT] = column.comment
+        metadata[delta.COMMENT] = column.comment
     if column.default is not None:
-        metadata[DEFAULT] = column.default.text
+        metadata[delta.DEFAULT] = column.default.text
     if column.generated is not None:
-        metadata[GENERATION] = column.generated.text
+        metadata[delta.GENERATION] = column.generated.text
     if column.identity is not None:
         raise UnsupportedFeatureError(f"Column {column.name!r} is an identity column.")
-    return StructField(column.name, column.type, column.nullable, metadata)
+    return delta.StructField(column.name, column.type, column.nullable, metadata)
 
 
 # Changing

@@ -28,19 +28,8 @@ from headgate.names import fold
 from headgate.protocol.actions import AddFile
 from headgate.protocol.features import mapping_mode
 from headgate.protocol.scalars import DistantDate, DistantMoment
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import physical_name, without_mapping
-from headgate.protocol.schema.types import (
-    BYTE,
-    DATE,
-    INTEGER,
-    LONG,
-    SHORT,
-    STRING,
-    VOID,
-    DataType,
-    StructField,
-    StructType,
-)
 from headgate.spark.file_names import (
     OPTIONS,
     hadoop,
@@ -66,7 +55,14 @@ FILE: Final = helper_column("file")  # position of a row: the file as Spark name
 ROW: Final = helper_column("row")  # and the row's index in it
 
 _MOST_GROUPS: Final = 8  # a union of more groups is slower than a lookup of each row's file
-_FOLDERED: Final = (STRING, DATE, LONG, INTEGER, SHORT, BYTE)  # Spark reads them as the log does
+_FOLDERED: Final = (
+    delta.STRING,
+    delta.DATE,
+    delta.LONG,
+    delta.INTEGER,
+    delta.SHORT,
+    delta.BYTE,
+)  # Spark reads them as the log does
 _ROW_COUNTER: Final = "_tmp_metadata_row_index"  # Spark's own, whatever a file has by that name
 _MANY_FILES: Final = 200_000
 _MANY_PARTITIONS: Final = 1_000_000
@@ -200,7 +196,7 @@ class _Scan:
         refuse_reserved_names(self._schema, snapshot.label)
         self._partitioned = _partitioned(snapshot)
         stored = [item for item in self._schema.fields if item not in self._partitioned]
-        read = physical(StructType(tuple(item for item in stored if item.type != VOID)))
+        read = physical(delta.StructType(tuple(item for item in stored if item.type != delta.VOID)))
         self._read_schema = spark_schema(read)
         if _ROW_COUNTER in map(fold, self._read_schema.names):
             raise UnsupportedFeatureError(
@@ -309,7 +305,7 @@ class _Scan:
         self,
         files: Sequence[AddFile],
         *hidden: str,
-        more: Sequence[StructField] = (),
+        more: Sequence[delta.StructField] = (),
         **options: str,
     ) -> DataFrame:
         """Read files, with the requested ones of Spark's hidden columns."""
@@ -373,12 +369,12 @@ class _Scan:
             return rows
         return rows.select(*columns)
 
-    def _column(self, item: StructField, values: Mapping[str, Column]) -> Column | str:
+    def _column(self, item: delta.StructField, values: Mapping[str, Column]) -> Column | str:
         """Return a column, by name if it is unchanged: each `Column` costs calls to the JVM."""
         if item.name in values:
             return values[item.name].alias(item.name)
         wanted, stored = to_spark(item.type), physical_name(item)
-        if item.type == VOID:
+        if item.type == delta.VOID:
             return F.lit(None).cast(wanted).alias(item.name)
         # Fields of structs are renamed by their place; a cast that changes nothing would keep
         # Spark from handing filters to the files.
@@ -399,19 +395,19 @@ def _sure(key: Column, column: Column) -> Column:
     return F.when(F.col(_KEY).eqNullSafe(key), column).otherwise(F.raise_error(unknown))
 
 
-def _schema(snapshot: Snapshot) -> StructType:
+def _schema(snapshot: Snapshot) -> delta.StructType:
     """Return a table's columns, with physical names where the table maps columns."""
     if mapping_mode(snapshot.protocol, snapshot.metadata) == "none":
         return without_mapping(snapshot.schema)
     return snapshot.schema
 
 
-def _partitioned(snapshot: Snapshot) -> list[StructField]:
+def _partitioned(snapshot: Snapshot) -> list[delta.StructField]:
     names = {fold(name) for name in snapshot.partition_columns}
     return [item for item in _schema(snapshot).fields if fold(item.name) in names]
 
 
-def _partition(item: StructField) -> str:
+def _partition(item: delta.StructField) -> str:
     return helper_column(f"partition_{physical_name(item)}")
 
 
@@ -419,7 +415,8 @@ def _partition(item: StructField) -> str:
 
 
 def _by_folder(
-    groups: Mapping[tuple[str | None, ...], Sequence[AddFile]], partitioned: Sequence[StructField]
+    groups: Mapping[tuple[str | None, ...], Sequence[AddFile]],
+    partitioned: Sequence[delta.StructField],
 ) -> dict[str, list[AddFile]] | None:
     """Group files by the folder that contains their partition folders, `part=1/other=x`.
 
@@ -442,7 +439,7 @@ def _by_folder(
     return folders
 
 
-def _partition_text(label: str, file: AddFile, item: StructField) -> str | None:
+def _partition_text(label: str, file: AddFile, item: delta.StructField) -> str | None:
     """Return a partition value as text that Spark casts the same in every time zone."""
     match partition_value(label, file, item):
         case None:
@@ -465,7 +462,7 @@ def _partition_text(label: str, file: AddFile, item: StructField) -> str | None:
             return str(value)
 
 
-def _typed(text: Column, data_type: DataType) -> Column:
+def _typed(text: Column, data_type: delta.DataType) -> Column:
     wanted = to_spark(data_type)
     if isinstance(wanted, spark_types.StringType):
         return text.cast("string")

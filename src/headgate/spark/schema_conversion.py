@@ -18,43 +18,34 @@ from headgate.errors import (
 from headgate.names import fold
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.column_mapping import field_id, physical_name
-from headgate.protocol.schema.types import (
-    ArrayType,
-    DataType,
-    Kind,
-    MapType,
-    StructField,
-    StructType,
-    each_field,
-)
 
 _RESERVED: Final = "\u27e6headgate\u27e7"  # begins the names of our helper columns
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
-def to_spark(data_type: DataType) -> spark_types.DataType:
+def to_spark(data_type: schemas.DataType) -> spark_types.DataType:
     """Convert a type to Spark's: everything nullable, without the log's metadata."""
     # Files may contain nulls in spite of the schema, and Spark would interpret some metadata, such
     # as defaults.
     return _spark_type(data_type, _comment)
 
 
-def to_stored(data_type: DataType) -> spark_types.DataType:
+def to_stored(data_type: schemas.DataType) -> spark_types.DataType:
     """Return the type of a column in data files, with its field ids."""
     return _spark_type(physical(data_type), id_of)
 
 
-def id_of(item: StructField) -> dict[str, Any]:
+def id_of(item: schemas.StructField) -> dict[str, Any]:
     """Return the metadata that makes Spark write a field's id."""
     number = field_id(item)
     return {} if number is None else {"parquet.field.id": number}
 
 
 def _spark_type(
-    data_type: DataType, metadata: Callable[[StructField], dict[str, Any]]
+    data_type: schemas.DataType, metadata: Callable[[schemas.StructField], dict[str, Any]]
 ) -> spark_types.DataType:
     match data_type:
-        case StructType(fields):
+        case schemas.StructType(fields):
             return spark_types.StructType(
                 [
                     spark_types.StructField(
@@ -63,9 +54,9 @@ def _spark_type(
                     for item in fields
                 ]
             )
-        case ArrayType(element):
+        case schemas.ArrayType(element):
             return spark_types.ArrayType(_spark_type(element, metadata), True)
-        case MapType(key, value):
+        case schemas.MapType(key, value):
             return spark_types.MapType(
                 _spark_type(key, metadata), _spark_type(value, metadata), True
             )
@@ -75,14 +66,14 @@ def _spark_type(
             return converted.fields[0].dataType
 
 
-def spark_schema(schema: StructType) -> spark_types.StructType:
+def spark_schema(schema: schemas.StructType) -> spark_types.StructType:
     """Convert a table's schema to Spark's."""
     found = to_spark(schema)
     assert isinstance(found, spark_types.StructType)
     return found
 
 
-def from_spark(schema: spark_types.StructType) -> StructType:
+def from_spark(schema: spark_types.StructType) -> schemas.StructType:
     """Convert a DataFrame's schema to Delta's; raise for a type that no table can have."""
     try:
         return schemas.from_json(schema.json())
@@ -93,25 +84,25 @@ def from_spark(schema: spark_types.StructType) -> StructType:
         ) from error
 
 
-def all_nullable(schema: StructType) -> StructType:
+def all_nullable(schema: schemas.StructType) -> schemas.StructType:
     """Make every column nullable, for a table created from a query, as delta-spark does."""
     # The expressions of the query say nothing about rows that are added later.
-    return each_field(schema, lambda f: replace(f, nullable=True, type=_nullable(f.type)))
+    return schemas.each_field(schema, lambda f: replace(f, nullable=True, type=_nullable(f.type)))
 
 
-def _nullable(data_type: DataType) -> DataType:
+def _nullable(data_type: schemas.DataType) -> schemas.DataType:
     match data_type:
-        case ArrayType(element):
-            return ArrayType(_nullable(element))
-        case MapType(key, value):
-            return MapType(_nullable(key), _nullable(value))
+        case schemas.ArrayType(element):
+            return schemas.ArrayType(_nullable(element))
+        case schemas.MapType(key, value):
+            return schemas.MapType(_nullable(key), _nullable(value))
         case _:
             return data_type
 
 
-def physical(data_type: Kind) -> Kind:
+def physical(data_type: schemas.Kind) -> schemas.Kind:
     """Rename the fields of a type to what they are called in data files."""
-    return each_field(data_type, lambda item: replace(item, name=physical_name(item)))
+    return schemas.each_field(data_type, lambda item: replace(item, name=physical_name(item)))
 
 
 def quoted(name: str) -> str:
@@ -124,7 +115,7 @@ def helper_column(name: str) -> str:
     return f"{_RESERVED}{name}"
 
 
-def refuse_reserved_names(schema: StructType, label: str) -> None:
+def refuse_reserved_names(schema: schemas.StructType, label: str) -> None:
     """Refuse columns that have the name of a helper column: one would be taken for the other."""
     for item in schema.fields:
         if fold(item.name).startswith(_RESERVED):
@@ -159,6 +150,6 @@ def path_of(column: str | tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _comment(item: StructField) -> dict[str, Any]:
+def _comment(item: schemas.StructField) -> dict[str, Any]:
     comment = item.metadata.get(schemas.COMMENT)
     return {} if comment is None else {schemas.COMMENT: comment}

@@ -33,18 +33,8 @@ from headgate.names import fold
 from headgate.protocol.actions import AddFile, Metadata, Protocol
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
 from headgate.protocol.partition_values import format_partition_value, parse_partition_value
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import physical_name, without_mapping
-from headgate.protocol.schema.types import (
-    BINARY,
-    STRING,
-    TIMESTAMP,
-    VOID,
-    DataType,
-    Primitive,
-    StructField,
-    StructType,
-    from_json,
-)
 from headgate.spark.failures import refusal, translated
 from headgate.spark.file_names import OPTIONS, hadoop, pattern, read_named
 from headgate.spark.schema_conversion import id_of, quoted, to_spark, to_stored
@@ -79,14 +69,14 @@ class Target:
     metadata: Metadata
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> delta.StructType:
         """The table's columns, under the names that files have for them where those differ."""
-        schema = from_json(self.metadata.schema_string)
+        schema = delta.from_json(self.metadata.schema_string)
         mapped = mapping_mode(self.protocol, self.metadata) != "none"
         return schema if mapped else without_mapping(schema)
 
     @property
-    def partitioned(self) -> list[StructField]:
+    def partitioned(self) -> list[delta.StructField]:
         by_name = {fold(item.name): item for item in self.schema.fields}
         return [by_name[fold(name)] for name in self.metadata.partition_columns]
 
@@ -188,7 +178,7 @@ class _Writing:
             column = F.col(quoted(item.name))
             if (folder := folders.get(item)) is not None:
                 columns.append(_partition_column(column, item, folder).alias(folder))
-            elif item.type != VOID:
+            elif item.type != delta.VOID:
                 stored = to_stored(item.type)
                 renamed = column if stored == to_spark(item.type) else column.cast(stored)
                 columns.append(renamed.alias(physical_name(item), metadata=id_of(item)))
@@ -323,7 +313,7 @@ class _Writing:
                 continue
             read = (
                 bytes.fromhex(decoded)
-                if item.type == BINARY
+                if item.type == delta.BINARY
                 else parse_partition_value(decoded, item.type)
             )
             values[physical_name(item)] = format_partition_value(read, item.type)
@@ -357,7 +347,7 @@ def _target_size(properties: Mapping[str, str]) -> int:
 _UNITS: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
-def _folder_names(schema: StructType, partitioned: Sequence[StructField]) -> list[str]:
+def _folder_names(schema: delta.StructType, partitioned: Sequence[delta.StructField]) -> list[str]:
     """Choose the columns by which Spark makes folders, apart from all that are in files."""
     stored = {fold(physical_name(item)) for item in schema.fields if item not in partitioned}
     if any(fold(item.name) in stored for item in partitioned):  # after a change of names
@@ -365,18 +355,21 @@ def _folder_names(schema: StructType, partitioned: Sequence[StructField]) -> lis
     return [item.name for item in partitioned]
 
 
-def _partition_column(column: Column, item: StructField, folder: str) -> Column:
+def _partition_column(column: Column, item: delta.StructField, folder: str) -> Column:
     """Convert partition values to text, independent of the session's time zone."""
     text = _partition_text(column, item.type)
     guarded = F.when(
         text == NULL_FOLDER,
         F.raise_error(refusal(F.lit(f"{NULL_FOLDER!r} cannot be a partition value"))),
     )
-    if item.type == TIMESTAMP:  # intervals overflow to NULL outside ANSI mode
+    if item.type == delta.TIMESTAMP:  # intervals overflow to NULL outside ANSI mode
         message = f"A value of column {item.name!r} is out of range for a partition value"
         lost = column.isNotNull() & text.isNull()
         guarded = guarded.when(lost, F.raise_error(refusal(F.lit(message))))
-    if item.type in (STRING, BINARY):  # of a disk; what is written of other types is short
+    if item.type in (
+        delta.STRING,
+        delta.BINARY,
+    ):  # of a disk; what is written of other types is short
         length = F.octet_length(text) + 2 * F.length(F.regexp_replace(text, _UNESCAPED, ""))
         room = _LONGEST_FOLDER - len(f"{folder}=".encode())
         long = (3 * F.octet_length(text) > room) & (length > room)
@@ -388,13 +381,13 @@ def _partition_column(column: Column, item: StructField, folder: str) -> Column:
     return guarded.otherwise(text)
 
 
-def _partition_text(column: Column, data_type: DataType) -> Column:
+def _partition_text(column: Column, data_type: delta.DataType) -> Column:
     match data_type:
-        case Primitive("string"):
+        case delta.Primitive("string"):
             return column
-        case Primitive("binary"):
+        case delta.Primitive("binary"):
             return F.hex(column)
-        case Primitive("timestamp"):
+        case delta.Primitive("timestamp"):
             seconds = F.unix_micros(column).cast("decimal(24,0)") / F.lit(1_000_000)
             since = F.make_dt_interval(secs=seconds.cast("decimal(18,6)"))
             return (F.expr(_EPOCH) + since).cast("string")

@@ -15,24 +15,9 @@ from headgate.errors import (
     UnsupportedFeatureError,
 )
 from headgate.names import did_you_mean
+from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import without_mapping
 from headgate.protocol.schema.type_widening import is_widening, retyped_field
-from headgate.protocol.schema.types import (
-    DEFAULT,
-    GENERATION,
-    IDENTITY,
-    INVARIANTS,
-    VOID,
-    DataType,
-    Path,
-    StructField,
-    StructType,
-    all_fields,
-    columns_with,
-    find,
-    parts,
-    with_parts,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +45,27 @@ Position = First | After
 class AddedColumn:
     """A new column; `within` is the path of its struct, also with `element`, `key` and `value`."""
 
-    field: StructField
-    within: Path = ()
+    field: delta.StructField
+    within: delta.Path = ()
     position: Position | None = None
 
     @property
-    def path(self) -> Path:
+    def path(self) -> delta.Path:
         return (*self.within, self.field.name)
 
 
 # Changes
 
 
-def added(schema: StructType, columns: Iterable[AddedColumn]) -> StructType:
+def added(schema: delta.StructType, columns: Iterable[AddedColumn]) -> delta.StructType:
     """Add columns one after the other, each at its position."""
     for column in columns:
         item = _checked_new_column(column)
 
         def grown(
-            struct: StructType, column: AddedColumn = column, item: StructField = item
-        ) -> StructType:
-            if find(struct, [item.name]) is not None:
+            struct: delta.StructType, column: AddedColumn = column, item: delta.StructField = item
+        ) -> delta.StructType:
+            if delta.find(struct, [item.name]) is not None:
                 raise AlreadyExistsError(f"A column {dotted(column.path)} exists already.")
             return _placed(struct, item, column.position)
 
@@ -89,47 +74,53 @@ def added(schema: StructType, columns: Iterable[AddedColumn]) -> StructType:
 
 
 def edited(
-    schema: StructType, path: Path, change: Callable[[StructField], StructField]
-) -> StructType:
+    schema: delta.StructType,
+    path: delta.Path,
+    change: Callable[[delta.StructField], delta.StructField],
+) -> delta.StructType:
     """Replace a field by a changed one."""
 
-    def within(struct: StructType) -> StructType:
+    def within(struct: delta.StructType) -> delta.StructType:
         item = _field(struct, path)
-        return StructType(tuple(change(i) if i is item else i for i in struct.fields))
+        return delta.StructType(tuple(change(i) if i is item else i for i in struct.fields))
 
     return _in_struct(schema, path[:-1], within)
 
 
-def moved(schema: StructType, path: Path, position: Position) -> StructType:
+def moved(schema: delta.StructType, path: delta.Path, position: Position) -> delta.StructType:
     """Move a field within its struct."""
 
-    def within(struct: StructType) -> StructType:
+    def within(struct: delta.StructType) -> delta.StructType:
         item = _field(struct, path)
-        others = StructType(tuple(i for i in struct.fields if i is not item))
+        others = delta.StructType(tuple(i for i in struct.fields if i is not item))
         return _placed(others, item, position)
 
     return _in_struct(schema, path[:-1], within)
 
 
-def dropped(schema: StructType, path: Path) -> StructType:
+def dropped(schema: delta.StructType, path: delta.Path) -> delta.StructType:
     """Remove a field."""
 
-    def within(struct: StructType) -> StructType:
+    def within(struct: delta.StructType) -> delta.StructType:
         item = _field(struct, path)
-        return StructType(tuple(i for i in struct.fields if i is not item))
+        return delta.StructType(tuple(i for i in struct.fields if i is not item))
 
     return _in_struct(schema, path[:-1], within)
 
 
-def retyped(item: StructField, new_type: DataType, path: Path) -> StructField:
+def retyped(
+    item: delta.StructField, new_type: delta.DataType, path: delta.Path
+) -> delta.StructField:
     """Widen a field's type, and record the old one: existing files keep it."""
 
-    def widened(before: DataType, after: DataType, within: Path) -> DataType | None:
+    def widened(
+        before: delta.DataType, after: delta.DataType, within: delta.Path
+    ) -> delta.DataType | None:
         if before == after or str(before) == str(after):
             return before
         if is_widening(before, after):
             return None
-        if before == VOID:  # never stored in files
+        if before == delta.VOID:  # never stored in files
             return after
         raise UnsupportedFeatureError(
             f"Column {dotted((*path, *within))} is {before} and cannot become {after}: "
@@ -147,11 +138,11 @@ def dotted(path: Sequence[str]) -> str:
     )
 
 
-def _checked_new_column(column: AddedColumn) -> StructField:
+def _checked_new_column(column: AddedColumn) -> delta.StructField:
     """Refuse a column that existing rows cannot have; drop column mapping of another table."""
-    [item] = without_mapping(StructType((column.field,))).fields
-    alone = StructType((item,))
-    for path, inner in all_fields(alone):
+    [item] = without_mapping(delta.StructType((column.field,))).fields
+    alone = delta.StructType((item,))
+    for path, inner in delta.all_fields(alone):
         if not inner.nullable:
             raise InvalidArgumentError(
                 f"The new column {dotted((*column.within, *path))} is NOT NULL, and existing rows "
@@ -159,12 +150,12 @@ def _checked_new_column(column: AddedColumn) -> StructField:
                 remedy="Add it without NOT NULL, fill it, then make it NOT NULL.",
             )
     for key, feature in (
-        (DEFAULT, "allowColumnDefaults"),
-        (GENERATION, "generatedColumns"),
-        (IDENTITY, "identityColumns"),
-        (INVARIANTS, "invariants"),
+        (delta.DEFAULT, "allowColumnDefaults"),
+        (delta.GENERATION, "generatedColumns"),
+        (delta.IDENTITY, "identityColumns"),
+        (delta.INVARIANTS, "invariants"),
     ):
-        if columns_with(alone, key):
+        if delta.columns_with(alone, key):
             raise UnsupportedFeatureError(
                 f"The new column {dotted(column.path)} has a default, an expression or a "
                 f"constraint ({feature}), which existing rows would need too.",
@@ -174,37 +165,45 @@ def _checked_new_column(column: AddedColumn) -> StructField:
 
 
 def _in_struct(
-    schema: StructType, path: Path, change: Callable[[StructType], StructType], above: Path = ()
-) -> StructType:
+    schema: delta.StructType,
+    path: delta.Path,
+    change: Callable[[delta.StructType], delta.StructType],
+    above: delta.Path = (),
+) -> delta.StructType:
     """Change the struct at a path."""
     if not path:
         return change(schema)
     here = (*above, path[0])
     item = _field(schema, here)
     inner = _in_type(item.type, path[1:], change, here)
-    return StructType(tuple(replace(i, type=inner) if i is item else i for i in schema.fields))
+    return delta.StructType(
+        tuple(replace(i, type=inner) if i is item else i for i in schema.fields)
+    )
 
 
 def _in_type(
-    data_type: DataType, path: Path, change: Callable[[StructType], StructType], above: Path
-) -> DataType:
-    if isinstance(data_type, StructType):
+    data_type: delta.DataType,
+    path: delta.Path,
+    change: Callable[[delta.StructType], delta.StructType],
+    above: delta.Path,
+) -> delta.DataType:
+    if isinstance(data_type, delta.StructType):
         return _in_struct(data_type, path, change, above)
-    if not path or path[0] not in dict(parts(data_type)):
+    if not path or path[0] not in dict(delta.parts(data_type)):
         raise InvalidArgumentError(
             f"Column {dotted(above)} is a {data_type} and has no fields.",
             remedy="Name a struct; element, key and value lead into arrays and maps.",
         )
     name, *rest = path
 
-    def changed(part: str, inner: DataType) -> DataType:
+    def changed(part: str, inner: delta.DataType) -> delta.DataType:
         return _in_type(inner, tuple(rest), change, (*above, name)) if part == name else inner
 
-    return with_parts(data_type, changed)
+    return delta.with_parts(data_type, changed)
 
 
-def _field(struct: StructType, path: Path) -> StructField:
-    item = find(struct, path[-1:])
+def _field(struct: delta.StructType, path: delta.Path) -> delta.StructField:
+    item = delta.find(struct, path[-1:])
     if item is None:
         known = [item.name for item in struct.fields]
         raise NotFoundError(
@@ -214,7 +213,9 @@ def _field(struct: StructType, path: Path) -> StructField:
     return item
 
 
-def _placed(struct: StructType, item: StructField, position: Position | None) -> StructType:
+def _placed(
+    struct: delta.StructType, item: delta.StructField, position: Position | None
+) -> delta.StructType:
     fields = list(struct.fields)
     match position:
         case None:
@@ -223,4 +224,4 @@ def _placed(struct: StructType, item: StructField, position: Position | None) ->
             fields.insert(0, item)
         case After(column):
             fields.insert(fields.index(_field(struct, (column,))) + 1, item)
-    return StructType(tuple(fields))
+    return delta.StructType(tuple(fields))
