@@ -9,16 +9,8 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
+from headgate import errors
 from headgate.api.messages import Message, Rejected, VersionTaken
-from headgate.errors import (
-    ConflictError,
-    HeadgateError,
-    InvalidCommitError,
-    OutcomeUnknownError,
-    RefusedError,
-    Retry,
-    UnavailableError,
-)
 from headgate.protocol.commit.conflicts import Conflict
 from headgate.protocol.commit.examination import Violation
 
@@ -54,7 +46,7 @@ class Problem(Message, frozen=True, kw_only=True):
     code: str
     detail: str
     remedy: str = ""
-    retry: Retry = Retry.NEVER
+    retry: errors.Retry = errors.Retry.NEVER
     request_id: str | None = None
     # Fields of some errors.
     table: str | None = None
@@ -70,12 +62,12 @@ def status_of(code: str) -> int:
     return STATUS.get(code, _OTHERWISE)
 
 
-def from_error(error: HeadgateError, request_id: str | None = None) -> Problem:
+def from_error(error: errors.HeadgateError, request_id: str | None = None) -> Problem:
     """Convert an error."""
     carried: dict[str, Any] = {field: getattr(error, field, None) for field in ("table", "txn_id")}
-    if isinstance(error, InvalidCommitError):
+    if isinstance(error, errors.InvalidCommitError):
         carried["violations"] = error.violations
-    if isinstance(error, ConflictError):
+    if isinstance(error, errors.ConflictError):
         carried["conflicts"] = error.conflicts
     return _problem(
         error.code, error.message, error.remedy, error.retry, request_id=request_id, **carried
@@ -88,21 +80,32 @@ def from_answer(
     """Convert the answer to a proposal that was not ratified; the document contains it."""
     match answer:
         case VersionTaken():
-            code, retry = "must-restage" if is_staged else "version-taken", Retry.AFTER_REFRESH
+            code, retry = (
+                "must-restage" if is_staged else "version-taken",
+                errors.Retry.AFTER_REFRESH,
+            )
             detail = "Others took the version; their commits are in the answer."
             remedy = "Move past the winners, then propose above the latest version."
         case Rejected(violations=()):
-            code, retry, remedy = ConflictError.code, ConflictError.retry, ConflictError.remedy
+            code, retry, remedy = (
+                errors.ConflictError.code,
+                errors.ConflictError.retry,
+                errors.ConflictError.remedy,
+            )
             detail = "; ".join(map(str, answer.conflicts))
         case Rejected():
-            code, retry, remedy = InvalidCommitError.code, Retry.NEVER, InvalidCommitError.remedy
+            code, retry, remedy = (
+                errors.InvalidCommitError.code,
+                errors.Retry.NEVER,
+                errors.InvalidCommitError.remedy,
+            )
             detail = "; ".join(map(str, answer.violations))
     return _problem(
         code, detail, remedy, retry, request_id=request_id, txn_id=answer.txn_id, answer=answer
     )
 
 
-def _problem(code: str, detail: str, remedy: str, retry: Retry, **more: Any) -> Problem:
+def _problem(code: str, detail: str, remedy: str, retry: errors.Retry, **more: Any) -> Problem:
     status = status_of(code)
     return Problem(
         type=f"urn:headgate:{code}",
@@ -116,30 +119,30 @@ def _problem(code: str, detail: str, remedy: str, retry: Retry, **more: Any) -> 
     )
 
 
-def to_error(problem: Problem) -> HeadgateError:
+def to_error(problem: Problem) -> errors.HeadgateError:
     """Convert a problem document to an error of the class that the server raised."""
     kind = _KINDS.get(problem.code)
     if kind is None:  # from a newer server: what matters is whether the request was refused
-        kind = RefusedError if problem.status < 500 else UnavailableError
+        kind = errors.RefusedError if problem.status < 500 else errors.UnavailableError
     error = kind.__new__(kind)
     message = problem.detail
     if problem.request_id is not None and problem.status >= 500:
         message = f"{message.rstrip('.')} (request {problem.request_id})."
-    HeadgateError.__init__(error, message, remedy=problem.remedy or None)
+    errors.HeadgateError.__init__(error, message, remedy=problem.remedy or None)
     match error:
-        case InvalidCommitError():
+        case errors.InvalidCommitError():
             error.table, error.violations = problem.table or "", problem.violations
-        case ConflictError():
+        case errors.ConflictError():
             error.table, error.conflicts = problem.table or "", problem.conflicts
-        case OutcomeUnknownError():
+        case errors.OutcomeUnknownError():
             error.txn_id = problem.txn_id or ""
     return error
 
 
-def _all(kind: type[HeadgateError]) -> Iterator[type[HeadgateError]]:
+def _all(kind: type[errors.HeadgateError]) -> Iterator[type[errors.HeadgateError]]:
     yield kind
     for child in kind.__subclasses__():
         yield from _all(child)
 
 
-_KINDS: Final = {kind.code: kind for kind in reversed(list(_all(HeadgateError)))}
+_KINDS: Final = {kind.code: kind for kind in reversed(list(_all(errors.HeadgateError)))}

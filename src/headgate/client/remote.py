@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from headgate import errors
 from headgate.api import bodies, problems
 from headgate.api.bodies import EventPage, ListenerList, NewListener
 from headgate.api.events import Event
@@ -35,15 +36,6 @@ from headgate.api.port import Progress, Ref
 from headgate.api.status import ListenerEntry, LocationEntry, Status
 from headgate.client.http_connections import Connections, LostError, Reply, Sender
 from headgate.clock import Clock, Ids
-from headgate.errors import (
-    BusyError,
-    HeadgateError,
-    InvalidArgumentError,
-    MalformedError,
-    NotFoundError,
-    OutcomeUnknownError,
-    UnavailableError,
-)
 from headgate.failpoints import fail_point
 from headgate.names import SchemaName, TableName
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
@@ -155,7 +147,7 @@ class RemoteCatalog:
         kind: Any = Ratified | Rejected
         try:
             found: Ratified | Rejected = self._get(f"/v1/transactions/{_escaped(txn_id)}", kind)
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
         return found
 
@@ -180,7 +172,7 @@ class RemoteCatalog:
         except _NotRatifiedError as decided:
             return decided.answer
         except LostError as lost:
-            raise OutcomeUnknownError(proposal.txn_id, str(lost)) from lost
+            raise errors.OutcomeUnknownError(proposal.txn_id, str(lost)) from lost
         fail_point("remote.after_answer")
         self._note_sequence(answer.sequence)
         return answer
@@ -335,7 +327,7 @@ class RemoteCatalog:
         try:
             return _decoded(self._repeat(lambda: self._send("GET", path, None)), kind)
         except LostError as lost:
-            raise UnavailableError(f"The server did not answer: {lost}.") from lost
+            raise errors.UnavailableError(f"The server did not answer: {lost}.") from lost
 
     def _change(self, method: str, path: str, body: object, kind: type[Body]) -> Body:
         """Request a change under a new key; return its decoded answer."""
@@ -351,7 +343,7 @@ class RemoteCatalog:
             content = self._repeat(lambda: self._send(method, path, body, key), is_change=True)
             return decode(content)
         except LostError as lost:
-            raise OutcomeUnknownError(key, str(lost)) from lost
+            raise errors.OutcomeUnknownError(key, str(lost)) from lost
 
     def _repeat(self, send: Callable[[], bytes], *, is_change: bool = False) -> bytes:
         """Send a request until an answer comes; raise `LostError` if one was lost and none came."""
@@ -364,15 +356,15 @@ class RemoteCatalog:
             patience_s = self._patience.lost_s
             try:
                 return send()
-            except BusyError as busy:
+            except errors.BusyError as busy:
                 error, patience_s = busy, self._patience.busy_s
-            except UnavailableError as unavailable:
+            except errors.UnavailableError as unavailable:
                 error = unavailable
             except LostError as again:
                 error = lost = again
-            except OutcomeUnknownError as unknown:
+            except errors.OutcomeUnknownError as unknown:
                 error = lost = LostError(unknown.message.rstrip("."))
-            except HeadgateError as refusal:
+            except errors.HeadgateError as refusal:
                 if lost is None or not is_change:
                     raise
                 refused = refusal.message.rstrip(".")
@@ -400,14 +392,16 @@ class RemoteCatalog:
     def _refusal(self, reply: Reply) -> Exception:
         try:
             problem = bodies.decode(reply.content, problems.Problem)
-        except MalformedError:  # a proxy answered, or another kind of server
+        except errors.MalformedError:  # a proxy answered, or another kind of server
             message = f"{self._address} answered {reply.status}, not as a Headgate server does"
             if reply.status < 500:
-                return InvalidArgumentError(f"{message}.", remedy="Check the address.")
+                return errors.InvalidArgumentError(f"{message}.", remedy="Check the address.")
             return LostError(message)
         if problem.answer is not None:
             return _NotRatifiedError(problem.answer)
-        if problem.code == HeadgateError.code:  # a fault of the server, before or after it acted
+        if (
+            problem.code == errors.HeadgateError.code
+        ):  # a fault of the server, before or after it acted
             return LostError(f"{problem.detail.rstrip('.')} (request {problem.request_id})")
         if reply.status == 429 and reply.retry_after is not None and reply.retry_after.isdigit():
             self._clock.sleep(min(float(reply.retry_after), _LONGEST_PAUSE_S))
@@ -434,7 +428,7 @@ def _decoded(content: bytes, kind: type[Body]) -> Body:
     """Decode a successful answer; one that cannot be decoded counts as lost."""
     try:
         return bodies.decode(content, kind)
-    except MalformedError as error:
+    except errors.MalformedError as error:
         raise LostError(error.message.rstrip(".")) from error
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Self
 
+from headgate import errors
 from headgate.api.events import Event, Listener
 from headgate.api.messages import Finding, Ratified, Rejected, Resolved, TableEntry
 from headgate.api.port import (
@@ -39,13 +40,6 @@ from headgate.client.table_creation import create_in_one, create_in_three
 from headgate.client.table_definition import AnySchema, Fill, TableDefinition, columns_of
 from headgate.client.transaction import Committer, Patience
 from headgate.clock import Clock, Ids
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnsupportedByCatalogError,
-    UnsupportedFeatureError,
-)
 from headgate.names import (
     DEFAULT_CATALOG,
     DEFAULT_SCHEMA,
@@ -120,7 +114,7 @@ class Session:
         namespace = self.schema_name(name)
         try:
             self._registry().create_namespace(namespace, storage_root=storage_root)
-        except AlreadyExistsError:
+        except errors.AlreadyExistsError:
             known = self.namespaces() if if_not_exists else ()
             if all(other.key != namespace.key for other in known):
                 raise
@@ -134,7 +128,7 @@ class Session:
         old = self.schema_name(name)
         new = SchemaName.parse(to, catalog=old.catalog)
         if fold(new.catalog) != fold(old.catalog):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"A namespace cannot be moved to another catalog: {old} to {new}.",
                 remedy="Rename its tables instead: session.rename().",
             )
@@ -168,7 +162,7 @@ class Session:
         known = {found.key: found for found in self.namespaces()}
         if namespace.key not in known:
             hint = did_you_mean(namespace.schema, [found.schema for found in known.values()])
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"There is no namespace {namespace}.{hint}",
                 remedy="See session.namespaces(), or `headgate show`.",
             )
@@ -199,7 +193,7 @@ class Session:
         """Load a table that is resolved already, managed or external. Spec: RD-01, RD-02."""
         refuse_several(version=version, as_of=as_of)
         if resolved.format.lower() != "delta":
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"{resolved.name} is a {resolved.format} table at {resolved.location}.",
                 remedy="Read it with a tool for that format.",
             )
@@ -219,7 +213,7 @@ class Session:
     def find(self, name: str, sequence: int | None = None) -> Resolved | None:
         """Resolve a name, now or as of a sequence; return None if no table has it."""
         at = None if sequence is None else SequenceNumber(sequence)
-        with suppress(NotFoundError):
+        with suppress(errors.NotFoundError):
             return snapshot_loader.resolve(self.catalog, self.table_name(name), at)
         return None
 
@@ -267,7 +261,7 @@ class Session:
         definition = TableDefinition.parse(schema, partition_by, properties, comment)
         try:
             return self._create(self.table_name(name), definition, _CREATE, three_phase=three_phase)
-        except AlreadyExistsError:
+        except errors.AlreadyExistsError:
             existing = self.find(name) if if_not_exists else None
             if existing is None or not existing.catalog_managed:
                 raise
@@ -289,12 +283,12 @@ class Session:
         operation = _CREATE_OR_REPLACE if or_create else _REPLACE
         try:
             table = self._open(table_name)
-        except NotFoundError:
+        except errors.NotFoundError:
             if not or_create:
                 raise
             try:
                 return self._create(table_name, definition, operation)
-            except AlreadyExistsError:  # another client created it meanwhile
+            except errors.AlreadyExistsError:  # another client created it meanwhile
                 table = self._open(table_name)
         table.replace(definition, operation, table.newest_seen)
         return table
@@ -327,7 +321,7 @@ class Session:
         """Open an external Delta table for reading; a managed table is refused."""
         resolved = self._resolved(self.table_name(name))
         if resolved.catalog_managed:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{name} is managed by this catalog.", remedy="Open it with session.table()."
             )
         return PlainTable(self.load(resolved, version, as_of))
@@ -358,7 +352,7 @@ class Session:
         found = self._gone(registry, table, TableStatus.DROPPED, TableStatus.PURGED)
         if len(found) > 1:
             ids = ", ".join(entry.table_id for entry in found)
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{len(found)} dropped tables had the name {table}: {ids}.",
                 remedy="Pass the id of the one to purge.",
             )
@@ -501,13 +495,13 @@ class Session:
     def _administration(self) -> Administration:
         try:
             return require(self.catalog, Administration)
-        except UnsupportedByCatalogError as error:
+        except errors.UnsupportedByCatalogError as error:
             from headgate.client.remote import RemoteCatalog  # slow to import, and rarely needed
 
             message = error.message
             if isinstance(self.catalog, RemoteCatalog):
                 message = "Tokens, locations and backups cannot be managed through a server."
-            raise UnsupportedByCatalogError(
+            raise errors.UnsupportedByCatalogError(
                 message,
                 remedy="Run this where the server runs, and name the address of the catalog's own "
                 "store: a directory, sqlite:///FILE or postgresql://….",
@@ -520,11 +514,11 @@ class Session:
         try:
             at = None if sequence is None else SequenceNumber(sequence)
             return snapshot_loader.resolve(self.catalog, ref, at)
-        except NotFoundError as error:
+        except errors.NotFoundError as error:
             hint = self.suggestion(str(ref)) if isinstance(ref, TableName) else ""
             if not hint:
                 raise
-            raise NotFoundError(f"{error.message}{hint}") from None
+            raise errors.NotFoundError(f"{error.message}{hint}") from None
 
     def _open(self, ref: Ref) -> Table:
         return self.open(self._resolved(ref))
@@ -536,7 +530,7 @@ class Session:
             key = self.table_name(table).key
             found = [e for e in entries if e.name and TableName.parse(e.name).key == key]
         if not found:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"There is no dropped table {table}.",
                 remedy="See session.tables(dropped=True), or `headgate show --dropped`.",
             )
@@ -551,7 +545,9 @@ class Session:
         three_phase: bool = False,
     ) -> Table:
         if not three_phase:
-            with suppress(UnsupportedByCatalogError):  # this catalog needs version 0 in the log
+            with suppress(
+                errors.UnsupportedByCatalogError
+            ):  # this catalog needs version 0 in the log
                 return self.open(create_in_one(self._committer, name, definition, operation))
         return self.open(
             create_in_three(self._committer, self._store_for, name, definition, operation)
@@ -561,7 +557,7 @@ class Session:
 def _refuse_external(resolved: Resolved) -> None:
     if not resolved.catalog_managed:
         label = resolved.name or resolved.table_id
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{label} is an external {resolved.format} table at {resolved.location}.",
             remedy="Read it with session.open_external(), or by its location.",
         )

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from headgate import errors
 from headgate.api.messages import Resolved, TimelineEntry
 from headgate.api.port import Progress, Publishing, Timelines, require
 from headgate.arguments import When, checked, milliseconds, refuse_several
@@ -32,14 +33,6 @@ from headgate.client.table_definition import (
     type_of,
 )
 from headgate.client.transaction import Change, Committed, Committer, OperationInfo, as_text
-from headgate.errors import (
-    ConflictError,
-    InvalidArgumentError,
-    InvalidDataError,
-    InvariantError,
-    NotFoundError,
-    RefusedError,
-)
 from headgate.protocol.actions import Action, AddFile, TableId, TxnId, Version, removals
 from headgate.protocol.actions import Sequence as SequenceNumber
 from headgate.protocol.commit.conflicts import Scan
@@ -184,7 +177,7 @@ class Table:
             base = self._refreshed()
         try:
             return self._commit(self._appending(base, rows))
-        except (ConflictError, InvalidDataError):
+        except (errors.ConflictError, errors.InvalidDataError):
             # The base may be as old as this handle; commits before this call do not conflict.
             newest = self.snapshot()
             if newest.version == base.version:
@@ -218,12 +211,12 @@ class Table:
         given = {normal_path(path): path for path in paths}
         removed = [file for file in base.files() if normal_path(file.path) in given]
         if missing := sorted(given.keys() - {normal_path(file.path) for file in removed}):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{self.name} has no file {given[missing[0]]} at version {base.version}.",
                 remedy="Pass paths of files that are in the table now.",
             )
         if not removed:
-            raise InvalidArgumentError("No files to remove were passed.")
+            raise errors.InvalidArgumentError("No files to remove were passed.")
         return self._commit(
             self._change(
                 base,
@@ -257,7 +250,7 @@ class Table:
             before = base.metadata.configuration
             missing = [key for key in unset if key not in before]
             if missing and not if_exists:
-                raise NotFoundError(
+                raise errors.NotFoundError(
                     f"{self.name} has no property {missing[0]}.", remedy="See table.properties."
                 )
             kept = {key: value for key, value in before.items() if key not in unset}
@@ -312,7 +305,7 @@ class Table:
         """Drop columns of a table with column mapping; with `if_exists` None if none exists."""
         paths = [table_changes.path_of(column) for column in columns]
         if not paths:
-            raise InvalidArgumentError("No columns to drop were passed.")
+            raise errors.InvalidArgumentError("No columns to drop were passed.")
         base = None
         if if_exists:
             base = self.snapshot()
@@ -413,7 +406,7 @@ class Table:
         self._name = resolved.name
         if resolved.latest < reached:
             # The catalog is an older copy, or has lost commits.
-            raise InvariantError(
+            raise errors.InvariantError(
                 f"{self.name} went back from version {reached} to {resolved.latest}."
             )
         return self._keep_newest(self._load(resolved, latest))
@@ -493,7 +486,7 @@ class Table:
         """Build a change and commit it; build it again if its base was not the latest version."""
         try:
             return self._commit(build(base))
-        except (ConflictError, RefusedError):
+        except (errors.ConflictError, errors.RefusedError):
             newest = self.snapshot()
             if newest.version == base.version:
                 raise

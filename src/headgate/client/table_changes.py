@@ -11,16 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from headgate import errors
 from headgate.client import arrow_io
 from headgate.client.table_definition import AnySchema, columns_of, with_columns
 from headgate.client.transaction import OperationInfo, as_text
 from headgate.clock import Ids
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
 from headgate.names import did_you_mean, fold
 from headgate.protocol import features
 from headgate.protocol.actions import Action, Metadata, Protocol
@@ -89,13 +84,13 @@ def described(
     if schema is not None:
         metadata = with_columns(metadata, schema, ids, mapped=_is_mapped(base))
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
-        raise UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
+        raise errors.UnsupportedFeatureError(f"{base.label} cannot be changed: {', '.join(found)}.")
     # A table with the preview of a feature does not get the feature as well.
     known = features.effective(base.protocol)
     asked = features.features_for(metadata.configuration, metadata.schema_string)
     new = [name for name in asked if not known & {name, f"{name}-preview"}]
     if not _LATE_FEATURES.issuperset(new):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"{', '.join(new)} cannot be activated for the existing table {base.label}.",
             remedy="Create a new table with it and copy the rows.",
         )
@@ -113,7 +108,7 @@ def new_columns(columns: AnySchema | Sequence[AddedColumn]) -> tuple[AddedColumn
     if isinstance(columns, list | tuple):
         found = tuple(columns)
         if not all(isinstance(column, AddedColumn) for column in found):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 "The list of columns to add has an item that is not an AddedColumn.",
                 remedy='Pass text such as "id long", a dict such as {"id": "long"}, a schema, or a '
                 "list of AddedColumn.",
@@ -121,7 +116,7 @@ def new_columns(columns: AnySchema | Sequence[AddedColumn]) -> tuple[AddedColumn
     else:
         found = tuple(AddedColumn(item) for item in columns_of(columns).fields)
     if not found:
-        raise InvalidArgumentError("No columns to add were passed.")
+        raise errors.InvalidArgumentError("No columns to add were passed.")
     return found
 
 
@@ -183,12 +178,12 @@ def drop_columns(base: Snapshot, paths: Sequence[delta.Path]) -> Alteration:
     for path in paths:
         item = _field(base, path)
         if len(path) == 1 and item.name in base.partition_columns:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{base.label} is partitioned by {item.name}, which cannot be dropped.",
                 remedy="Replace the table by one with other partition columns.",
             )
         if any(_folded(column)[: len(path)] == _folded(path) for column in clustered):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{base.label} is clustered by {dotted(path)}, which cannot be dropped.",
                 remedy="Cluster it by other columns first.",
             )
@@ -208,9 +203,9 @@ def add_constraint(
 ) -> Alteration:
     """Add a CHECK constraint; existing rows are checked first."""
     if not name.strip() or not condition.strip():
-        raise InvalidArgumentError("A constraint needs a name and a condition.")
+        raise errors.InvalidArgumentError("A constraint needs a name and a condition.")
     if (existing := _constraint(base, name)) is not None:
-        raise AlreadyExistsError(
+        raise errors.AlreadyExistsError(
             f"{base.label} has a constraint {existing} already.",
             remedy="Choose another name, or drop the constraint first.",
         )
@@ -230,7 +225,7 @@ def drop_constraint(base: Snapshot, name: str, *, if_exists: bool) -> Alteration
     """Drop a CHECK constraint."""
     existing = _constraint(base, name)
     if existing is None and not if_exists:
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"{base.label} has no constraint {name}.", remedy="See table.properties."
         )
     configuration = dict(base.properties)
@@ -259,7 +254,7 @@ def _changed(
     base: Snapshot, path: delta.Path, item: delta.StructField, change: ColumnChange
 ) -> delta.StructField:
     if change == ColumnChange():
-        raise InvalidArgumentError(f"No change of column {dotted(path)} was passed.")
+        raise errors.InvalidArgumentError(f"No change of column {dotted(path)} was passed.")
     metadata = dict(item.metadata)
     for key, value in ((delta.COMMENT, change.comment), (delta.DEFAULT, change.default)):
         if isinstance(value, str):
@@ -268,9 +263,9 @@ def _changed(
             metadata.pop(key, None)
     if isinstance(change.default, str):
         if not change.default.strip():
-            raise InvalidArgumentError(f"The DEFAULT of column {dotted(path)} is empty.")
+            raise errors.InvalidArgumentError(f"The DEFAULT of column {dotted(path)} is empty.")
         if len(path) > 1 or delta.GENERATION in metadata:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"Column {dotted(path)} cannot have a DEFAULT: it is generated, or a field of "
                 "another column."
             )
@@ -285,18 +280,18 @@ def _changed(
 
 def _refuse_other_type(base: Snapshot, path: delta.Path, item: delta.StructField) -> None:
     if not features.is_active(base.protocol, base.metadata, "typeWidening"):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"The type of column {dotted(path)} cannot be changed: {base.label} has no "
             "typeWidening.",
             remedy="Set delta.enableTypeWidening to true first.",
         )
     if len(path) == 1 and item.name in base.partition_columns:
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"The type of column {dotted(path)}, which {base.label} is partitioned by, cannot be "
             "changed."
         )
     if delta.GENERATION in item.metadata:
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"The type of the generated column {dotted(path)} cannot be changed."
         )
     _refuse_dependents(base, path, "given another type")
@@ -304,7 +299,7 @@ def _refuse_other_type(base: Snapshot, path: delta.Path, item: delta.StructField
 
 def _refuse_dependents(base: Snapshot, path: delta.Path, how: str) -> None:
     if found := dependents(base.metadata, path):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"Column {dotted(path)} cannot be {how}: used by {', '.join(found)}.",
             remedy="Drop what uses it first.",
         )
@@ -312,7 +307,7 @@ def _refuse_dependents(base: Snapshot, path: delta.Path, how: str) -> None:
 
 def _refuse_without_mapping(base: Snapshot, how: str) -> None:
     if not _is_mapped(base):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"Columns of {base.label} cannot be {how}: it has no columnMapping.",
             remedy="Create the table with delta.columnMapping.mode set to name.",
         )
@@ -322,7 +317,7 @@ def _field(base: Snapshot, path: delta.Path) -> delta.StructField:
     item = delta.find(base.schema, path)
     if item is None:
         names = [item.name for item in base.schema.fields]
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"{base.label} has no column {dotted(path)}.{did_you_mean(path[0], names)}",
             remedy=f"Use one of its columns: {', '.join(names)}.",
         )
@@ -371,5 +366,5 @@ def path_of(column: str | Sequence[str]) -> delta.Path:
     """Return the path of a column; a text is the name of a whole column."""
     path = (column,) if isinstance(column, str) else tuple(column)
     if not path:
-        raise InvalidArgumentError("No column was passed.")
+        raise errors.InvalidArgumentError("No column was passed.")
     return path

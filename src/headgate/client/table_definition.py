@@ -10,17 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from headgate import errors
 from headgate.arguments import shown
 from headgate.client import arrow_io
 from headgate.client.transaction import OperationInfo, as_text
 from headgate.clock import Ids
-from headgate.errors import (
-    InvalidArgumentError,
-    InvalidSchemaError,
-    MalformedError,
-    RefusedError,
-    UnsupportedFeatureError,
-)
 from headgate.protocol import clustering, features
 from headgate.protocol import properties as known_properties
 from headgate.protocol.actions import (
@@ -142,7 +136,7 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
     mode = _mode(kept)
     new_mode = _mode({**kept, **definition.properties})
     if mode != new_mode and (mode, new_mode) != ("none", "name"):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"Column mapping of {base.label} cannot change from {mode} to {new_mode}.",
             remedy=f"Leave {MODE} out, or create a new table.",
         )
@@ -150,7 +144,7 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
     unmapped = replace(definition, schema=without_mapping(definition.schema))
     metadata, asked = _described(unmapped, base.metadata, kept, ids)
     if "rowTracking" in asked and not features.is_supported(base.protocol, "rowTracking"):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"rowTracking cannot be activated for the existing table {base.label}.",
             remedy="Create a new table with it.",
         )
@@ -160,7 +154,7 @@ def replacement(base: Snapshot, definition: TableDefinition, ids: Ids, now_ms: i
     _refuse_unwritable(protocol, metadata)
     files = tuple(base.files())
     if files and features.is_active(protocol, metadata, "appendOnly"):
-        raise RefusedError(
+        raise errors.RefusedError(
             f"{base.label} has rows, which cannot be removed from an append-only table.",
             remedy="Set delta.appendOnly after the table is replaced.",
         )
@@ -222,7 +216,7 @@ def columns_of(schema: AnySchema) -> delta.StructType:
             return found
     if isinstance(schema, Mapping):
         return delta.StructType(tuple(_column_of(name, given) for name, given in schema.items()))
-    raise InvalidArgumentError(
+    raise errors.InvalidArgumentError(
         f"A schema cannot be given as {shown(schema)}.",
         remedy='Pass text such as "id long, day date", a dict such as {"id": "long"}, a pyarrow '
         "Schema or a Spark StructType.",
@@ -239,7 +233,7 @@ def type_of(data_type: AnyType) -> delta.DataType:
         return converted
     if _is_of_spark(data_type):
         return _from_spark(data_type)
-    raise InvalidArgumentError(
+    raise errors.InvalidArgumentError(
         f"A type cannot be given as {shown(data_type)}.",
         remedy="Name it as in SQL, such as long, string or decimal(10,2).",
     )
@@ -252,19 +246,21 @@ def _is_of_spark(value: object) -> bool:
 def _from_spark(data_type: Any) -> delta.DataType:
     try:
         return delta.type_from_object(data_type.jsonValue())
-    except (MalformedError, UnsupportedFeatureError) as error:
-        raise InvalidSchemaError(error.message, remedy="Use types that Delta has.") from error
+    except (errors.MalformedError, errors.UnsupportedFeatureError) as error:
+        raise errors.InvalidSchemaError(
+            error.message, remedy="Use types that Delta has."
+        ) from error
 
 
 def _column_of(name: object, data_type: AnyType) -> delta.StructField:
     if not isinstance(name, str):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"{name!r} is not a valid name of a column.",
             remedy="Use strings as the keys of a schema.",
         )
     try:
         return delta.StructField(name, type_of(data_type))
-    except RefusedError as error:
+    except errors.RefusedError as error:
         raise type(error)(f"Column {name!r}: {error.message}", remedy=error.remedy) from None
 
 
@@ -273,16 +269,18 @@ def property_texts(properties: Mapping[str, str | int | bool]) -> dict[str, str]
     texts = {}
     for key, value in properties.items():
         if not isinstance(value, str | int):  # what callers without types may pass
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The value of the property {key} is {value!r}, not a text, integer or bool."
             )
         texts[key] = property_text(value)
     if found := known_properties.unknown(texts):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             " ".join(found), remedy="Begin the names of your own properties with another word."
         )
     if found := known_properties.problems(texts):
-        raise InvalidArgumentError(f"{'; '.join(found)}.", remedy="Give it one of these values.")
+        raise errors.InvalidArgumentError(
+            f"{'; '.join(found)}.", remedy="Give it one of these values."
+        )
     return texts
 
 
@@ -294,9 +292,9 @@ def property_text(value: str | int | bool) -> str:
 def refuse_removals(base: Snapshot) -> None:
     """Refuse to remove rows from a table that is append-only or that we cannot write."""
     if found := features.unwritable(base.protocol, base.metadata, rows=False):
-        raise UnsupportedFeatureError(f"{base.label} cannot be written: {', '.join(found)}.")
+        raise errors.UnsupportedFeatureError(f"{base.label} cannot be written: {', '.join(found)}.")
     if features.is_active(base.protocol, base.metadata, "appendOnly"):
-        raise RefusedError(
+        raise errors.RefusedError(
             f"{base.label} is append-only: its rows cannot be changed or removed.",
             remedy="Append instead, or unset delta.appendOnly.",
         )
@@ -308,7 +306,7 @@ def _described(
     """Return the metadata of a definition, and the features that it needs or names."""
     properties = definition.properties
     if given := sorted(_GIVEN.intersection(properties)):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"The property {given[0]} is set by the catalog.", remedy="Leave it out."
         )
     _refuse_values(definition.schema)
@@ -340,7 +338,7 @@ def with_columns(
 def _refuse_values(schema: delta.StructType) -> None:
     """Refuse columns whose values cannot be computed."""
     if identity := delta.columns_with(schema, delta.IDENTITY):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"Column {'.'.join(identity[0])} is an identity column (identityColumns).",
             remedy="Leave the identity out and write the values, or generate them.",
         )
@@ -349,26 +347,30 @@ def _refuse_values(schema: delta.StructType) -> None:
         for key, what in ((delta.DEFAULT, "DEFAULT"), (delta.GENERATION, "expression")):
             text = item.metadata.get(key)
             if text is not None and not (isinstance(text, str) and text.strip()):
-                raise InvalidArgumentError(f"The {what} of column {name} is not SQL: {text!r}.")
+                raise errors.InvalidArgumentError(
+                    f"The {what} of column {name} is not SQL: {text!r}."
+                )
             if text is not None and len(path) > 1:
-                raise InvalidArgumentError(
+                raise errors.InvalidArgumentError(
                     f"Column {name} is a field of another column; only a whole column can have a"
                     f" {what}."
                 )
         if delta.DEFAULT in item.metadata and delta.GENERATION in item.metadata:
-            raise InvalidArgumentError(f"Column {name} is generated and has a DEFAULT as well.")
+            raise errors.InvalidArgumentError(
+                f"Column {name} is generated and has a DEFAULT as well."
+            )
 
 
 def _refuse_unwritable(protocol: Protocol, metadata: Metadata) -> None:
     if unknown := features.unwritable(protocol, metadata, rows=False):
-        raise UnsupportedFeatureError(f"Tables with {', '.join(unknown)} cannot be created.")
+        raise errors.UnsupportedFeatureError(f"Tables with {', '.join(unknown)} cannot be created.")
 
 
 def refuse_protected(keys: Iterable[str]) -> None:
     """Refuse to set or remove properties that make a table managed or describe its rows."""
     for key in keys:
         if key in _PROTECTED or key.startswith(_PROTECTED_PREFIXES):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The property {key} cannot be set or removed.",
                 remedy="Leave it out: the catalog and its features maintain it.",
             )

@@ -19,16 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headgate import errors
 from headgate.data.arrow_types import FIELD_ID, arrow_type, is_bytes, is_list
 from headgate.data.constraints import Filter, compare
 from headgate.data.nested_arrays import list_array, map_array, struct_array, variant_array
-from headgate.errors import (
-    InvalidArgumentError,
-    InvariantError,
-    MalformedError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
 from headgate.names import did_you_mean, fold
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import AddFile
@@ -100,16 +94,16 @@ def _file_errors(layout: Layout, add: AddFile) -> Iterator[None]:
     file = f"{layout.label}: the data file {add.path}"
     try:
         yield
-    except (FileNotFoundError, NotFoundError) as error:
-        raise InvariantError(f"{file} is missing.", remedy=_RESTORE) from error
-    except InvalidArgumentError as error:
-        raise MalformedError(
+    except (FileNotFoundError, errors.NotFoundError) as error:
+        raise errors.InvariantError(f"{file} is missing.", remedy=_RESTORE) from error
+    except errors.InvalidArgumentError as error:
+        raise errors.MalformedError(
             f"{layout.label}: the log names the file {add.path!r}, which cannot be opened:"
             f" {error.message}",
             remedy=_RESTORE,
         ) from error
     except (pa.ArrowException, OSError) as error:
-        raise MalformedError(f"{file} cannot be read: {error}.", remedy=_RESTORE) from error
+        raise errors.MalformedError(f"{file} cannot be read: {error}.", remedy=_RESTORE) from error
 
 
 def _locate(layout: Layout, path: DataPath) -> tuple[ObjectStore, str]:
@@ -128,7 +122,7 @@ def _rows(
     conversion = _Conversion(layout.by_id, f"{add.path} of {layout.label}")
     fields = list(file.schema_arrow)
     if layout.by_id and fields and not any(_id_of(field) for field in fields):
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{layout.label}: the data file {add.path} has no field ids, which the table's column"
             " mapping requires.",
             remedy=_RESTORE,
@@ -188,8 +182,8 @@ def partition_value(label: str, add: AddFile, item: delta.StructField) -> object
         values, name = {fold(key): value for key, value in values.items()}, fold(name)
     try:
         return parse_partition_value(values.get(name), item.type)
-    except MalformedError as error:
-        raise MalformedError(
+    except errors.MalformedError as error:
+        raise errors.MalformedError(
             f"{label}: column {item.name!r} of the data file {add.path}: {error.message}",
             remedy="Read a version without the file, or add the file again with a value that the"
             " Delta protocol allows.",
@@ -248,7 +242,7 @@ def _column(
     values = rows.column(fields[0].name)
     for outer, inner in pairwise(fields):
         if not isinstance(outer.type, delta.StructType):
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 "A predicate on a field within an array or map is not supported."
             )
         values = pc.struct_field(values, [outer.type.fields.index(inner)])
@@ -267,7 +261,7 @@ def _with_filtered(
         fields = delta.find_all(schema, path)
         if not fields:
             hint = did_you_mean(path[0], [item.name for item in schema.fields])
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The table has no column {'.'.join(path)!r} to filter by.{hint}"
             )
         if all(item.name != fields[0].name for item in read):
@@ -284,7 +278,7 @@ def _live_rows(
     """Drop the rows that a file's deletion vector marks."""
     deleted = deleted_rows(layout, add)
     if deleted and deleted[-1] >= num_rows:
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{layout.label}: the deletion vector of the data file {add.path} marks row"
             f" {deleted[-1]}, and the file has {num_rows}.",
             remedy=_RESTORE,
@@ -319,13 +313,13 @@ def deleted_rows(layout: Layout, add: AddFile) -> Sequence[int]:
             store, where = layout.store, deletion_vectors.path_of(vector, layout.location)
         part = store.get_range(where, *deletion_vectors.byte_range(vector))
         return deletion_vectors.read_stored(vector, part).to_array()
-    except NotFoundError as error:
-        raise InvariantError(
+    except errors.NotFoundError as error:
+        raise errors.InvariantError(
             f"{layout.label}: the deletion vector {where} of the data file {add.path} is missing.",
             remedy=_RESTORE,
         ) from error
-    except (MalformedError, InvalidArgumentError) as error:
-        raise MalformedError(
+    except (errors.MalformedError, errors.InvalidArgumentError) as error:
+        raise errors.MalformedError(
             f"{layout.label}: the deletion vector ({where}) of the data file {add.path} is damaged:"
             f" {error.message}",
             remedy=_RESTORE,
@@ -383,7 +377,7 @@ class _Conversion:
             case _ if to == delta.VARIANT:
                 self._check(pa.types.is_struct(values.type), values, to, path)
                 if (variants := variant_array(values)) is None:
-                    raise UnsupportedFeatureError(
+                    raise errors.UnsupportedFeatureError(
                         f"Column {'.'.join(path)} of {self.file} is a shredded variant"
                         " (variantShredding)."
                     )
@@ -411,7 +405,7 @@ class _Conversion:
             # Units finer than microseconds are truncated; all other casts must keep the value.
             return values.cast(target, safe=not pa.types.is_timestamp(target))
         except pa.ArrowInvalid as error:
-            raise MalformedError(
+            raise errors.MalformedError(
                 f"Column {'.'.join(path)} of the data file {self.file} does not fit {to}: {error}."
             ) from error
 
@@ -419,7 +413,7 @@ class _Conversion:
         self, fits: bool, values: pa.Array, to: delta.DataType, path: tuple[str, ...]
     ) -> None:
         if not fits:
-            raise MalformedError(
+            raise errors.MalformedError(
                 f"Column {'.'.join(path)} of the data file {self.file} is {values.type}, but in"
                 f" the table's schema it is {to}."
             )

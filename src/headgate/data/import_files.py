@@ -23,15 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 import pyarrow.parquet as pq
 
+from headgate import errors
 from headgate.data.arrow_types import arrow_schema, arrow_type
 from headgate.data.row_conversion import conform
-from headgate.errors import (
-    InvalidArgumentError,
-    InvalidDataError,
-    MalformedError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
 from headgate.names import fold
 from headgate.protocol.partition_values import parse_partition_value
 from headgate.protocol.scalars import DistantDate, DistantMoment
@@ -44,7 +38,7 @@ _NO_NUMBERS: Final = (delta.BOOLEAN, delta.STRING, delta.BINARY, delta.VARIANT)
 _REMEDY: Final = "Correct the file, then append it again. Nothing was committed."
 
 
-class InputError(InvalidDataError):
+class InputError(errors.InvalidDataError):
     """The content of an input file does not fit the table; says where in which file."""
 
 
@@ -57,13 +51,13 @@ def read_input(
     """Read a file as rows of a schema; `progress` gets the number of bytes read so far."""
     readers = {"csv": _read_csv, "json": _read_json, "parquet": _read_parquet}
     if format not in readers:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"The input format {format!r} is not supported.",
             remedy=f"Use one of {', '.join(FORMATS)}.",
         )
     path = Path(path)
     if not path.is_file():
-        raise NotFoundError(f"There is no file {path}.", remedy="Check the path.")
+        raise errors.NotFoundError(f"There is no file {path}.", remedy="Check the path.")
     batches = _conformed(path, readers[format](path, schema, progress), schema)
     return pa.RecordBatchReader.from_batches(arrow_schema(schema), batches)
 
@@ -74,7 +68,7 @@ def _conformed(
     for batch in batches:
         try:
             yield conform(batch, schema)
-        except InvalidDataError as error:
+        except errors.InvalidDataError as error:
             raise InputError(f"{path}: {error.message}", remedy=_REMEDY) from error
 
 
@@ -143,7 +137,7 @@ def _read_csv(path: Path, schema: delta.StructType, progress: Progress) -> Itera
             not isinstance(item.type, delta.Primitive | delta.DecimalType)
             or item.type == delta.VARIANT
         ):
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"Column {item.name!r} is {item.type}, which CSV cannot represent.",
                 remedy="Use JSON lines or Parquet.",
             )
@@ -331,7 +325,7 @@ def _text_value(text: str, data_type: delta.DataType, path: tuple[str, ...]) -> 
         if isinstance(data_type, delta.DecimalType):
             text = f"{Decimal(text):f}"  # partition values have no exponent, JSON numbers may
         value = parse_partition_value(text, data_type)
-    except (MalformedError, InvalidOperation):
+    except (errors.MalformedError, InvalidOperation):
         raise _ValueError(path, f"{text[:80]!r} is not of type {data_type}") from None
     if isinstance(value, DistantDate | DistantMoment):
         raise _ValueError(path, f"{text[:80]!r} is not within the years 1 to 9999")

@@ -10,6 +10,7 @@ from typing import assert_never
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 
+from headgate import errors
 from headgate.api.messages import Resolved
 from headgate.client.table import Table
 from headgate.client.table_changes import RowCheck
@@ -19,14 +20,6 @@ from headgate.client.table_definition import (
     added_metrics,
     replacement,
     table_operation,
-)
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    InvalidDataError,
-    NotEmptyError,
-    NotFoundError,
-    UnsupportedFeatureError,
 )
 from headgate.protocol.actions import AddFile
 from headgate.protocol.schema import alteration
@@ -63,7 +56,7 @@ Managed = (
 def create(engine: Engine, find: Resolver, statement: statements.CreateTable) -> None:
     """Make a table, or another in its place; with a query, filled in the same commit."""
     if statement.location is not None:
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"CREATE TABLE with a LOCATION ({statement.location!r}) is not supported: the catalog"
             " chooses the location of its tables.",
             remedy="Leave LOCATION out; name a table that exists elsewhere with"
@@ -75,9 +68,9 @@ def create(engine: Engine, find: Resolver, statement: statements.CreateTable) ->
     if is_there and creation is Creation.IF_NOT_EXISTS:
         return
     if is_there and creation is Creation.CREATE:
-        raise AlreadyExistsError(f"There is a table {name} already.")
+        raise errors.AlreadyExistsError(f"There is a table {name} already.")
     if not is_there and creation is Creation.REPLACE:
-        raise NotFoundError(f"There is no table {name} to replace.")
+        raise errors.NotFoundError(f"There is no table {name} to replace.")
     if statement.query is None:
         if found is not None and is_there:
             table = engine.session.open(found)
@@ -165,7 +158,7 @@ def _definition(statement: statements.CreateTable, rows: DataFrame | None) -> Ta
     schema = delta.StructType(tuple(_field(column) for column in statement.columns))
     if rows is not None:
         if statement.columns:
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 "A table made from a query has the query's columns.",
                 remedy="Leave the columns out, or create the table first and insert into it.",
             )
@@ -190,7 +183,7 @@ def _field(column: statements.ColumnDefinition) -> delta.StructField:
     if column.generated is not None:
         metadata[delta.GENERATION] = column.generated.text
     if column.identity is not None:
-        raise UnsupportedFeatureError(f"Column {column.name!r} is an identity column.")
+        raise errors.UnsupportedFeatureError(f"Column {column.name!r} is an identity column.")
     return delta.StructField(column.name, column.type, column.nullable, metadata)
 
 
@@ -258,7 +251,7 @@ def _holds(engine: Engine, condition: str) -> RowCheck:
                 broken = rows.where(~F.expr(condition).eqNullSafe(True))
             shown = [row.asDict() for row in broken.limit(3).collect()]
         if shown:
-            raise InvalidDataError(
+            raise errors.InvalidDataError(
                 f"{snapshot.label} has rows for which {condition} is not true: {shown}.",
                 remedy="Correct these rows first. Nothing was committed.",
             )
@@ -276,7 +269,7 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
         case statements.DropTable(name=name, if_exists=if_exists, purge=purge):
             try:
                 table_id = session.drop(_text(name))
-            except NotFoundError:
+            except errors.NotFoundError:
                 if if_exists:
                     return
                 find.target(name)  # raises an error that points at the name in the script
@@ -291,12 +284,12 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
             table = Name(name.parts[:-1], name.piece)
             session.open(find.target(table)).alter_column(name.parts[-1:], comment=comment)
         case statements.CommentOn():
-            raise UnsupportedFeatureError("A comment on a schema cannot be kept.")
+            raise errors.UnsupportedFeatureError("A comment on a schema cannot be kept.")
         case statements.CreateSchema(name=name, if_not_exists=if_not_exists) as create:
             _refuse_kept(create)
             try:
                 session.create_namespace(_text(name), storage_root=create.location)
-            except AlreadyExistsError:
+            except errors.AlreadyExistsError:
                 if not if_not_exists:
                     raise
         case statements.DropSchema(name=name, if_exists=if_exists, cascade=cascade):
@@ -308,7 +301,7 @@ def manage(engine: Engine, find: Resolver, statement: Managed) -> None:
         case statements.UseNamespace(name=name, is_catalog=False):
             session.use(_text(name))
         case statements.UseNamespace(name=name):
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"A catalog alone cannot be used: {name}.", remedy="Name a schema too."
             )
         case _:
@@ -319,7 +312,7 @@ def _refuse_kept(create: statements.CreateSchema) -> None:
     """Refuse what a schema cannot keep."""
     kept = {"COMMENT": create.comment is not None, "DBPROPERTIES": bool(create.properties)}
     if found := [word for word, is_given in kept.items() if is_given]:
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"A schema has a name and a location: {', '.join(found)} is not supported.",
             remedy="Leave it out.",
         )
@@ -331,10 +324,12 @@ def _drop_schema(engine: Engine, name: str, *, if_exists: bool, cascade: bool) -
     if session.schema_name(name).key not in known:
         if if_exists:
             return
-        raise NotFoundError(f"There is no schema {name}.")
+        raise errors.NotFoundError(f"There is no schema {name}.")
     entries = session.tables(name)
     if entries and not cascade:
-        raise NotEmptyError(f"The schema {name} has tables.", remedy="Drop them, or add CASCADE.")
+        raise errors.NotEmptyError(
+            f"The schema {name} has tables.", remedy="Drop them, or add CASCADE."
+        )
     for entry in entries:
         if entry.name is not None:
             session.drop(entry.name)

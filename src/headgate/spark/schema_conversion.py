@@ -9,12 +9,7 @@ from typing import Any, Final
 
 from pyspark.sql import types as spark_types
 
-from headgate.errors import (
-    InvalidArgumentError,
-    InvalidSchemaError,
-    MalformedError,
-    UnsupportedFeatureError,
-)
+from headgate import errors
 from headgate.names import fold
 from headgate.protocol.schema import types as schemas
 from headgate.protocol.schema.column_mapping import field_id, physical_name
@@ -77,8 +72,8 @@ def from_spark(schema: spark_types.StructType) -> schemas.StructType:
     """Convert a DataFrame's schema to Delta's; raise for a type that no table can have."""
     try:
         return schemas.from_json(schema.json())
-    except (MalformedError, UnsupportedFeatureError) as error:
-        raise InvalidSchemaError(
+    except (errors.MalformedError, errors.UnsupportedFeatureError) as error:
+        raise errors.InvalidSchemaError(
             f"A column has a type that no table can have: {error.message}",
             remedy="Cast the column to a type Delta knows.",
         ) from error
@@ -119,7 +114,7 @@ def refuse_reserved_names(schema: schemas.StructType, label: str) -> None:
     """Refuse columns that have the name of a helper column: one would be taken for the other."""
     for item in schema.fields:
         if fold(item.name).startswith(_RESERVED):
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"{label}: column {item.name!r} cannot be used, names that begin with"
                 f" {_RESERVED!r} are reserved.",
                 remedy="Rename the column.",
@@ -145,7 +140,7 @@ def path_of(column: str | tuple[str, ...]) -> tuple[str, ...]:
         return column
     if (parts := parts_of(column)) is not None:
         return parts
-    raise InvalidArgumentError(
+    raise errors.InvalidArgumentError(
         f"{column!r} is not a valid column name.", remedy="Put odd names in backquotes: `a.b`."
     )
 

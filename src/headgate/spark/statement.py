@@ -14,14 +14,9 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from headgate import errors
 from headgate.client.table import Table
 from headgate.client.transaction import Committed, OperationInfo
-from headgate.errors import (
-    HeadgateError,
-    OutcomeUnknownError,
-    RefusedError,
-    UnsupportedFeatureError,
-)
 from headgate.protocol import deletion_vectors
 from headgate.protocol.actions import Action, AddFile, DeletionVector, Metadata, Protocol, removals
 from headgate.protocol.commit.conflicts import MOST_FILES, Scan
@@ -43,7 +38,7 @@ def refuse_followed(base: Snapshot) -> None:
     """Refuse to change rows while the change data feed or row tracking is active."""
     for feature in ("changeDataFeed", "rowTracking"):
         if is_active(base.protocol, base.metadata, feature):
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"Rows of {base.label} cannot be changed while {feature} is active.",
                 remedy="Change them with an engine that keeps it, or switch it off.",
             )
@@ -182,9 +177,9 @@ class Statement:
         protocol, metadata, label = self.base.protocol, self.base.metadata, self.base.label
         handled = HANDLED if makes_rows else HANDLED | {"identityColumns"}
         if found := unwritable(protocol, metadata, handled=handled):
-            raise UnsupportedFeatureError(f"{label} cannot be written: {', '.join(found)}.")
+            raise errors.UnsupportedFeatureError(f"{label} cannot be written: {', '.join(found)}.")
         if is_active(protocol, metadata, "appendOnly"):
-            raise RefusedError(
+            raise errors.RefusedError(
                 f"{label} is append-only: its rows cannot be changed or removed.",
                 remedy="Append instead, or unset delta.appendOnly.",
             )
@@ -196,9 +191,9 @@ class Statement:
         timed = self._timed(operation)
         try:
             return self.table.commit(self.base, actions, timed, self._scans, txn_id=self._txn_id)
-        except OutcomeUnknownError:  # it may have been ratified: every file stays
+        except errors.OutcomeUnknownError:  # it may have been ratified: every file stays
             raise
-        except HeadgateError:
+        except errors.HeadgateError:
             self._is_kept = False
             raise
 

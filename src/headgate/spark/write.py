@@ -20,15 +20,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as every user of Spark calls it
 from pyspark.sql import types as spark_types
 
+from headgate import errors
 from headgate.data.file_writer import NULL_FOLDER, TARGET_FILE_SIZE
 from headgate.data.parquet_footers import footer_statistics
 from headgate.data.statistics_builder import indexed_columns
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    UnavailableError,
-    UnsupportedFeatureError,
-)
 from headgate.names import fold
 from headgate.protocol.actions import AddFile, Metadata, Protocol
 from headgate.protocol.features import is_supported, mapping_mode, unwritable
@@ -101,9 +96,11 @@ def conformed_to(frame: DataFrame, target: Target) -> DataFrame:
 def refuse_unwritable(target: Target) -> None:
     """Refuse a table that rows cannot be written to by Spark."""
     if found := unwritable(target.protocol, target.metadata, handled=HANDLED):
-        raise UnsupportedFeatureError(f"{target.label} cannot be written: {', '.join(found)}.")
+        raise errors.UnsupportedFeatureError(
+            f"{target.label} cannot be written: {', '.join(found)}."
+        )
     if len(target.partitioned) == len(target.schema.fields):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"All columns of {target.label} are partition columns, and Spark writes no such file.",
             remedy="Write it with table.append().",
         )
@@ -122,7 +119,7 @@ def stage_conformed(rows: DataFrame, target: Target, staging: Staging) -> list[A
 
 def take_away(store: ObjectStore, folder: str) -> None:
     """Delete the files of a folder that no commit will add."""
-    with contextlib.suppress(HeadgateError):  # vacuum deletes what remains
+    with contextlib.suppress(errors.HeadgateError):  # vacuum deletes what remains
         for item in list(store.list(folder, recursive=True)):
             store.delete(item.path)
 
@@ -303,7 +300,7 @@ class _Writing:
         for item, folder in zip(self._partitioned, folders, strict=True):
             text = folder.partition("=")[2]
             if "?" in text:  # Spark writes one as %3F: this stands for what Java could not spell
-                raise UnavailableError(
+                raise errors.UnavailableError(
                     f"Java cannot name a folder for a value of {item.name!r}: it got {folder!r}.",
                     remedy="Start Spark where the locale is one of UTF-8, such as LC_ALL=C.UTF-8.",
                 )
@@ -340,7 +337,9 @@ def _target_size(properties: Mapping[str, str]) -> int:
     match = re.fullmatch(r"\s*(\d+)\s*(b|kb?|mb?|gb?|tb?)?\s*", text, re.IGNORECASE)
     size = 0 if match is None else int(match[1]) * _UNITS[(match[2] or "b")[0].lower()]
     if size <= 0:
-        raise InvalidArgumentError(f"delta.targetFileSize is {text!r}, not a size like 128mb.")
+        raise errors.InvalidArgumentError(
+            f"delta.targetFileSize is {text!r}, not a size like 128mb."
+        )
     return size
 
 

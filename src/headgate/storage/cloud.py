@@ -18,12 +18,7 @@ import obstore
 from obstore import exceptions
 from obstore.store import from_url
 
-from headgate.errors import (
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    UnavailableError,
-)
+from headgate import errors
 from headgate.storage.object_store import (
     FlatStore,
     ObjectMeta,
@@ -99,7 +94,7 @@ class CloudStore(FlatStore):
                 for how in (_PATIENT, _ONCE)
             )
         except (exceptions.BaseError, ValueError) as error:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"{url} cannot be opened: {str(error).splitlines()[0]}.",
                 remedy="Set the account and the credentials in the environment: see "
                 "docs/operating.md, Object stores.",
@@ -125,7 +120,7 @@ class CloudStore(FlatStore):
         try:
             with self._errors(path):
                 return _meta(obstore.head(self._client, check_path(path)))
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
 
     def list(
@@ -183,11 +178,13 @@ class CloudStore(FlatStore):
         except FileNotFoundError as error:
             raise missing(self.url, path) from error
         except ValueError as error:
-            raise InvalidArgumentError(f"{path!r} is not a valid path in {self.url}.") from error
+            raise errors.InvalidArgumentError(
+                f"{path!r} is not a valid path in {self.url}."
+            ) from error
         except exceptions.AlreadyExistsError:
             raise
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise PermissionDeniedError(
+            raise errors.PermissionDeniedError(
                 f"{self.url} denies access to {path}.",
                 remedy="Check the credentials in the environment and what they permit; those of "
                 "the machine are used with HEADGATE_MACHINE_CREDENTIALS=1. See docs/operating.md, "
@@ -197,7 +194,7 @@ class CloudStore(FlatStore):
             problem = f"{path} in {self.url}: {str(error).splitlines()[0]}."
             if writing:
                 raise PutUnknownError(f"The outcome of a put is unknown: {problem}") from error
-            raise UnavailableError(f"The bucket did not answer: {problem}") from error
+            raise errors.UnavailableError(f"The bucket did not answer: {problem}") from error
 
 
 def _meta(described: Described) -> ObjectMeta:

@@ -20,13 +20,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.errors import (
-    HeadgateError,
-    MalformedError,
-    NotFoundError,
-    UnavailableError,
-    VersionGoneError,
-)
+from headgate import errors
 from headgate.protocol.actions import (
     AddFile,
     DomainMetadata,
@@ -69,7 +63,7 @@ _FEW: Final = {
 # Raised by Arrow and our parsers for a file that is truncated, missing or not Parquet.
 _BROKEN: Final = (
     pa.ArrowException,
-    HeadgateError,
+    errors.HeadgateError,
     OSError,
     ArithmeticError,
     AttributeError,
@@ -79,7 +73,7 @@ _BROKEN: Final = (
 )
 
 
-class UnusableError(MalformedError):
+class UnusableError(errors.MalformedError):
     """A checkpoint is truncated, incomplete or malformed; an older one may be read instead."""
 
     code = "checkpoint-unusable"
@@ -126,13 +120,13 @@ def _unusable(path: str, but: tuple[type[Exception], ...] = ()) -> Iterator[None
     try:
         yield
     except _BROKEN as error:
-        if isinstance(error, (UnavailableError, UnusableError, *but)):
+        if isinstance(error, (errors.UnavailableError, UnusableError, *but)):
             raise
         raise UnusableError(path, _why(error)) from error
 
 
 def _why(error: BaseException) -> str:
-    if isinstance(error, HeadgateError):
+    if isinstance(error, errors.HeadgateError):
         return error.message
     return f"{error}." if str(error) else f"{type(error).__name__}."
 
@@ -175,12 +169,14 @@ def _read_more(store: ObjectStore, checkpoint: CheckpointFiles, read: Callable[[
     label = f"{store.url} version {checkpoint.version}: checkpoint {checkpoint.paths[0]}"
     try:
         return read()
-    except UnavailableError:
+    except errors.UnavailableError:
         raise
-    except (FileNotFoundError, NotFoundError, _ReplacedError) as error:
-        raise VersionGoneError(f"{label} was replaced or deleted while it was in use.") from error
+    except (FileNotFoundError, errors.NotFoundError, _ReplacedError) as error:
+        raise errors.VersionGoneError(
+            f"{label} was replaced or deleted while it was in use."
+        ) from error
     except _BROKEN as error:
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{label} is damaged: {_why(error)}", remedy="Delete it, then open the table again."
         ) from error
 
@@ -220,7 +216,7 @@ class _Opened:
 
     def errors(self) -> AbstractContextManager[None]:
         """Name this file in errors, except for one that is missing."""
-        return _unusable(self.path, but=(NotFoundError, FileNotFoundError))
+        return _unusable(self.path, but=(errors.NotFoundError, FileNotFoundError))
 
 
 def open_parquet(store: ObjectStore, path: str) -> pq.ParquetFile:
@@ -365,7 +361,7 @@ def _read_rows(file: pq.ParquetFile, action: str, schema: pa.Schema) -> pa.Table
     ]
     table = pa.Table.from_batches(batches, schema)
     if table["path"].null_count:
-        raise MalformedError(f"it holds {action} actions without a path.")
+        raise errors.MalformedError(f"it holds {action} actions without a path.")
     return table
 
 

@@ -12,13 +12,7 @@ import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    InvariantError,
-    LogDivergedError,
-    NotFoundError,
-)
+from headgate import errors
 from headgate.protocol.actions import Version
 from headgate.protocol.paths import (
     LAST_CHECKPOINT,
@@ -35,7 +29,7 @@ from headgate.storage.object_store import ObjectStore
 _log = logging.getLogger(__name__)
 
 
-class UnfinishedError(LogDivergedError):
+class UnfinishedError(errors.LogDivergedError):
     """A published file holds a prefix of the ratified bytes: another client may be writing it.
 
     Not every client puts a file atomically; DuckDB writes it in place.
@@ -84,7 +78,7 @@ class DeltaLog:
         """Read `<v>.json`; None if it does not exist."""
         try:
             return self.store.get(PublishedCommit(version).path)
-        except NotFoundError:
+        except errors.NotFoundError:
             return None
 
     def is_published(self, version: Version) -> bool:
@@ -94,7 +88,7 @@ class DeltaLog:
     def stage(self, commit: StagedCommit, content: bytes) -> None:
         """Put a staged commit under a name that was never used before. Spec: CM-02."""
         if not self.store.put_if_absent(commit.path, content):
-            raise InvariantError(f"A staged commit {commit.path} exists already.")
+            raise errors.InvariantError(f"A staged commit {commit.path} exists already.")
 
     def publish_many(self, commits: Sequence[tuple[Version, bytes]]) -> None:
         """Copy ratified bytes into the log, in order. Repeating it is safe. Spec: CM-23, CM-24.
@@ -108,7 +102,7 @@ class DeltaLog:
         while items:
             try:
                 items = self._publish_some(items)
-            except (InvalidArgumentError, NotFoundError):
+            except (errors.InvalidArgumentError, errors.NotFoundError):
                 if not any(self._set_obstacle_aside(path) for path, _ in items):
                     raise
 
@@ -131,7 +125,7 @@ class DeltaLog:
         """Restore a staged file that is missing or damaged; set aside what is in its way."""
         try:
             self.store.put(commit.path, content)  # replaces a file or a link
-        except InvalidArgumentError:
+        except errors.InvalidArgumentError:
             for path in (STAGED, commit.path):
                 if self._set_obstacle_aside(path, is_folder=path == STAGED):
                     break
@@ -141,7 +135,7 @@ class DeltaLog:
         """Set aside a folder under the name of a file, or a file under the name of a folder."""
         try:
             is_file = self.store.head(path) is not None
-        except InvalidArgumentError:  # a link to a place outside of the store
+        except errors.InvalidArgumentError:  # a link to a place outside of the store
             is_file = is_folder
         if is_file is not is_folder:
             return False
@@ -159,14 +153,14 @@ class DeltaLog:
     def _refuse_unless_same(self, path: str, content: bytes) -> None:
         existing = self.store.get(path)
         if existing != content:
-            kind = UnfinishedError if content.startswith(existing) else LogDivergedError
+            kind = UnfinishedError if content.startswith(existing) else errors.LogDivergedError
             raise kind(f"{path} in {self.store.url} does not hold the ratified bytes.")
 
     def last_checkpoint(self) -> Version | None:
         """Read which checkpoint is the newest; None if the hint is missing or malformed."""
         try:
             version = json.loads(self.store.get(LAST_CHECKPOINT))["version"]
-        except (HeadgateError, ValueError, KeyError, TypeError, RecursionError):
+        except (errors.HeadgateError, ValueError, KeyError, TypeError, RecursionError):
             return None
         if type(version) is not int or not 0 <= version < 2**63:
             return None

@@ -16,19 +16,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
+from headgate import errors
 from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.api.port import ManagingCatalog
-from headgate.errors import (
-    HeadgateError,
-    InTheFutureError,
-    InvariantError,
-    LogDivergedError,
-    MalformedError,
-    NotFoundError,
-    PathAccessError,
-    UnsupportedFeatureError,
-    VersionGoneError,
-)
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
 from headgate.protocol import features
 from headgate.protocol.actions import Metadata, Protocol, Version, decode
@@ -72,7 +62,7 @@ class UnusableEntryError(Exception):
         super().__init__(entry.path)
 
 
-class _VanishedError(InvariantError):
+class _VanishedError(errors.InvariantError):
     """A commit was published and is no longer in the log."""
 
     def __init__(self, message: str, commit: RatifiedCommit) -> None:
@@ -182,10 +172,10 @@ class Source(ABC):
         """Decode the content of a log entry and apply it to the state before it."""
         try:
             actions = decode(content)
-        except MalformedError as error:
+        except errors.MalformedError as error:
             if isinstance(entry, Compaction):  # the commits themselves may exist
                 raise UnusableEntryError(entry, error.message) from error
-            raise MalformedError(
+            raise errors.MalformedError(
                 f"{self.label} version {entry.version}: {_path(entry)} cannot be read:"
                 f" {error.message}",
                 remedy=_RESTORE,
@@ -203,7 +193,7 @@ class Source(ABC):
             return self._ratified_content(entry)
         try:
             return self.log.read(entry.path)
-        except NotFoundError:
+        except errors.NotFoundError:
             raise UnusableEntryError(entry, "") from None
 
     def _ratified_content(self, commit: RatifiedCommit) -> bytes:
@@ -219,18 +209,18 @@ class Source(ABC):
             where = f"{STAGED}/{commit.file_name}"
         problem = f"{self.label} version {commit.version} was ratified, but"
         if where in found.altered:
-            raise LogDivergedError(f"{problem} {where} does not hold the ratified bytes.")
+            raise errors.LogDivergedError(f"{problem} {where} does not hold the ratified bytes.")
         problem = f"{problem} {where} is missing and no published file holds its bytes."
         if commit.published_ms is not None and not found.is_published:
             raise _VanishedError(problem, commit)
-        raise InvariantError(problem)
+        raise errors.InvariantError(problem)
 
     def _check_staged_name(self, commit: RatifiedCommit) -> None:
         if commit.way is not Way.STAGED:
             return
         staged = parse_staged_name(commit.file_name or "")
         if staged is None or staged.version != commit.version:
-            raise InvariantError(
+            raise errors.InvariantError(
                 f"{self.label} version {commit.version} cannot be in the staged file"
                 f" {commit.file_name!r}."
             )
@@ -243,7 +233,7 @@ class Source(ABC):
             return None
         try:
             return checksums.parse(self.log.read(file.path))
-        except HeadgateError:
+        except errors.HeadgateError:
             return None
 
     def version_at(self, at_ms: int, latest: Version, metadata: Metadata) -> Version:
@@ -294,7 +284,7 @@ class ManagedSource(Source):
         latest = self._catalog.ratified_commits(self._resolved.table_id, version, version).latest
         if self.is_cleaned(gap, version, max(latest, self._resolved.latest)):
             return _gone(self.label, version, gap, self.describe_unusable())
-        return InvariantError(
+        return errors.InvariantError(
             f"{self.label} version {version} cannot be read: neither the catalog nor the log has"
             f" the content of {gap}.{self.describe_unusable()}"
         )
@@ -304,7 +294,7 @@ class ManagedSource(Source):
         clock_ms = self._resolved.clock_ms
         # Timestamps may be ahead of the clock: times up to the latest commit are always answered.
         if clock_ms is not None and at_ms > max(clock_ms, self._resolved.timestamp_ms):
-            raise InTheFutureError(
+            raise errors.InTheFutureError(
                 f"{self.label}: the catalog's clock has not reached {moment(at_ms)} yet."
             )
         if at_ms >= self._resolved.timestamp_ms:
@@ -350,11 +340,11 @@ class PlainSource(Source):
         """
         try:
             return self.state(self.latest, None)
-        except (MalformedError, VersionGoneError):
+        except (errors.MalformedError, errors.VersionGoneError):
             state = replay.EMPTY
         for item in sorted(self.log.list(above), key=lambda item: str(item.file.path)):
             if isinstance(item.file, PublishedCommit) and item.file.version > above:
-                with suppress(MalformedError, NotFoundError):
+                with suppress(errors.MalformedError, errors.NotFoundError):
                     lines = decode(self.log.read(item.file.path))
                     kept = [line for line in lines if line.protocol or line.meta_data]
                     state = replay.apply(state, item.file.version, kept)
@@ -373,7 +363,7 @@ class PlainSource(Source):
     def missing(self, version: Version, gap: Gap) -> Exception:
         if self.is_cleaned(gap, version, self.latest):
             return _gone(self.label, version, gap, self.describe_unusable())
-        return MalformedError(
+        return errors.MalformedError(
             f"The log of {self.label} has a gap: version {version} cannot be read without "
             f"{gap}.{self.describe_unusable()}",
             remedy=_RESTORE,
@@ -390,7 +380,7 @@ class PlainSource(Source):
         if checkpoint is not None:
             versions.append(checkpoint.version)
         if not versions:
-            raise NotFoundError(
+            raise errors.NotFoundError(
                 f"There is no Delta table at {self.label}.", remedy="Check the path."
             )
         latest = max(versions)
@@ -409,7 +399,7 @@ class PlainSource(Source):
         within = "" if lake is None else f" of the lake at {lake}"
         address = "ADDRESS" if lake is None else repr(lake)
         argument = "NAME" if name is None else repr(name)
-        raise PathAccessError(
+        raise errors.PathAccessError(
             f"{self.label} is catalog-managed: it is table {table_id}{within}.",
             remedy=f"Open it through its catalog: headgate.connect({address}).table({argument}).",
         )
@@ -427,7 +417,9 @@ class PlainSource(Source):
         root, *folders = self.log.store.url.rsplit("/", 3)
         if "://" not in root:
             return None
-        with suppress(HeadgateError):  # a path that cannot be read, or be a name, is not a lake
+        with suppress(
+            errors.HeadgateError
+        ):  # a path that cannot be read, or be a name, is not a lake
             name = ".".join(unquote(locations.decode(folder)) for folder in folders)
             is_default = TableName.parse(name).namespace.key == (DEFAULT_CATALOG, DEFAULT_SCHEMA)
             place = "/".join((root, *folders[:-1]))
@@ -445,11 +437,11 @@ def complete(state: TableState, label: str) -> tuple[Protocol, Metadata]:
     """Return protocol and metadata of a state; refuse one without them, or without schema."""
     if state.protocol is None or state.metadata is None:
         lacks = "protocol" if state.protocol is None else "metaData"
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{label} version {state.version}: its log has no {lacks} action.", remedy=_RESTORE
         )
     if not state.metadata.schema_string:
-        raise MalformedError(
+        raise errors.MalformedError(
             f"{label} version {state.version}: the metaData in {state.metadata_file} has no"
             " schemaString.",
             remedy=_RESTORE,
@@ -467,15 +459,15 @@ def readable(state: TableState, label: str) -> tuple[Protocol, Metadata]:
 def refuse_unreadable(protocol: Protocol, label: str, version: Version) -> None:
     """Refuse a protocol that needs reader features we do not support."""
     if unsupported := features.unreadable(protocol):
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"{label} version {version} requires reader features that are not supported:"
             f" {', '.join(unsupported)}."
         )
 
 
-def _gone(label: str, version: Version, gap: Gap, unusable: str) -> VersionGoneError:
+def _gone(label: str, version: Version, gap: Gap, unusable: str) -> errors.VersionGoneError:
     was = "was" if gap.first == gap.last else "were"
-    return VersionGoneError(
+    return errors.VersionGoneError(
         f"{label} version {version} can no longer be read: {gap} {was} removed by log cleanup."
         f"{unusable}"
     )

@@ -6,12 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-)
+from headgate import errors
 from headgate.protocol.actions import Version
 from headgate.protocol.paths import STAGED, PublishedCommit
 from headgate.table.log_files import DeltaLog
@@ -36,7 +31,7 @@ class FoundContent:
 
     content: bytes | None = None
     altered: tuple[str, ...] = ()  # files of the commit that hold other bytes
-    unreadable: HeadgateError | None = None  # why its staged file could not be read
+    unreadable: errors.HeadgateError | None = None  # why its staged file could not be read
     is_published: bool = False  # `<v>.json` was read, whatever its bytes are
 
 
@@ -55,7 +50,7 @@ def find_content(log: DeltaLog, commit: StoredCommit) -> FoundContent:
     if commit.content is not None:
         return FoundContent(commit.content)
     altered: list[str] = []
-    unreadable: HeadgateError | None = None
+    unreadable: errors.HeadgateError | None = None
     if commit.file_name is not None:
         path = f"{STAGED}/{commit.file_name}"
         try:
@@ -63,9 +58,9 @@ def find_content(log: DeltaLog, commit: StoredCommit) -> FoundContent:
             if is_ratified(staged, commit):
                 return FoundContent(staged)
             altered.append(path)
-        except NotFoundError:
+        except errors.NotFoundError:
             pass
-        except (InvalidArgumentError, PermissionDeniedError) as error:
+        except (errors.InvalidArgumentError, errors.PermissionDeniedError) as error:
             unreadable = error
     published = log.read_published(commit.version)
     if published is None:

@@ -11,15 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate import errors
 from headgate.api.messages import TableInfo
 from headgate.api.status import CatalogDetails, NamespaceDetails
 from headgate.catalog import namespace_details
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    InvalidCommitError,
-    NotEmptyError,
-)
 from headgate.http.operations import Call, Operations, Pool
 from headgate.http.unity import bodies, columns, external_tables, new_tables, problems, table_views
 from headgate.http.unity.declarations import column_names_differ, contradictions, set_at_creation
@@ -249,7 +244,7 @@ def _change_details(
 
     try:
         call.catalog.change_details(of, change, _new_name(body))
-    except AlreadyExistsError as error:
+    except errors.AlreadyExistsError as error:
         raise DialectError(exists, error.message) from None
 
 
@@ -263,14 +258,14 @@ def _create(
 ) -> None:
     try:
         call.catalog.create_namespace(name, details=details, catalog_details=catalog_details)
-    except AlreadyExistsError as error:
+    except errors.AlreadyExistsError as error:
         raise DialectError(exists, error.message) from None
 
 
 def _drop(call: Call, name: SchemaName) -> None:
     try:
         call.catalog.drop_namespace(name)
-    except NotEmptyError as error:
+    except errors.NotEmptyError as error:
         raise DialectError(Case.NOT_NOW, error.message, remedy="Drop its tables first.") from None
 
 
@@ -332,7 +327,7 @@ def name_table(call: Call, body: bodies.OlderNewTable) -> bodies.OlderTable:
             table_views.require_schema(call.catalog, name.namespace)
             try:
                 created = call.catalog.declare_external(name, external_tables.declared(body))
-            except AlreadyExistsError as error:
+            except errors.AlreadyExistsError as error:
                 raise DialectError(Case.TABLE_THERE, error.message, remedy=error.remedy) from None
             described = call.catalog.describe(created.table_id)
         case other:
@@ -355,7 +350,7 @@ def _create_managed(call: Call, body: bodies.OlderNewTable, name: TableName) -> 
 
     try:
         return new_tables.register(call.catalog, name, body.storage_location, judge)
-    except InvalidCommitError as error:
+    except errors.InvalidCommitError as error:
         rules = {found.rule for found in error.violations if isinstance(found, Violation)}
         if rules != {"no-version-0"}:
             raise
@@ -408,7 +403,7 @@ def open_path(call: Call, body: bodies.PathAccess) -> bodies.OlderCredentials:
 
 def _refuse_unless_access(operation: str) -> None:
     if operation not in _ACCESS:
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"The operation is {operation[:60]!r}.", remedy=f"Use one of {', '.join(_ACCESS)}."
         )
 

@@ -14,14 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 from uuid import UUID
 
-from headgate.errors import (
-    HeadgateError,
-    InvalidArgumentError,
-    NotFoundError,
-    TransactionExpiredError,
-    TxnIdReusedError,
-    UnavailableError,
-)
+from headgate import errors
 from headgate.protocol import features
 from headgate.protocol.actions import Sequence, TableId, TxnId, Version
 from headgate.protocol.commit import admission, conflicts, inline_content, row_ids
@@ -96,7 +89,7 @@ class Replay(NamedTuple):
 class Refuse(NamedTuple):
     """The proposal cannot be decided; nothing is recorded."""
 
-    error: HeadgateError
+    error: errors.HeadgateError
 
 
 class NeedWinners(NamedTuple):
@@ -131,7 +124,9 @@ def decide(facts: Facts, proposal: ExaminedProposal, rules: Rules) -> Decision:
     if facts.recorded is not None:
         return _replay(facts.recorded, proposal)
     if _is_expired(proposal.txn_id, facts.now_ms - rules.rejections_kept_ms):
-        error = TransactionExpiredError(f"Transaction {proposal.txn_id} is too old to be decided.")
+        error = errors.TransactionExpiredError(
+            f"Transaction {proposal.txn_id} is too old to be decided."
+        )
         return Refuse(error)
     if gone := _gone(facts, proposal):
         return Reject(conflicts=gone)
@@ -222,7 +217,7 @@ def _replay(recorded: Ratification | Rejection, proposal: ExaminedProposal) -> R
             problem = "was rejected with other content"
         case unreachable:
             assert_never(unreachable)
-    return Refuse(TxnIdReusedError(f"Transaction {txn_id} {problem}."))
+    return Refuse(errors.TxnIdReusedError(f"Transaction {txn_id} {problem}."))
 
 
 def _is_expired(txn_id: TxnId, oldest_ms: int) -> bool:
@@ -270,11 +265,15 @@ def _gone(facts: Facts, proposal: ExaminedProposal) -> tuple[Conflict, ...]:
     )
 
 
-def _closed(table_id: TableId, table: Closed | None) -> HeadgateError:
+def _closed(table_id: TableId, table: Closed | None) -> errors.HeadgateError:
     if table is None or table.status is not TableStatus.ACTIVE:
         status = "unknown" if table is None else table.status.value
-        return NotFoundError(f"Table {table_id} is {status}: nothing can be committed to it.")
-    return InvalidArgumentError(f"Table {table_id} is external: a catalog cannot commit to it.")
+        return errors.NotFoundError(
+            f"Table {table_id} is {status}: nothing can be committed to it."
+        )
+    return errors.InvalidArgumentError(
+        f"Table {table_id} is external: a catalog cannot commit to it."
+    )
 
 
 def _waits(
@@ -293,7 +292,7 @@ def _waits(
         unpublished = head.version - head.published
         if unpublished >= rules.backlog_hard:
             return Refuse(
-                UnavailableError(
+                errors.UnavailableError(
                     f"Table {head.table_id} has {unpublished} unpublished commits: its log cannot "
                     "be written.",
                     remedy="Make its storage writable, or run `headgate fsck`.",

@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headgate.errors import (
-    AlreadyExistsError,
-    InvalidArgumentError,
-    NotFoundError,
-    UnsupportedFeatureError,
-)
+from headgate import errors
 from headgate.names import did_you_mean
 from headgate.protocol.schema import types as delta
 from headgate.protocol.schema.column_mapping import without_mapping
@@ -66,7 +61,7 @@ def added(schema: delta.StructType, columns: Iterable[AddedColumn]) -> delta.Str
             struct: delta.StructType, column: AddedColumn = column, item: delta.StructField = item
         ) -> delta.StructType:
             if delta.find(struct, [item.name]) is not None:
-                raise AlreadyExistsError(f"A column {dotted(column.path)} exists already.")
+                raise errors.AlreadyExistsError(f"A column {dotted(column.path)} exists already.")
             return _placed(struct, item, column.position)
 
         schema = _in_struct(schema, column.within, grown)
@@ -122,7 +117,7 @@ def retyped(
             return None
         if before == delta.VOID:  # never stored in files
             return after
-        raise UnsupportedFeatureError(
+        raise errors.UnsupportedFeatureError(
             f"Column {dotted((*path, *within))} is {before} and cannot become {after}: "
             "that is not a widening (typeWidening).",
             remedy="Add a new column and fill it from this one.",
@@ -144,7 +139,7 @@ def _checked_new_column(column: AddedColumn) -> delta.StructField:
     alone = delta.StructType((item,))
     for path, inner in delta.all_fields(alone):
         if not inner.nullable:
-            raise InvalidArgumentError(
+            raise errors.InvalidArgumentError(
                 f"The new column {dotted((*column.within, *path))} is NOT NULL, and existing rows "
                 "have no value for it.",
                 remedy="Add it without NOT NULL, fill it, then make it NOT NULL.",
@@ -156,7 +151,7 @@ def _checked_new_column(column: AddedColumn) -> delta.StructField:
         (delta.INVARIANTS, "invariants"),
     ):
         if delta.columns_with(alone, key):
-            raise UnsupportedFeatureError(
+            raise errors.UnsupportedFeatureError(
                 f"The new column {dotted(column.path)} has a default, an expression or a "
                 f"constraint ({feature}), which existing rows would need too.",
                 remedy="Add it as a plain column, and set its default afterwards.",
@@ -190,7 +185,7 @@ def _in_type(
     if isinstance(data_type, delta.StructType):
         return _in_struct(data_type, path, change, above)
     if not path or path[0] not in dict(delta.parts(data_type)):
-        raise InvalidArgumentError(
+        raise errors.InvalidArgumentError(
             f"Column {dotted(above)} is a {data_type} and has no fields.",
             remedy="Name a struct; element, key and value lead into arrays and maps.",
         )
@@ -206,7 +201,7 @@ def _field(struct: delta.StructType, path: delta.Path) -> delta.StructField:
     item = delta.find(struct, path[-1:])
     if item is None:
         known = [item.name for item in struct.fields]
-        raise NotFoundError(
+        raise errors.NotFoundError(
             f"There is no column {dotted(path)}.{did_you_mean(path[-1], known)}",
             remedy=f"Use one of {', '.join(known)}.",
         )
