@@ -11,19 +11,8 @@ from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
 from typing import Protocol, TypeVar, runtime_checkable
 
+from headgate.api import messages
 from headgate.api.events import Event, Listener
-from headgate.api.messages import (
-    Answer,
-    Finding,
-    Proposal,
-    Ratified,
-    RatifiedCommits,
-    Rejected,
-    Resolved,
-    StagingTable,
-    TableEntry,
-    TimelineEntry,
-)
 from headgate.api.status import ListenerEntry, LocationEntry, Status, TokenEntry
 from headgate.errors import UnsupportedByCatalogError
 from headgate.names import SchemaName, TableName
@@ -41,15 +30,15 @@ Progress = Callable[[int, int], None]  # called with how much is done, and of ho
 class ManagingCatalog(Protocol):
     """Catalogs that manage tables."""
 
-    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> messages.Resolved:
         """Return everything that a client needs of a table, in one call. Spec: CM-21."""
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> RatifiedCommits:
+    ) -> messages.RatifiedCommits:
         """Return the commits that the catalog holds, and always the latest version. Spec: CM-20."""
 
-    def propose(self, proposal: Proposal) -> Answer:
+    def propose(self, proposal: messages.Proposal) -> messages.Answer:
         """Decide a proposal; the same one again gets the first answer. Spec: CM-42."""
 
 
@@ -57,7 +46,9 @@ class ManagingCatalog(Protocol):
 class Cuts(Protocol):
     """Catalogs with one sequence over all tables."""
 
-    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+    def resolve_many(
+        self, refs: Many[Ref], at: Sequence | None = None
+    ) -> tuple[messages.Resolved, ...]:
         """Resolve several tables as of one sequence. Spec: MT-02."""
 
     def sequence_at(self, timestamp_ms: int) -> Sequence:
@@ -68,7 +59,7 @@ class Cuts(Protocol):
 class Outcomes(Protocol):
     """Catalogs that record the outcome of transactions."""
 
-    def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
+    def outcome(self, txn_id: TxnId) -> messages.Ratified | messages.Rejected | None:
         """Return the answer that a transaction got; None if it was never decided."""
 
 
@@ -78,7 +69,7 @@ class Timelines(Protocol):
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> tuple[TimelineEntry, ...]:
+    ) -> tuple[messages.TimelineEntry, ...]:
         """Return every commit of a range, ascending, without content."""
 
 
@@ -123,12 +114,12 @@ class TableRegistry(Protocol):
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
-    ) -> tuple[TableEntry, ...]:
+    ) -> tuple[messages.TableEntry, ...]:
         """List tables, including dropped ones if asked."""
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
-    ) -> Resolved:
+    ) -> messages.Resolved:
         """Create and name a table in one call; version 0 is inline. Spec: LC-01."""
 
     def rename_table(self, table_id: TableId, name: TableName) -> None:
@@ -149,13 +140,13 @@ class StagingRegistry(Protocol):
 
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
-    ) -> StagingTable:
+    ) -> messages.StagingTable:
         """Return an id and a location for a table that has no name yet. Spec: CM-39.
 
         Without a location it is under the storage root of the namespace, or of the lake.
         """
 
-    def register_table(self, name: TableName, table_id: TableId) -> Resolved:
+    def register_table(self, name: TableName, table_id: TableId) -> messages.Resolved:
         """Check version 0 of a staging table and give the table its name. Spec: LC-02."""
 
 
@@ -174,7 +165,7 @@ class Externals(Protocol):
         location: str,
         format: str = "delta",
         schema_string: str | None = None,
-    ) -> Resolved:
+    ) -> messages.Resolved:
         """Give a name to an external table, which is not read; repeated, give the first answer."""
 
 
@@ -245,7 +236,7 @@ class Checks(Protocol):
         *,
         repair: bool = False,
         progress: Progress | None = None,
-    ) -> tuple[Finding, ...]:
+    ) -> tuple[messages.Finding, ...]:
         """Check one table or all; repair what can be repaired if asked."""
 
 

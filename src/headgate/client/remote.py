@@ -15,23 +15,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from headgate import errors
-from headgate.api import bodies, problems
+from headgate.api import bodies, messages, problems
 from headgate.api.bodies import EventPage, ListenerList, NewListener
 from headgate.api.events import Event
-from headgate.api.messages import (
-    Answer,
-    Finding,
-    Proposal,
-    Ratified,
-    RatifiedCommit,
-    RatifiedCommits,
-    Rejected,
-    Resolved,
-    StagingTable,
-    TableEntry,
-    TimelineEntry,
-    VersionTaken,
-)
 from headgate.api.port import Progress, Ref
 from headgate.api.status import ListenerEntry, LocationEntry, Status
 from headgate.client.http_connections import Connections, LostError, Reply, Sender
@@ -91,13 +77,15 @@ class RemoteCatalog:
 
     # Reading
 
-    def resolve(self, ref: Ref, at: Sequence | None = None) -> Resolved:
+    def resolve(self, ref: Ref, at: Sequence | None = None) -> messages.Resolved:
         path = f"/v1/names/{_escaped(str(ref))}" if isinstance(ref, TableName) else _path_of(ref)
-        resolved = self._get(path, Resolved, at=at, minSequence=self._min_sequence(at))
+        resolved = self._get(path, messages.Resolved, at=at, minSequence=self._min_sequence(at))
         self._note_sequence(resolved.sequence)
         return resolved
 
-    def resolve_many(self, refs: Many[Ref], at: Sequence | None = None) -> tuple[Resolved, ...]:
+    def resolve_many(
+        self, refs: Many[Ref], at: Sequence | None = None
+    ) -> tuple[messages.Resolved, ...]:
         refs = list(refs)
         if not refs:
             return ()
@@ -117,9 +105,9 @@ class RemoteCatalog:
 
     def ratified_commits(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> RatifiedCommits:
+    ) -> messages.RatifiedCommits:
         path = f"{_path_of(table_id)}/commits"
-        commits: list[RatifiedCommit] = []
+        commits: list[messages.RatifiedCommit] = []
         while True:
             page = self._get(path, bodies.CommitPage, first=first, last=last)
             # Commits that were held when a page was read may be published and no longer held when
@@ -128,14 +116,14 @@ class RemoteCatalog:
                 commits.clear()
             commits += page.commits
             if page.next is None:
-                return RatifiedCommits(latest=page.latest, commits=tuple(commits))
+                return messages.RatifiedCommits(latest=page.latest, commits=tuple(commits))
             first = page.next
 
     def timeline(
         self, table_id: TableId, first: Version | None = None, last: Version | None = None
-    ) -> tuple[TimelineEntry, ...]:
+    ) -> tuple[messages.TimelineEntry, ...]:
         path = f"{_path_of(table_id)}/timeline"
-        entries: list[TimelineEntry] = []
+        entries: list[messages.TimelineEntry] = []
         while True:
             page = self._get(path, bodies.Timeline, first=first, last=last)
             entries += page.entries
@@ -143,17 +131,19 @@ class RemoteCatalog:
                 return tuple(entries)
             first = page.next
 
-    def outcome(self, txn_id: TxnId) -> Ratified | Rejected | None:
-        kind: Any = Ratified | Rejected
+    def outcome(self, txn_id: TxnId) -> messages.Ratified | messages.Rejected | None:
+        kind: Any = messages.Ratified | messages.Rejected
         try:
-            found: Ratified | Rejected = self._get(f"/v1/transactions/{_escaped(txn_id)}", kind)
+            found: messages.Ratified | messages.Rejected = self._get(
+                f"/v1/transactions/{_escaped(txn_id)}", kind
+            )
         except errors.NotFoundError:
             return None
         return found
 
     # Committing
 
-    def propose(self, proposal: Proposal) -> Answer:
+    def propose(self, proposal: messages.Proposal) -> messages.Answer:
         # Sent once: the proposer decides how long to repeat it.
         if len(proposal.parts) == 1 and not isinstance(proposal.parts[0].content, Put):
             part = proposal.parts[0]
@@ -168,7 +158,7 @@ class RemoteCatalog:
         else:
             path, body = f"/v1/transactions/{_escaped(proposal.txn_id)}/proposal", proposal
         try:
-            answer = _decoded(self._send("POST", path, body, proposal.txn_id), Ratified)
+            answer = _decoded(self._send("POST", path, body, proposal.txn_id), messages.Ratified)
         except _NotRatifiedError as decided:
             return decided.answer
         except LostError as lost:
@@ -212,8 +202,8 @@ class RemoteCatalog:
 
     def tables(
         self, namespace: SchemaName | None = None, *, dropped: bool = False
-    ) -> tuple[TableEntry, ...]:
-        entries: list[TableEntry] = []
+    ) -> tuple[messages.TableEntry, ...]:
+        entries: list[messages.TableEntry] = []
         after: str | None = None
         while True:
             page = self._get(
@@ -230,17 +220,17 @@ class RemoteCatalog:
 
     def stage_table(
         self, location: str | None = None, *, namespace: SchemaName | None = None
-    ) -> StagingTable:
+    ) -> messages.StagingTable:
         within = None if namespace is None else str(namespace)
         body = bodies.NewStagingTable(location=location, namespace=within)
-        return self._change("POST", "/v1/staging-tables", body, StagingTable)
+        return self._change("POST", "/v1/staging-tables", body, messages.StagingTable)
 
-    def register_table(self, name: TableName, table_id: TableId) -> Resolved:
+    def register_table(self, name: TableName, table_id: TableId) -> messages.Resolved:
         return self._register(bodies.NewTable(name=str(name), table_id=table_id))
 
     def create_table(
         self, name: TableName, table_id: TableId, txn_id: TxnId, first: Inline
-    ) -> Resolved:
+    ) -> messages.Resolved:
         return self._register(
             bodies.NewTable(name=str(name), table_id=table_id, txn_id=txn_id, first=first)
         )
@@ -251,7 +241,7 @@ class RemoteCatalog:
         location: str,
         format: str = "delta",
         schema_string: str | None = None,
-    ) -> Resolved:
+    ) -> messages.Resolved:
         external = bodies.External(location=location, format=format, schema_string=schema_string)
         return self._register(bodies.NewTable(name=str(name), external=external))
 
@@ -278,7 +268,7 @@ class RemoteCatalog:
         *,
         repair: bool = False,
         progress: Progress | None = None,
-    ) -> tuple[Finding, ...]:
+    ) -> tuple[messages.Finding, ...]:
         body = bodies.Check(table_id=table_id, repair=repair)
         return self._change("POST", "/v1/checks", body, bodies.Findings).findings
 
@@ -312,8 +302,8 @@ class RemoteCatalog:
         path = f"{_path_of(table_id)}/{what}"
         return self._change("POST", path, bodies.UpTo(upto=upto), bodies.Published).published
 
-    def _register(self, body: bodies.NewTable) -> Resolved:
-        resolved = self._change("POST", "/v1/tables", body, Resolved)
+    def _register(self, body: bodies.NewTable) -> messages.Resolved:
+        resolved = self._change("POST", "/v1/tables", body, messages.Resolved)
         self._note_sequence(resolved.sequence)
         return resolved
 
@@ -419,7 +409,7 @@ class RemoteCatalog:
 class _NotRatifiedError(Exception):
     """Carries the answer to a proposal that was not ratified."""
 
-    def __init__(self, answer: Rejected | VersionTaken) -> None:
+    def __init__(self, answer: messages.Rejected | messages.VersionTaken) -> None:
         super().__init__()
         self.answer = answer
 

@@ -19,16 +19,7 @@ import pyarrow.parquet as pq
 
 from headgate.errors import InvariantError, NotPublishedError, UnsupportedFeatureError
 from headgate.failpoints import fail_point
-from headgate.protocol import features
-from headgate.protocol.actions import (
-    CheckpointMetadata,
-    Metadata,
-    Protocol,
-    SidecarFile,
-    Version,
-    encode,
-    join,
-)
+from headgate.protocol import actions, features
 from headgate.protocol.encoding import to_json
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import FileKind, KnownFile
@@ -150,7 +141,7 @@ class CheckpointForm(enum.Enum):
     V2_JSON = "v2-json"  # a JSON head, and sidecars
 
 
-def form_for(protocol: Protocol, metadata: Metadata) -> CheckpointForm:
+def form_for(protocol: actions.Protocol, metadata: actions.Metadata) -> CheckpointForm:
     """Return the layout that the table's `delta.checkpointPolicy` asks for."""
     is_v2 = metadata.configuration.get("delta.checkpointPolicy") == "v2"
     return (
@@ -197,21 +188,25 @@ def write_checkpoint(
     adds, removes = live_files(state, stats=True), _tombstones(state, now_ms)
     transactions, domains = state.transactions.merged(), state.domains
     few = [
-        encode(action)
+        actions.encode(action)
         for action in (state.protocol, state.metadata, *transactions.values(), *domains.values())
     ]
     fail_point("checkpoint.before_put")
     if form is CheckpointForm.CLASSIC:
         head: Checkpoint = ClassicCheckpoint(state.version)
-        sidecars: list[SidecarFile] = []
+        sidecars: list[actions.SidecarFile] = []
         content = _parquet(_fitted(_CLASSIC, adds, removes), few, adds, removes)
     else:
         sidecars = _put_sidecars(store, adds, removes, files_per_sidecar, new_uuid, now_ms)
-        few = [encode(CheckpointMetadata(version=state.version)), *few, *map(encode, sidecars)]
+        few = [
+            actions.encode(actions.CheckpointMetadata(version=state.version)),
+            *few,
+            *map(actions.encode, sidecars),
+        ]
         head = UuidCheckpoint(
             state.version, new_uuid(), "json" if form is CheckpointForm.V2_JSON else "parquet"
         )
-        content = join(few) if form is CheckpointForm.V2_JSON else _parquet(_HEAD, few)
+        content = actions.join(few) if form is CheckpointForm.V2_JSON else _parquet(_HEAD, few)
     _put_head(store, head, content)
     fail_point("checkpoint.after_put")
     fields: dict[str, object] = {
@@ -236,7 +231,7 @@ def write_checkpoint(
     )
 
 
-def write_checksum(store: ObjectStore, version: Version, checksum: VersionChecksum) -> bool:
+def write_checksum(store: ObjectStore, version: actions.Version, checksum: VersionChecksum) -> bool:
     """Put `<v>.crc` unless one exists; the version need not be published. Spec: CM-29."""
     return store.put_if_absent(Checksum(version).path, to_json(checksum) + b"\n")
 
@@ -257,7 +252,7 @@ def _put_sidecars(
     files_per_sidecar: int,
     new_uuid: Callable[[], UUID],
     now_ms: int,
-) -> list[SidecarFile]:
+) -> list[actions.SidecarFile]:
     starts = range(0, adds.num_rows, files_per_sidecar)
     slices = [(adds.slice(at, files_per_sidecar), removes.slice(0, 0)) for at in starts]
     slices += [
@@ -267,13 +262,13 @@ def _put_sidecars(
     names = [f"{new_uuid()}.parquet" for _ in slices]
     schema = _fitted(_SIDECAR, adds, removes)
 
-    def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> SidecarFile:
+    def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> actions.SidecarFile:
         name, (some_adds, some_removes) = part
         content = _parquet(schema, [], some_adds, some_removes)
         if not store.put_if_absent(f"{SIDECARS}/{name}", content):
             raise InvariantError(f"A sidecar {name} exists already.")
         fail_point("checkpoint.after_part")
-        return SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
+        return actions.SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)
 
     return in_parallel(put, list(zip(names, slices, strict=True)))
 

@@ -21,18 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headgate import errors
-from headgate.protocol.actions import (
-    AddFile,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    RemoveFile,
-    SetTransaction,
-    SidecarFile,
-    Version,
-    Wrapped,
-    decode,
-)
+from headgate.protocol import actions
 from headgate.protocol.encoding import from_object
 from headgate.protocol.log.segment import CheckpointFiles
 from headgate.protocol.paths import SIDECARS
@@ -89,11 +78,11 @@ class UnusableError(errors.MalformedError):
 class CheckpointState:
     """The content of a checkpoint."""
 
-    version: Version
-    protocol: Protocol
-    metadata: Metadata
-    transactions: tuple[SetTransaction, ...]
-    domains: tuple[DomainMetadata, ...]
+    version: actions.Version
+    protocol: actions.Protocol
+    metadata: actions.Metadata
+    transactions: tuple[actions.SetTransaction, ...]
+    domains: tuple[actions.DomainMetadata, ...]
     files: FileColumns
 
 
@@ -264,18 +253,20 @@ class _Few:
     """The actions of a checkpoint's own files: those about the table, and where the others are."""
 
     def __init__(self) -> None:
-        self.protocol: Protocol | None = None
-        self.metadata: Metadata | None = None
-        self.transactions: list[SetTransaction] = []
-        self.domains: list[DomainMetadata] = []
-        self.sidecars: list[SidecarFile] = []
-        self.adds: list[AddFile] = []  # of a JSON head, as are `removes`
-        self.removes: list[RemoveFile] = []
+        self.protocol: actions.Protocol | None = None
+        self.metadata: actions.Metadata | None = None
+        self.transactions: list[actions.SetTransaction] = []
+        self.domains: list[actions.DomainMetadata] = []
+        self.sidecars: list[actions.SidecarFile] = []
+        self.adds: list[actions.AddFile] = []  # of a JSON head, as are `removes`
+        self.removes: list[actions.RemoveFile] = []
         self.opened: list[_Opened] = []  # Parquet files that may hold actions about files
 
-    def read(self, store: ObjectStore, checkpoint: CheckpointFiles) -> tuple[Protocol, Metadata]:
+    def read(
+        self, store: ObjectStore, checkpoint: CheckpointFiles
+    ) -> tuple[actions.Protocol, actions.Metadata]:
         if checkpoint.paths[0].endswith(".json"):
-            for line in decode(store.get(checkpoint.paths[0])):
+            for line in actions.decode(store.get(checkpoint.paths[0])):
                 self._take(line)
         else:
             self.opened = [_Opened(store, path) for path in checkpoint.paths]
@@ -312,9 +303,9 @@ class _Few:
                         given["format"] = {k: v for k, v in form.items() if v is not None}
                     if name == "domainMetadata":
                         given.setdefault("removed", False)
-                    self._take(from_object({name: given}, Wrapped))
+                    self._take(from_object({name: given}, actions.Wrapped))
 
-    def _take(self, line: Wrapped) -> None:
+    def _take(self, line: actions.Wrapped) -> None:
         self.protocol = line.protocol or self.protocol
         self.metadata = line.meta_data or self.metadata
         if line.add is not None:
