@@ -19,21 +19,12 @@ import pyarrow.parquet as pq
 
 from headgate.errors import InvariantError, NotPublishedError, UnsupportedFeatureError
 from headgate.failpoints import fail_point
-from headgate.protocol import actions, features
+from headgate.protocol import actions, features, paths
 from headgate.protocol.encoding import to_json
 from headgate.protocol.log.checksums import VersionChecksum
 from headgate.protocol.log.known_files import FileKind, KnownFile
 from headgate.protocol.log.replay import TableState, tombstones_kept_ms
 from headgate.protocol.log.segment import CheckpointFiles
-from headgate.protocol.paths import (
-    LAST_CHECKPOINT,
-    SIDECARS,
-    Checkpoint,
-    Checksum,
-    ClassicCheckpoint,
-    PublishedCommit,
-    UuidCheckpoint,
-)
 from headgate.storage.object_store import ObjectStore
 from headgate.table.checkpoints import UnusableError, read_checkpoint
 from headgate.table.file_columns import (
@@ -166,7 +157,7 @@ def write_checkpoint(
     A crash in between leaves unused sidecars or a checkpoint without a hint: both are harmless. An
     existing checkpoint of the version that can be read is kept.
     """
-    if store.head(PublishedCommit(state.version).path) is None:
+    if store.head(paths.PublishedCommit(state.version).path) is None:
         raise NotPublishedError(table, state.version)
     assert state.protocol is not None
     assert state.metadata is not None
@@ -193,7 +184,7 @@ def write_checkpoint(
     ]
     fail_point("checkpoint.before_put")
     if form is CheckpointForm.CLASSIC:
-        head: Checkpoint = ClassicCheckpoint(state.version)
+        head: paths.Checkpoint = paths.ClassicCheckpoint(state.version)
         sidecars: list[actions.SidecarFile] = []
         content = _parquet(_fitted(_CLASSIC, adds, removes), few, adds, removes)
     else:
@@ -203,7 +194,7 @@ def write_checkpoint(
             *few,
             *map(actions.encode, sidecars),
         ]
-        head = UuidCheckpoint(
+        head = paths.UuidCheckpoint(
             state.version, new_uuid(), "json" if form is CheckpointForm.V2_JSON else "parquet"
         )
         content = actions.join(few) if form is CheckpointForm.V2_JSON else _parquet(_HEAD, few)
@@ -215,7 +206,7 @@ def write_checkpoint(
         "sizeInBytes": len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars),
         "numOfAddFiles": adds.num_rows,
     }
-    if isinstance(head, UuidCheckpoint):
+    if isinstance(head, paths.UuidCheckpoint):
         name = head.path.rpartition("/")[2]
         fields["v2Checkpoint"] = {
             "path": name,
@@ -225,7 +216,7 @@ def write_checkpoint(
     hint = DeltaLog(store).last_checkpoint()
     fail_point("checkpoint.before_hint")
     if hint is None or hint <= state.version:
-        store.put(LAST_CHECKPOINT, json.dumps(fields, separators=(",", ":")).encode())
+        store.put(paths.LAST_CHECKPOINT, json.dumps(fields, separators=(",", ":")).encode())
     return KnownFile(
         kind=FileKind.CHECKPOINT, first=state.version, last=state.version, paths=(head.path,)
     )
@@ -233,10 +224,10 @@ def write_checkpoint(
 
 def write_checksum(store: ObjectStore, version: actions.Version, checksum: VersionChecksum) -> bool:
     """Put `<v>.crc` unless one exists; the version need not be published. Spec: CM-29."""
-    return store.put_if_absent(Checksum(version).path, to_json(checksum) + b"\n")
+    return store.put_if_absent(paths.Checksum(version).path, to_json(checksum) + b"\n")
 
 
-def _put_head(store: ObjectStore, head: Checkpoint, content: bytes) -> None:
+def _put_head(store: ObjectStore, head: paths.Checkpoint, content: bytes) -> None:
     if store.put_if_absent(head.path, content):
         return
     try:
@@ -265,7 +256,7 @@ def _put_sidecars(
     def put(part: tuple[str, tuple[pa.Table, pa.Table]]) -> actions.SidecarFile:
         name, (some_adds, some_removes) = part
         content = _parquet(schema, [], some_adds, some_removes)
-        if not store.put_if_absent(f"{SIDECARS}/{name}", content):
+        if not store.put_if_absent(f"{paths.SIDECARS}/{name}", content):
             raise InvariantError(f"A sidecar {name} exists already.")
         fail_point("checkpoint.after_part")
         return actions.SidecarFile(path=name, size_in_bytes=len(content), modification_time=now_ms)

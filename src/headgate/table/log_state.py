@@ -20,7 +20,7 @@ from headgate import errors
 from headgate.api.messages import RatifiedCommit, Resolved
 from headgate.api.port import ManagingCatalog
 from headgate.names import DEFAULT_CATALOG, DEFAULT_SCHEMA, TableName
-from headgate.protocol import features
+from headgate.protocol import features, paths
 from headgate.protocol.actions import Metadata, Protocol, Version, decode
 from headgate.protocol.commit.content import Way
 from headgate.protocol.log import checksums, replay
@@ -29,14 +29,6 @@ from headgate.protocol.log.known_files import KnownFile
 from headgate.protocol.log.replay import TableState
 from headgate.protocol.log.segment import Gap, Segment, newest_checkpoint, plan
 from headgate.protocol.log.timestamps import moment
-from headgate.protocol.paths import (
-    LAST_CHECKPOINT,
-    STAGED,
-    Checksum,
-    Compaction,
-    PublishedCommit,
-    parse_staged_name,
-)
 from headgate.protocol.properties import TABLE_ID_PROPERTY
 from headgate.storage import locations
 from headgate.table.checkpoints import UnusableError, read_checkpoint
@@ -50,13 +42,13 @@ _GREATEST: Final = Version(2**63 - 1)
 _BY_NAME: Final = 64  # up to so many commits are read by their computed names before a LIST
 _RESTORE: Final = "Restore the files of the log from a backup, or read another version."
 
-Entry = RatifiedCommit | PublishedCommit | Compaction
+Entry = RatifiedCommit | paths.PublishedCommit | paths.Compaction
 
 
 class UnusableEntryError(Exception):
     """A log file is missing, or does not hold what its name promises."""
 
-    def __init__(self, entry: PublishedCommit | Compaction, why: str) -> None:
+    def __init__(self, entry: paths.PublishedCommit | paths.Compaction, why: str) -> None:
         self.path = entry.path
         self.why = why
         super().__init__(entry.path)
@@ -107,7 +99,7 @@ class Source(ABC):
                 version,
                 ratified=[c for c in self.ratified.values() if c.version not in self.vanished],
                 known=self.known,
-                listed=[*log_files(self.listing or ()), *map(PublishedCommit, self.named)],
+                listed=[*log_files(self.listing or ()), *map(paths.PublishedCommit, self.named)],
                 base=None if base is None else base.version,
                 without=self.unusable,
             )
@@ -164,7 +156,7 @@ class Source(ABC):
         inline = [e.content if isinstance(e, RatifiedCommit) else None for e in entries]
         missing = [entry for entry, content in zip(entries, inline, strict=True) if content is None]
         # On a local disk threads would only wait for each other.
-        is_local = self.log.store.local_path(LAST_CHECKPOINT) is not None
+        is_local = self.log.store.local_path(paths.LAST_CHECKPOINT) is not None
         read = iter(map(self.content, missing) if is_local else in_parallel(self.content, missing))
         return [next(read) if content is None else content for content in inline]
 
@@ -173,16 +165,19 @@ class Source(ABC):
         try:
             actions = decode(content)
         except errors.MalformedError as error:
-            if isinstance(entry, Compaction):  # the commits themselves may exist
+            if isinstance(entry, paths.Compaction):  # the commits themselves may exist
                 raise UnusableEntryError(entry, error.message) from error
             raise errors.MalformedError(
                 f"{self.label} version {entry.version}: {_path(entry)} cannot be read:"
                 f" {error.message}",
                 remedy=_RESTORE,
             ) from error
-        if isinstance(entry, Compaction) and (why := replay.contradiction(actions)) is not None:
+        if (
+            isinstance(entry, paths.Compaction)
+            and (why := replay.contradiction(actions)) is not None
+        ):
             raise UnusableEntryError(entry, f"it {why}.")
-        version = entry.last if isinstance(entry, Compaction) else entry.version
+        version = entry.last if isinstance(entry, paths.Compaction) else entry.version
         after = replay.apply(state, version, actions)
         if after.metadata is not state.metadata:
             after = replace(after, metadata_file=_path(entry))
@@ -204,9 +199,9 @@ class Source(ABC):
             return found.content
         if found.unreadable is not None:
             raise found.unreadable
-        where = PublishedCommit(commit.version).path
+        where = paths.PublishedCommit(commit.version).path
         if commit.way is Way.STAGED:
-            where = f"{STAGED}/{commit.file_name}"
+            where = f"{paths.STAGED}/{commit.file_name}"
         problem = f"{self.label} version {commit.version} was ratified, but"
         if where in found.altered:
             raise errors.LogDivergedError(f"{problem} {where} does not hold the ratified bytes.")
@@ -218,7 +213,7 @@ class Source(ABC):
     def _check_staged_name(self, commit: RatifiedCommit) -> None:
         if commit.way is not Way.STAGED:
             return
-        staged = parse_staged_name(commit.file_name or "")
+        staged = paths.parse_staged_name(commit.file_name or "")
         if staged is None or staged.version != commit.version:
             raise errors.InvariantError(
                 f"{self.label} version {commit.version} cannot be in the staged file"
@@ -227,7 +222,7 @@ class Source(ABC):
 
     def checksum(self, version: Version) -> VersionChecksum | None:
         """Read `<v>.crc` if it is known to exist; None if it is missing or malformed."""
-        file = Checksum(version)
+        file = paths.Checksum(version)
         is_known = any(file.path in known.paths for known in self.known)
         if not is_known and file not in log_files(self.listing or ()):
             return None
@@ -343,7 +338,7 @@ class PlainSource(Source):
         except (errors.MalformedError, errors.VersionGoneError):
             state = replay.EMPTY
         for item in sorted(self.log.list(above), key=lambda item: str(item.file.path)):
-            if isinstance(item.file, PublishedCommit) and item.file.version > above:
+            if isinstance(item.file, paths.PublishedCommit) and item.file.version > above:
                 with suppress(errors.MalformedError, errors.NotFoundError):
                     lines = decode(self.log.read(item.file.path))
                     kept = [line for line in lines if line.protocol or line.meta_data]
@@ -375,7 +370,7 @@ class PlainSource(Source):
 
     def _newest(self) -> Version:
         files = log_files(self.listing or ())
-        versions = [file.version for file in files if isinstance(file, PublishedCommit)]
+        versions = [file.version for file in files if isinstance(file, paths.PublishedCommit)]
         checkpoint = newest_checkpoint(_GREATEST, listed=files)
         if checkpoint is not None:
             versions.append(checkpoint.version)
@@ -406,7 +401,7 @@ class PlainSource(Source):
 
     def _lake(self) -> tuple[str, None] | None:
         """Find the lake with a database that contains the table; the name is in the database."""
-        local = self.log.store.local_path(LAST_CHECKPOINT)
+        local = self.log.store.local_path(paths.LAST_CHECKPOINT)
         if local is None:
             return None
         lakes = (p for p in Path(local).parents if (p / "headgate.db").is_file())
@@ -430,7 +425,11 @@ class PlainSource(Source):
 
 
 def _path(entry: Entry) -> str:
-    return PublishedCommit(entry.version).path if isinstance(entry, RatifiedCommit) else entry.path
+    return (
+        paths.PublishedCommit(entry.version).path
+        if isinstance(entry, RatifiedCommit)
+        else entry.path
+    )
 
 
 def complete(state: TableState, label: str) -> tuple[Protocol, Metadata]:
