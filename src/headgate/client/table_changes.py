@@ -351,15 +351,8 @@ def _column_parameters(path: delta.Path, item: delta.StructField) -> dict[str, o
 
 
 def _type_name(data_type: delta.DataType) -> str:
-    match data_type:
-        case delta.StructType():
-            return "struct"
-        case delta.ArrayType():
-            return "array"
-        case delta.MapType():
-            return "map"
-        case _:
-            return str(data_type)
+    nested = {delta.StructType: "struct", delta.ArrayType: "array", delta.MapType: "map"}
+    return nested.get(type(data_type)) or str(data_type)
 
 
 def path_of(column: str | Sequence[str]) -> delta.Path:

@@ -150,17 +150,9 @@ def text(data_type: schemas.DataType) -> str:
 
 
 def _type_name(data_type: schemas.DataType) -> str:
-    match data_type:
-        case schemas.Primitive(name):
-            return _NAMES.get(name, name.upper())
-        case schemas.DecimalType():
-            return "DECIMAL"
-        case schemas.StructType():
-            return "STRUCT"
-        case schemas.ArrayType():
-            return "ARRAY"
-        case schemas.MapType():
-            return "MAP"
+    if isinstance(data_type, schemas.Primitive):
+        return _NAMES.get(data_type.name, data_type.name.upper())
+    return type(data_type).__name__.removesuffix("Type").upper()
 
 
 def declared(columns: Iterable[bodies.DeclaredColumn]) -> schemas.StructType:

@@ -9,7 +9,7 @@ requirement that no longer holds.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from headgate.errors import HeadgateError, InvalidArgumentError, RefusedError
@@ -101,26 +101,6 @@ _ON_COMMIT: Final[Mapping[str, Form]] = {
 }
 
 
-def kebab(error: HeadgateError) -> tuple[int, bytes]:
-    """Return the status and body of an error in `delta/v1`."""
-    return _kebab(error, _form(error))
-
-
-def kebab_on_commit(error: HeadgateError) -> tuple[int, bytes]:
-    """Return the status and body of a commit's error in `delta/v1`."""
-    return _kebab(error, _form_on_commit(error))
-
-
-def snake(error: HeadgateError) -> tuple[int, bytes]:
-    """Return the status and body of an error in the older REST."""
-    return _snake(error, _form(error))
-
-
-def snake_on_commit(error: HeadgateError) -> tuple[int, bytes]:
-    """Return the status and body of a commit's error in `delta/preview/commits`."""
-    return _snake(error, _form_on_commit(error))
-
-
 def unrouted(error: HeadgateError, status: int, path: str) -> bytes | None:
     """Return the body for a path without an operation; None if it belongs to no dialect."""
     if not f"{path}/".startswith(f"{BASE}/"):
@@ -153,6 +133,18 @@ def _snake(error: HeadgateError, form: Form) -> tuple[int, bytes]:
         details=(bodies.ErrorDetail(reason=form.error_code),),
     )
     return form.older_status, to_json(body)
+
+
+def _answers(
+    encode: Callable[[HeadgateError, Form], tuple[int, bytes]],
+    form: Callable[[HeadgateError], Form],
+) -> Callable[[HeadgateError], tuple[int, bytes]]:
+    return lambda error: encode(error, form(error))
+
+
+# The status and body of an error: in `delta/v1`, in the older REST, and of a commit in both.
+kebab, kebab_on_commit = _answers(_kebab, _form), _answers(_kebab, _form_on_commit)
+snake, snake_on_commit = _answers(_snake, _form), _answers(_snake, _form_on_commit)
 
 
 def _text(error: HeadgateError) -> str:

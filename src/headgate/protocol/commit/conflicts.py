@@ -321,13 +321,9 @@ def _read_conflicts(attempt: Attempt, scans: Many[Scan], winner: Winner) -> Iter
 
 def _is_checked(scan: Scan, isolation: Isolation) -> bool:
     """Return True if the result of a scan must still be valid when the transaction is decided."""
-    match isolation:
-        case Isolation.SERIALIZABLE:
-            return True
-        case Isolation.WRITE_SERIALIZABLE:
-            return scan.fed or scan.validating
-        case Isolation.SNAPSHOT:
-            return scan.validating
+    if isolation is Isolation.WRITE_SERIALIZABLE:
+        return scan.fed or scan.validating
+    return scan.validating or isolation is Isolation.SERIALIZABLE
 
 
 def _counts_new_files(scan: Scan, attempt: Attempt, theirs: Changes) -> bool:
