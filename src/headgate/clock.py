@@ -1,7 +1,4 @@
-"""The clock and the source of ids.
-
-All other code receives a `Clock` and `Ids` as arguments, so that tests can replace them.
-"""
+"""The clock and the source of ids, passed as arguments so that tests can replace them."""
 
 from __future__ import annotations
 

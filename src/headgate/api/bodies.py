@@ -1,7 +1,4 @@
-"""Request and response bodies of the native API, beside the messages of `api.messages`.
-
-Names are those of the specification, in camel case; bytes are base64.
-"""
+"""Bodies of the native API, beside `api.messages`: names in camel case, bytes as base64."""
 
 from __future__ import annotations
 

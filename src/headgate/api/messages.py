@@ -1,7 +1,4 @@
-"""The messages between a client and a catalog: one type for each thing.
-
-A proposal is for one table or many; a commit to a single table is the case of one.
-"""
+"""The messages between a client and a catalog: one type for each thing."""
 
 from __future__ import annotations
 

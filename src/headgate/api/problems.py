@@ -1,7 +1,4 @@
-"""Errors to problem documents and back, and the HTTP status of each error code.
-
-A client raises the class of error that the server raised, with the same code, retry and remedy.
-"""
+"""Errors to problem documents and back, as the same class, and the status of each code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What commands show, each as one value for JSON and one text.
-
-First lakes, tables, commits and findings; then what an operator asks for: events, status, tokens,
-locations, listeners.
-"""
+"""What commands show, each as one value for JSON and one text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Read and write rows with pyarrow, for small tables.
-
-Reads the rows of a snapshot, whole or in batches, and writes rows as data files with the actions
-that add them. The snapshot chooses the files to read; the transaction commits the new ones.
-"""
+"""Read and write rows with pyarrow, for small tables."""
 
 from __future__ import annotations
 

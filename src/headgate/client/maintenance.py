@@ -1,8 +1,4 @@
-"""Maintenance of a table's log by a client: checkpoints and version checksums.
-
-A checkpoint needs a published version, a checksum does not. The client reports both files to the
-catalog, so that readers do not have to list the log. Neither needs the catalog's permission.
-"""
+"""Write checkpoints and version checksums, and report them to the catalog for its readers."""
 
 from __future__ import annotations
 

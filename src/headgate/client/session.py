@@ -1,8 +1,4 @@
-"""Sessions: open, create, rename and drop tables, and read what the catalog records.
-
-A session uses any catalog through `api.port`, and refuses what a catalog does not support. It is
-the place where text is parsed into names.
-"""
+"""Sessions, which use any catalog through `api.port`; here text is parsed into names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Read, write and change tables.
-
-A `Table` is a managed table by its id: it stays valid when the table is renamed, and a new table
-with the same name is another one.
-"""
+"""Read, write and change tables."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Changes to the metadata of a table: each is a value that is built on a snapshot.
-
-If a change depends on the rows of the table, they are checked by Arrow or by a function of the
-engine.
-"""
+"""Changes to the metadata of a table: each is a value that is built on a snapshot."""
 
 from __future__ import annotations
 

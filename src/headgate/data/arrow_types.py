@@ -1,7 +1,4 @@
-"""Convert Delta schemas to Arrow schemas and back.
-
-A variant is `struct<metadata: binary, value: binary>`, as in data files.
-"""
+"""Convert Delta schemas to Arrow schemas and back; a variant is a struct, as in data files."""
 
 from __future__ import annotations
 

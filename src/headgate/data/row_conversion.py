@@ -1,8 +1,4 @@
-"""Convert a caller's rows to the columns and types of a table, and check its constraints.
-
-Only conversions that keep every value are made: to wider numbers, or to another Arrow layout of the
-same type. Anything else is refused.
-"""
+"""Convert rows to a table's columns and types, keeping every value, and check its rules."""
 
 from __future__ import annotations
 

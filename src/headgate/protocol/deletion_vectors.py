@@ -1,8 +1,4 @@
-"""Encode and decode deletion vectors and their descriptors.
-
-Row positions are a `BitMap64`; its `to_array()` returns them ascending, fast. The caller reads and
-writes the files.
-"""
+"""Encode and decode deletion vectors and their descriptors; files are the caller's."""
 
 from __future__ import annotations
 

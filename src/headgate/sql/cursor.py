@@ -1,8 +1,4 @@
-"""A cursor over the tokens of a statement.
-
-It reads names, strings, numbers, lists and types. Of an expression it only finds the end, since
-Spark evaluates it.
-"""
+"""A cursor over the tokens of a statement; of an expression it only finds the end."""
 
 from __future__ import annotations
 

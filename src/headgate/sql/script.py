@@ -1,7 +1,4 @@
-"""Split a script into statements, and parse each of them.
-
-Some statements, such as BEGIN, END TXN and UNDROP, are unknown to Spark.
-"""
+"""Split a script into statements, some of them unknown to Spark, and parse each of them."""
 
 from __future__ import annotations
 

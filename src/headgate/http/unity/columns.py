@@ -1,7 +1,4 @@
-"""Columns in the dialects: a StructType with nested types in kebab-case, or a flat list.
-
-The metadata of fields is passed on unchanged.
-"""
+"""Columns in the dialects: a StructType with nested types in kebab-case, or a flat list."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Compares what a client declares of its commit with the content of the commit.
-
-The catalog takes all changes from the content; a declaration that differs is a violation.
-"""
+"""Compare what a client declares of its commit with the content, which alone counts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The part of the older REST that clients of both dialects need: catalogs, schemas, tables.
-
-A catalog exists while it has a schema, so creating one creates its schema `default`.
-"""
+"""The part of the older REST that clients of both dialects need: catalogs, schemas, tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Decide by partition values and statistics whether a file may hold a row that matches a predicate.
-
-A file with a matching row is never skipped, whatever its statistics omit, truncate or round.
-"""
+"""Decide whether a file may hold a row that matches a predicate; if uncertain, it may."""
 
 from __future__ import annotations
 

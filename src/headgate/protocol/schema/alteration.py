@@ -1,7 +1,4 @@
-"""Schema changes of ALTER TABLE: add, change, move and drop columns.
-
-Existing rows are not checked here.
-"""
+"""Schema changes of ALTER TABLE: add, change, move and drop columns, without checking rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Validate the schema of a new table, and of one that rows are written to.
-
-The schema of an existing table is not validated for reading.
-"""
+"""Validate the schema of a new table, and of one that rows are written to; not for reading."""
 
 from __future__ import annotations
 

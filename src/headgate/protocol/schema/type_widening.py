@@ -1,7 +1,4 @@
-"""Type widening: which changes of a type are allowed, and how a schema records them.
-
-Existing files keep the old type; readers convert their values.
-"""
+"""Type widening: which changes of a type are allowed, and how a schema records them."""
 
 from __future__ import annotations
 
