@@ -32,13 +32,7 @@ _INTEGER_DIGITS: Final = 20
 def constraints_of(schema: delta.StructType, properties: Mapping[str, str]) -> list[Constraint]:
     """Parse all CHECK constraints and invariants of a table; refuse one that cannot be checked."""
     columns = arrow_schema(schema)
-    found = [
-        parse_constraint(name, text, columns)
-        for name, text in sorted(delta.check_constraints(properties).items())
-    ]
-    for path, text in delta.invariants(schema).items():
-        found.append(parse_constraint(f"on column {'.'.join(path)}", text, columns))
-    return found
+    return [parse_constraint(name, text, columns) for name, text in delta.rules(schema, properties)]
 
 
 def conform(rows: pa.RecordBatch, schema: delta.StructType) -> pa.RecordBatch:

@@ -9,9 +9,8 @@ by them and none is looked at twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -29,14 +28,6 @@ from headgate.spark.sessions import strict_expressions
 
 _SHOWN: Final = 300  # characters of a row that breaks a rule
 _MOMENTS: Final = (delta.DATE, delta.TIMESTAMP, delta.TIMESTAMP_NTZ)
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A named condition every row must satisfy: only TRUE will do."""
-
-    name: str
-    text: str
 
 
 def conformed(
@@ -247,14 +238,6 @@ def with_lengths(
     return rows.withColumns(changed) if changed else rows
 
 
-def rules_of(schema: delta.StructType, properties: Mapping[str, str]) -> list[Rule]:
-    """List the CHECK constraints and invariants of a table."""
-    found = [Rule(name, text) for name, text in sorted(delta.check_constraints(properties).items())]
-    for path, text in delta.invariants(schema).items():
-        found.append(Rule(f"on column {'.'.join(path)}", text))
-    return found
-
-
 def checked(
     rows: DataFrame,
     schema: delta.StructType,
@@ -268,42 +251,31 @@ def checked(
     `generated` are generated columns that the caller provided, by folded name; `only` marks the new
     rows, if others are in the table already.
     """
-    rules = rules_of(schema, properties)
+    rules, guards = delta.rules(schema, properties), list[tuple[Column, str]]()
     strict = strict_expressions(rows.sparkSession, "Constraints and generated columns")
     with strict if rules or generated else nullcontext():
-        return _guarded(rows, schema, rules, generated, only)
-
-
-def _guarded(
-    rows: DataFrame,
-    schema: delta.StructType,
-    rules: Sequence[Rule],
-    generated: Set[str],
-    only: Column | None,
-) -> DataFrame:
-    guards: list[tuple[Column, str]] = []
-    for item in schema.fields:
-        column = F.col(quoted(item.name))
-        if fold(item.name) in generated:
-            text = generation(item)
-            equal = column.eqNullSafe(computed(rows, text, item))
-            guards.append((equal, f"has another {item.name} than is generated ({text})"))
-        for holds, what in not_null(item.type, (item.name,), nullable=item.nullable):
-            guards.append((holds(column), f"has NULL in column {what}, which may not be null"))
-        for holds, what in lengths(item.type, char_lengths(item), (item.name,)):
-            guards.append((holds(column), f"has a text too long for column {what}"))
-    for rule in rules:
-        is_true = F.expr(rule.text).eqNullSafe(True)
-        guards.append((is_true, f"breaks the constraint {rule.name} ({rule.text})"))
-    if not guards:
-        return rows
-    columns = [F.col(quoted(item.name)) for item in schema.fields]
-    row = F.substring(F.to_json(F.struct(*columns)), 1, _SHOWN)
-    # Attach the check to a column that is written; columns of type VOID are in no file.
-    written = next(item.name for item in schema.fields if item.type != delta.VOID)
-    guarded = F.col(quoted(written))
-    for kept, what in reversed(guards):
-        message = refusal(F.lit(f"A row {what}: "), row)
-        passes = kept if only is None else kept | ~only
-        guarded = F.when(passes, guarded).otherwise(F.raise_error(message))
-    return rows.withColumn(written, guarded)
+        for item in schema.fields:
+            column = F.col(quoted(item.name))
+            if fold(item.name) in generated:
+                text = generation(item)
+                equal = column.eqNullSafe(computed(rows, text, item))
+                guards.append((equal, f"has another {item.name} than is generated ({text})"))
+            for holds, what in not_null(item.type, (item.name,), nullable=item.nullable):
+                guards.append((holds(column), f"has NULL in column {what}, which may not be null"))
+            for holds, what in lengths(item.type, char_lengths(item), (item.name,)):
+                guards.append((holds(column), f"has a text too long for column {what}"))
+        for name, text in rules:
+            is_true = F.expr(text).eqNullSafe(True)
+            guards.append((is_true, f"breaks the constraint {name} ({text})"))
+        if not guards:
+            return rows
+        columns = [F.col(quoted(item.name)) for item in schema.fields]
+        row = F.substring(F.to_json(F.struct(*columns)), 1, _SHOWN)
+        # Attach the check to a column that is written; columns of type VOID are in no file.
+        written = next(item.name for item in schema.fields if item.type != delta.VOID)
+        guarded = F.col(quoted(written))
+        for kept, what in reversed(guards):
+            message = refusal(F.lit(f"A row {what}: "), row)
+            passes = kept if only is None else kept | ~only
+            guarded = F.when(passes, guarded).otherwise(F.raise_error(message))
+        return rows.withColumn(written, guarded)

@@ -416,6 +416,12 @@ def _invariant(value: object, path: Path) -> str:
         raise MalformedError(f"The invariant {place(path)} cannot be read: {error}.") from error
 
 
+def rules(schema: StructType, properties: Mapping[str, str]) -> list[tuple[str, str]]:
+    """List the CHECK constraints and invariants of a table: names and SQL expressions."""
+    of_columns = [(f"on column {'.'.join(path)}", sql) for path, sql in invariants(schema).items()]
+    return [*sorted(check_constraints(properties).items()), *of_columns]
+
+
 def comment_of(item: StructField) -> str | None:
     """Return a field's comment."""
     comment = item.metadata.get(COMMENT)
