@@ -16,7 +16,7 @@ from headgate.arguments import shown
 from headgate.data.arrow_types import arrow_schema, arrow_type, delta_schema, delta_type
 from headgate.data.constraints import Constraint, Filter, parse_constraint, parse_filter
 from headgate.data.file_reader import Layout, read_rows
-from headgate.data.file_writer import TARGET_FILE_SIZE, DataFiles
+from headgate.data.file_writer import DataFiles
 from headgate.data.row_conversion import check_rows, conform, constraints_of
 from headgate.names import did_you_mean, fold
 from headgate.protocol.actions import AddFile
@@ -269,13 +269,7 @@ def _table_of(rows: Sequence[Mapping[str, object]], schema: StructType) -> pa.Ta
 
 
 def write_files(
-    table: Snapshot,
-    rows: Rows,
-    *,
-    store: ObjectStore,
-    new_id: Callable[[], UUID],
-    now_ms: int,
-    target_file_size: int = TARGET_FILE_SIZE,
+    table: Snapshot, rows: Rows, *, store: ObjectStore, new_id: Callable[[], UUID], now_ms: int
 ) -> list[AddFile]:
     """Write rows as data files of a table; return the actions that add them.
 
@@ -298,7 +292,6 @@ def write_files(
         store=store,
         new_id=new_id,
         now_ms=now_ms,
-        target_file_size=target_file_size,
     )
     with files:
         for batch in _batches(rows):
